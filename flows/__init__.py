@@ -1,0 +1,1 @@
+"""Prefect flows whose bodies read as a paragraph; every one also runs as a plain function."""

@@ -1,0 +1,1 @@
+"""Alembic: env.py, NOTES.md and versions, which import no project code."""

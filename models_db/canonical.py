@@ -1,0 +1,51 @@
+"""Canonical JSON (RFC 8785) for everything that is hashed or signed.
+
+A restricted profile, so that the standard library is enough and no two readers can disagree: strings, integers
+below 2**53, booleans, null, arrays and objects. Floats are refused: every epsilon, delta and rho is an integer
+or a decimal string.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+Json: TypeAlias = "None | bool | int | str | Sequence[Json] | Mapping[str, Json]"
+
+_LARGEST = 2**53 - 1
+
+
+def canonical(value: Json) -> bytes:
+    """The one UTF-8 encoding of `value`: keys in UTF-16 order, no spaces.
+
+    Raises:
+        TypeError: a float, a non-string key or any other type.
+        ValueError: an integer beyond 2**53 - 1, or text that is not valid Unicode.
+    """
+    return json.dumps(_checked(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(
+        "utf-8"
+    )
+
+
+def digest(value: Json) -> str:
+    """SHA-256 of the canonical encoding, as 64 hexadecimal digits."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def _checked(value: Json) -> Json:
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            if abs(value) > _LARGEST:
+                raise ValueError(f"{value} does not fit a JSON number exactly; write it as a string")
+            return value
+        case Mapping():
+            if not all(isinstance(key, str) for key in value):
+                raise TypeError("object keys must be strings")
+            ordered = sorted(value, key=lambda key: key.encode("utf-16-be"))
+            return {key: _checked(value[key]) for key in ordered}
+        case list() | tuple():
+            return [_checked(item) for item in value]
+        case _:
+            raise TypeError(f"{type(value).__name__} has no canonical form; use integers or decimal strings")

@@ -1,0 +1,59 @@
+"""Every error that almoner shows to a person.
+
+One base, `AlmonerError`: it says what happened, and `advice` says what to do. The command line is the only
+place that catches it; `exit_code` is what the process then returns (1 refused by a rule, 2 wrong usage,
+3 environment). `facts` holds public values only: an error travels into logs, Prefect and the terminal, so no
+text of a private record may ever be put into one.
+
+    AlmonerError
+    ├── Refused            (1) a rule said no
+    ├── UsageError         (2) the request, file or argument is wrong
+    └── EnvironmentProblem (3) something this machine lacks
+"""
+
+from collections.abc import Mapping
+
+
+class AlmonerError(Exception):
+    """What happened, what to do about it, and the public facts behind both.
+
+    Attributes:
+        message: one sentence, what was asked and why it cannot be.
+        advice: one sentence, what to do.
+        facts: public values a program may read (`--json`).
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, advice: str = "", facts: Mapping[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = advice
+        self.facts = dict(facts or {})
+
+    @property
+    def name(self) -> str:
+        """The error's stable name, as programs see it."""
+        return type(self).__name__
+
+    def diagnostics(self) -> str:
+        """The message and the advice, as a person reads them."""
+        return f"{self.message}\n{self.advice}" if self.advice else self.message
+
+
+class Refused(AlmonerError):
+    """A rule said no; nothing was changed."""
+
+    exit_code = 1
+
+
+class UsageError(AlmonerError):
+    """What was given cannot be understood; nothing was changed."""
+
+    exit_code = 2
+
+
+class EnvironmentProblem(AlmonerError):
+    """This machine or project home lacks something."""
+
+    exit_code = 3

@@ -1,0 +1,103 @@
+"""The project home: one folder, mode 0700, that holds everything private.
+
+almoner.db        the ledger (unless ALMONER_DATABASE_URL names a PostgreSQL)
+policy.yaml       the policy in force
+keys/             signing key, overlap key, one key per partition scheme (0600)
+corpora/<uid>/    ingested dataset versions, one folder each
+quarantine/<id>/  what a run produced and nobody has published
+scratch/          temporary files of runs, wiped by `almoner run sweep`
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from models_db.errors import EnvironmentProblem
+
+
+@dataclass(frozen=True)
+class ProjectHome:
+    """The paths below one project home."""
+
+    root: Path
+
+    @classmethod
+    def locate(cls, given: Path | None = None) -> "ProjectHome":
+        """`--home`, else ALMONER_HOME, else ~/.almoner."""
+        chosen = given or Path(os.environ.get("ALMONER_HOME") or Path.home() / ".almoner")
+        return cls(chosen.expanduser().absolute())
+
+    @property
+    def database_url(self) -> str:
+        """ALMONER_DATABASE_URL, else the SQLite file of this home."""
+        return os.environ.get("ALMONER_DATABASE_URL") or f"sqlite:///{self.root / 'almoner.db'}"
+
+    @property
+    def policy(self) -> Path:
+        """The policy file in force."""
+        return self.root / "policy.yaml"
+
+    @property
+    def keys(self) -> Path:
+        """The folder of secret keys."""
+        return self.root / "keys"
+
+    @property
+    def corpora(self) -> Path:
+        """The folder of ingested dataset versions."""
+        return self.root / "corpora"
+
+    @property
+    def quarantine(self) -> Path:
+        """The folder of produced, unpublished releases."""
+        return self.root / "quarantine"
+
+    @property
+    def scratch(self) -> Path:
+        """The folder of temporary files."""
+        return self.root / "scratch"
+
+    def create(self) -> None:
+        """Make the folders, each 0700."""
+        for folder in (self.root, self.keys, self.corpora, self.quarantine, self.scratch):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)
+
+    def require(self) -> "ProjectHome":
+        """This home, if `almoner init` has made it.
+
+        Raises:
+            HomeMissing: it has not.
+        """
+        if not self.keys.is_dir():
+            raise HomeMissing(self.root)
+        return self
+
+    def inside(self, *parts: str) -> Path:
+        """A path below this home.
+
+        Raises:
+            PathEscape: the parts lead out of it (`..`, an absolute part, a link).
+        """
+        path = self.root.joinpath(*parts).resolve()
+        if not path.is_relative_to(self.root.resolve()):
+            raise PathEscape("/".join(parts))
+        return path
+
+
+class HomeMissing(EnvironmentProblem):
+    """No project home where one was looked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(
+            f"There is no project home at {root}.",
+            "Make one with `almoner init`, or name yours with --home or ALMONER_HOME.",
+            {"home": str(root)},
+        )
+
+
+class PathEscape(EnvironmentProblem):
+    """A stored path leads out of the project home."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"The path {path!r} leads out of the project home.", "Run `almoner doctor`.")

@@ -1,0 +1,1 @@
+"""Mapped columns only; what the database enforces is in the migrations."""

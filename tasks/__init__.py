@@ -1,0 +1,1 @@
+"""The work: thin Prefect shells here, the rooms below never import Prefect."""

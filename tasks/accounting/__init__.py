@@ -1,0 +1,1 @@
+"""zCDP arithmetic, calibration and reporting."""

@@ -1,0 +1,1 @@
+"""Attacks on our own promises: canaries, overlap, lower bounds on epsilon."""

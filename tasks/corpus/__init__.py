@@ -1,0 +1,1 @@
+"""Private text on its way in: readers, units, the keyed partition, the store."""

@@ -1,0 +1,1 @@
+"""Metrics: values in, frozen result out, each marked public, charged or internal."""

@@ -1,0 +1,1 @@
+"""Text-generating systems, one a file, behind one interface."""

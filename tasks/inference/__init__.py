@@ -1,0 +1,1 @@
+"""Language models: registry, prompts and the row-isolated batched engine."""
