@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-Json: TypeAlias = "None | bool | int | str | Sequence[Json] | Mapping[str, Json]"
+Json: TypeAlias = "bool | int | str | Sequence[Json] | Mapping[str, Json] | None"
 
 _LARGEST = 2**53 - 1
 
@@ -22,9 +22,7 @@ def canonical(value: Json) -> bytes:
         TypeError: a float, a non-string key or any other type.
         ValueError: an integer beyond 2**53 - 1, or text that is not valid Unicode.
     """
-    return json.dumps(_checked(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(
-        "utf-8"
-    )
+    return json.dumps(_checked(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
 
 
 def digest(value: Json) -> str:

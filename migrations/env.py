@@ -1,0 +1,17 @@
+"""Alembic's environment: the caller hands over an open connection; each revision is one transaction."""
+
+from alembic import context
+
+from models_db import tables  # noqa: F401  (registers every table for `alembic check`)
+from models_db.base import Base
+
+connection = context.config.attributes["connection"]
+context.configure(
+    connection=connection,
+    target_metadata=Base.metadata,
+    transaction_per_migration=True,
+    compare_server_default=True,
+    render_as_batch=False,  # batch mode silently drops triggers and checks on SQLite
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,43 @@
+"""The declarative base, the naming of constraints, and the column types the ledger is made of."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from sqlalchemy import BigInteger, ForeignKey, Integer, MetaData, String, Text
+from sqlalchemy.orm import DeclarativeBase, mapped_column
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """Base of every table."""
+
+    metadata = MetaData(naming_convention=NAMING)
+
+
+# SQLite numbers rows by itself only in a column declared exactly INTEGER.
+Id = BigInteger().with_variant(Integer(), "sqlite")
+Key = Annotated[int, mapped_column(Id, primary_key=True, autoincrement=True)]
+Units = Annotated[int, mapped_column(BigInteger)]
+"""An exact amount: rho in 1e-12, delta in 1e-18."""
+Moment = Annotated[str, mapped_column(String(27))]
+"""A UTC time as fixed-width text, '2026-11-21T04:03:00.000000Z': it sorts, and hashes to the same bytes everywhere."""
+Digest = Annotated[str, mapped_column(String(64))]
+Line = Annotated[str, mapped_column(String(255))]
+Body = Annotated[str, mapped_column(Text)]
+
+
+def reference(table: str) -> ForeignKey:
+    """A foreign key on `table.id`."""
+    return ForeignKey(f"{table}.id")
+
+
+def moment(at: datetime | None = None) -> str:
+    """`at` (default: now) in the one text form times have."""
+    return (at or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

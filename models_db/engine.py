@@ -1,0 +1,128 @@
+"""The ledger's database: one engine, two kinds of transaction, and the settings both backends need.
+
+SQLite: WAL, synchronous=FULL, foreign keys, recursive triggers (so that REPLACE meets the delete triggers);
+writers begin IMMEDIATE, because a read that later upgrades to a write oversells the budget. PostgreSQL: READ
+COMMITTED, because the account row is locked by the update that the CHECK sees; `synchronous_commit` on.
+Sync drivers only, and an engine is never shared across a fork.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from models_db.errors import EnvironmentProblem
+
+BUSY_SECONDS = 60
+"""How long a writer waits for the others before it gives up."""
+
+_PRAGMAS = (
+    f"busy_timeout={BUSY_SECONDS * 1000}",
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "foreign_keys=ON",
+    "recursive_triggers=ON",
+    "trusted_schema=OFF",
+)
+
+
+class Database:
+    """The ledger's database at `url`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = _with_driver(url)
+        self.engine = _sqlite(self.url) if self.url.startswith("sqlite") else _postgresql(self.url)
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether the backend is SQLite."""
+        return self.engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """One write transaction: committed as a whole at the end, or rolled back as a whole.
+
+        Raises:
+            LedgerUnreachable: the database cannot be opened or stays locked.
+        """
+        with self._session("IMMEDIATE") as session, session.begin():
+            yield session
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """One read transaction: a consistent snapshot, nothing is written."""
+        with self._session("DEFERRED") as session, session.begin():
+            yield session
+            session.rollback()
+
+    @contextmanager
+    def _session(self, mode: str) -> Iterator[Session]:
+        bind = self.engine.execution_options(almoner_begin=mode)
+        try:
+            with Session(bind, expire_on_commit=False) as session:
+                yield session
+        except OperationalError as problem:
+            raise LedgerUnreachable(self.engine.url.render_as_string(hide_password=True)) from problem
+
+    def dispose(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+
+class LedgerUnreachable(EnvironmentProblem):
+    """The ledger cannot be opened, or another process holds it for too long."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"The ledger at {url} cannot be used right now; nothing was changed.",
+            "Check that the database is there and not locked by a stopped process; then try again.",
+            {"database": url},
+        )
+
+
+def _with_driver(url: str) -> str:
+    for plain in ("postgresql://", "postgres://"):
+        if url.startswith(plain):
+            return "postgresql+psycopg://" + url.removeprefix(plain)
+    return url
+
+
+def _sqlite(url: str) -> Engine:
+    engine = create_engine(url, poolclass=NullPool)
+    path = make_url(url).database
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: sqlite3.Connection, _record: Any) -> None:
+        connection.isolation_level = None  # the driver must not begin transactions of its own
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+        if path and path != ":memory:":
+            _protect(Path(path))
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        mode = connection.get_execution_options().get("almoner_begin", "IMMEDIATE")
+        connection.exec_driver_sql(f"BEGIN {mode}")
+
+    return engine
+
+
+def _protect(path: Path) -> None:
+    if path.exists() and path.stat().st_mode & 0o077:
+        os.chmod(path, 0o600)
+
+
+def _postgresql(url: str) -> Engine:
+    return create_engine(
+        url,
+        poolclass=NullPool,
+        isolation_level="READ COMMITTED",
+        connect_args={"options": "-c synchronous_commit=on -c timezone=UTC"},
+    )

@@ -1,0 +1,114 @@
+"""Budgets: accounts with two counters, and the append-only entries that alone may move them."""
+
+from sqlalchemy import CheckConstraint, Index, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from models_db.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
+
+ENTRY_KINDS = ("HOLD", "ARM", "RELEASE", "COMMIT", "FORFEIT")
+
+
+class Account(Base):
+    """A root account carries a lifetime cap; its block accounts carry the same cap and the counters (PRIVACY §3)."""
+
+    __tablename__ = "account"
+    __table_args__ = (
+        UniqueConstraint("parent_id", "block"),
+        CheckConstraint("rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap", name="rho"),
+        CheckConstraint("delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap", name="delta"),
+        CheckConstraint(
+            "(kind = 'root' AND parent_id IS NULL AND block IS NULL)"
+            " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0)",
+            name="kind",
+        ),
+    )
+
+    id: Mapped[Key]
+    kind: Mapped[Line]
+    parent_id: Mapped[int | None] = mapped_column(reference("account"))
+    block: Mapped[int | None]
+    rho_cap: Mapped[Units]
+    delta_cap: Mapped[Units]
+    rho_held: Mapped[Units] = mapped_column(server_default="0")
+    rho_spent: Mapped[Units] = mapped_column(server_default="0")
+    delta_held: Mapped[Units] = mapped_column(server_default="0")
+    delta_spent: Mapped[Units] = mapped_column(server_default="0")
+    last_entry_id: Mapped[int] = mapped_column(Id, server_default="0")
+    """The newest entry applied; the database admits no counter change that is not exactly the next entry's."""
+
+
+class Cap(Base):
+    """The lifetime claim behind a root account: (epsilon, delta) and how delta is divided (PRIVACY §2)."""
+
+    __tablename__ = "cap"
+
+    id: Mapped[Key]
+    account_id: Mapped[int] = mapped_column(reference("account"), unique=True)
+    epsilon: Mapped[Line]
+    delta: Mapped[Line]
+    delta_conversion: Mapped[Units]
+    created_at: Mapped[Moment]
+
+
+class Invocation(Base):
+    """One mechanism, run in one attempt of one request; `idem_key` makes a second execution a second invocation."""
+
+    __tablename__ = "invocation"
+    __table_args__ = (
+        UniqueConstraint("request_id", "attempt", "sequence"),
+        CheckConstraint("rng_kind = 'os'", name="rng"),
+    )
+
+    id: Mapped[Key]
+    request_id: Mapped[int] = mapped_column(reference("request"))
+    attempt: Mapped[int]
+    sequence: Mapped[int]
+    mechanism: Mapped[Line]
+    event: Mapped[Body]
+    relation: Mapped[Line]
+    rng_kind: Mapped[Line]
+    device: Mapped[Line]
+    code_digest: Mapped[Digest]
+    libraries: Mapped[Body]
+    idem_key: Mapped[Digest] = mapped_column(unique=True)
+    created_at: Mapped[Moment]
+    created_by: Mapped[int] = mapped_column(reference("principal"))
+
+
+class Hold(Base):
+    """A reservation: one instalment of one invocation on one account."""
+
+    __tablename__ = "hold"
+    __table_args__ = (
+        UniqueConstraint("invocation_id", "account_id", "instalment"),
+        CheckConstraint("rho >= 0 AND delta >= 0", name="amount"),
+    )
+
+    id: Mapped[Key]
+    invocation_id: Mapped[int] = mapped_column(reference("invocation"))
+    account_id: Mapped[int] = mapped_column(reference("account"), index=True)
+    instalment: Mapped[int]
+    rho: Mapped[Units]
+    delta: Mapped[Units]
+
+
+class Entry(Base):
+    """What happened to a hold: HOLD, then ARM or RELEASE; after ARM, COMMIT or FORFEIT (PRIVACY §6)."""
+
+    __tablename__ = "entry"
+    __table_args__ = (
+        CheckConstraint(f"kind IN {ENTRY_KINDS}", name="kind"),
+        Index("uq_entry_opened", "hold_id", unique=True, sqlite_where=text("kind = 'HOLD'"),
+              postgresql_where=text("kind = 'HOLD'")),
+        Index("uq_entry_armed_or_released", "hold_id", unique=True,
+              sqlite_where=text("kind IN ('ARM', 'RELEASE')"), postgresql_where=text("kind IN ('ARM', 'RELEASE')")),
+        Index("uq_entry_closed", "hold_id", unique=True,
+              sqlite_where=text("kind IN ('COMMIT', 'FORFEIT', 'RELEASE')"),
+              postgresql_where=text("kind IN ('COMMIT', 'FORFEIT', 'RELEASE')")),
+    )  # fmt: skip
+
+    id: Mapped[Key]
+    hold_id: Mapped[int] = mapped_column(reference("hold"))
+    kind: Mapped[Line]
+    at: Mapped[Moment]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))

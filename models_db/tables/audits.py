@@ -1,0 +1,46 @@
+"""The record: a hash chain of everything that was done, its head, and signed checkpoints of it."""
+
+from sqlalchemy import CheckConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from models_db.base import Base, Body, Digest, Id, Key, Line, Moment
+
+
+class Audit(Base):
+    """One link. `body` is canonical JSON without private values; `row_hash` covers all of it and the previous hash."""
+
+    __tablename__ = "audit"
+
+    seq: Mapped[int] = mapped_column(Id, primary_key=True, autoincrement=False)
+    prev_hash: Mapped[Digest] = mapped_column(unique=True)
+    row_hash: Mapped[Digest] = mapped_column(unique=True)
+    at: Mapped[Moment] = mapped_column(index=True)
+    actor: Mapped[Line]
+    kind: Mapped[Line]
+    dataset: Mapped[Line | None] = mapped_column(index=True)
+    request_id: Mapped[int | None]
+    body: Mapped[Body]
+
+
+class AuditHead(Base):
+    """The one row that every writer locks, last in its transaction, so that the chain cannot fork."""
+
+    __tablename__ = "audit_head"
+    __table_args__ = (CheckConstraint("id = 1", name="single"),)
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True, autoincrement=False)
+    seq: Mapped[int] = mapped_column(Id)
+    hash: Mapped[Digest]
+
+
+class Checkpoint(Base):
+    """A signed head of the chain, as it was put into a bundle or a file."""
+
+    __tablename__ = "checkpoint"
+
+    id: Mapped[Key]
+    seq: Mapped[int] = mapped_column(Id)
+    hash: Mapped[Digest]
+    at: Mapped[Moment]
+    signature: Mapped[Line]
+    public_key: Mapped[Line]

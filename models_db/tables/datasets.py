@@ -1,0 +1,62 @@
+"""What is protected: datasets, their versions, their partition, and the marks that tell copies apart."""
+
+from sqlalchemy import LargeBinary, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from models_db.base import Base, Digest, Key, Line, Moment, Units, reference
+
+
+class Dataset(Base):
+    """A named corpus. Datasets that share people share the root account `account_id`."""
+
+    __tablename__ = "dataset"
+
+    id: Mapped[Key]
+    name: Mapped[Line] = mapped_column(unique=True)
+    account_id: Mapped[int] = mapped_column(reference("account"))
+    unit_field: Mapped[Line | None]
+    text_field: Mapped[Line]
+    relation: Mapped[Line]
+    governed: Mapped[bool]
+    population: Mapped[Units | None]
+    """A declared, public number of units; never read off the data."""
+    public_metadata: Mapped[str | None]
+    created_at: Mapped[Moment]
+    created_by: Mapped[int] = mapped_column(reference("principal"))
+
+
+class DatasetVersion(Base):
+    """One ingested snapshot. `uid` is random; the marks are keyed, so neither is a function anyone else can compute."""
+
+    __tablename__ = "dataset_version"
+    __table_args__ = (UniqueConstraint("dataset_id", "number"),)
+
+    id: Mapped[Key]
+    dataset_id: Mapped[int] = mapped_column(reference("dataset"))
+    number: Mapped[int]
+    uid: Mapped[Line] = mapped_column(unique=True)
+    source_mark: Mapped[Digest]
+    manifest_mark: Mapped[Digest]
+    created_at: Mapped[Moment]
+    created_by: Mapped[int] = mapped_column(reference("principal"))
+
+
+class PartitionScheme(Base):
+    """How units fall into blocks, fixed when the account is opened (PRIVACY §3)."""
+
+    __tablename__ = "partition_scheme"
+
+    id: Mapped[Key]
+    account_id: Mapped[int] = mapped_column(reference("account"), unique=True)
+    function: Mapped[Line]
+    blocks: Mapped[int]
+    key_name: Mapped[Line]
+
+
+class UnitMark(Base):
+    """A keyed mark of one unit, owned by exactly one root account."""
+
+    __tablename__ = "unit_mark"
+
+    mark: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
+    account_id: Mapped[int] = mapped_column(reference("account"))
