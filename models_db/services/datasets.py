@@ -1,0 +1,289 @@
+"""Datasets: registered with a lifetime claim, versioned by ingestion, kept apart or together by unit marks."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.errors import Refused, UsageError
+from models_db.services import audits
+from models_db.services.audits import Actor
+from models_db.services.denials import Denied, translated
+from models_db.tables import Account, Cap, Dataset, DatasetVersion, PartitionScheme, UnitMark
+
+RELATION = "add_or_remove_one"
+_BATCH = 5000
+
+
+@dataclass(frozen=True)
+class LifetimeClaim:
+    """The (epsilon, delta) a dataset may ever lose, and the integer caps that enforce it (PRIVACY §2)."""
+
+    epsilon: str
+    delta: str
+    delta_conversion: int
+    cap: Amount
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What `dataset register` declares; nothing here is read off the data."""
+
+    name: str
+    unit_field: str | None
+    text_field: str
+    governed: bool
+    population: int | None
+    public_metadata: str | None
+
+
+class DatasetExists(Refused):
+    """A dataset of that name is registered."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"A dataset named {name!r} is registered already; its budget and partition never change.",
+            f"See it with `almoner dataset show {name}`, or choose another name.",
+            {"dataset": name},
+        )
+
+
+class DatasetUnknown(UsageError):
+    """No dataset of that name."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"There is no dataset named {name!r}.",
+            f"Registered: {', '.join(known)}." if known else "Register one with `almoner dataset register`.",
+            {"dataset": name, "known": list(known)},
+        )
+
+
+class NothingIngested(Refused):
+    """The dataset has no version yet."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Dataset {name!r} holds no data yet.", f"Ingest some: `almoner dataset ingest {name} PATH`.")
+
+
+class UnitsOverlap(Refused):
+    """Some of the people are in a dataset with another budget."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"Some units (or the very file) of {name!r} belong to a dataset with a budget of its own;"
+            " a person in two datasets suffers the sum of both losses.",
+            "Register this dataset with `--shares-account-with OTHER`, so that both draw on one budget.",
+            {"dataset": name},
+        )
+
+
+class UnnamedUnitsAgain(Refused):
+    """A second version without a unit field, in more than one block."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r} has no unit field and several blocks: its records would get new random ids, and so new blocks,"
+            " and a person could be charged in two of them.",
+            "Register with a unit field, or with `--blocks 1`.",
+            {"dataset": name},
+        )
+
+
+def open_account(session: Session, claim: LifetimeClaim, blocks: int, key_name: str) -> Account:
+    """A root account with one account per block, and the partition scheme that will never change."""
+    root = Account(kind="root", rho_cap=claim.cap.rho, delta_cap=claim.cap.delta)
+    session.add(root)
+    session.flush()
+    session.add(
+        Cap(
+            account_id=root.id,
+            epsilon=claim.epsilon,
+            delta=claim.delta,
+            delta_conversion=claim.delta_conversion,
+            created_at=moment(),
+        )
+    )
+    session.add(PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name))
+    session.add_all(
+        Account(kind="block", parent_id=root.id, block=block, rho_cap=claim.cap.rho, delta_cap=claim.cap.delta)
+        for block in range(blocks)
+    )
+    session.flush()
+    return root
+
+
+def register(session: Session, actor: Actor, wanted: Registration, account_id: int) -> Dataset:
+    """Record a dataset on a root account.
+
+    Raises:
+        DatasetExists: the name is taken.
+    """
+    if session.scalar(select(func.count()).select_from(Dataset).where(Dataset.name == wanted.name)):
+        raise DatasetExists(wanted.name)
+    made = Dataset(
+        name=wanted.name,
+        account_id=account_id,
+        unit_field=wanted.unit_field,
+        text_field=wanted.text_field,
+        relation=RELATION,
+        governed=wanted.governed,
+        population=wanted.population,
+        public_metadata=wanted.public_metadata,
+        created_at=moment(),
+        created_by=actor.id,
+    )
+    session.add(made)
+    session.flush()
+    cap, scheme = lifetime(session, made), partition(session, made)
+    audits.append(
+        session,
+        actor,
+        "dataset.registered",
+        {
+            "name": wanted.name,
+            "unit": wanted.unit_field,
+            "relation": RELATION,
+            "governed": wanted.governed,
+            "epsilon": cap.epsilon,
+            "delta": cap.delta,
+            "blocks": scheme.blocks,
+            "account": account_id,
+            "population": wanted.population,
+        },
+        dataset=wanted.name,
+    )
+    return made
+
+
+def find(session: Session, name: str) -> Dataset:
+    """The dataset of that name.
+
+    Raises:
+        DatasetUnknown: there is none.
+    """
+    found = session.scalars(select(Dataset).where(Dataset.name == name)).one_or_none()
+    if found is None:
+        raise DatasetUnknown(name, session.scalars(select(Dataset.name).order_by(Dataset.name)).all())
+    return found
+
+
+def every(session: Session) -> Sequence[Dataset]:
+    """All datasets, by name."""
+    return session.scalars(select(Dataset).order_by(Dataset.name)).all()
+
+
+def lifetime(session: Session, dataset: Dataset) -> Cap:
+    """The lifetime claim of the dataset's root account."""
+    return session.scalars(select(Cap).where(Cap.account_id == dataset.account_id)).one()
+
+
+def partition(session: Session, dataset: Dataset) -> PartitionScheme:
+    """How the dataset's units fall into blocks."""
+    return session.scalars(select(PartitionScheme).where(PartitionScheme.account_id == dataset.account_id)).one()
+
+
+def versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
+    """The dataset's versions, oldest first."""
+    query = select(DatasetVersion).where(DatasetVersion.dataset_id == dataset.id).order_by(DatasetVersion.number)
+    return session.scalars(query).all()
+
+
+def newest_version(session: Session, dataset: Dataset) -> DatasetVersion:
+    """The version a new request reads.
+
+    Raises:
+        NothingIngested: there is none yet.
+    """
+    found = versions(session, dataset)
+    if not found:
+        raise NothingIngested(dataset.name)
+    return found[-1]
+
+
+def admit_another_version(session: Session, dataset: Dataset) -> None:
+    """Check, before any data is read, that a further version can be taken in.
+
+    Raises:
+        UnnamedUnitsAgain: it would put one person into two blocks.
+    """
+    shared = session.scalar(
+        select(func.count())
+        .select_from(DatasetVersion)
+        .join(Dataset, Dataset.id == DatasetVersion.dataset_id)
+        .where(Dataset.account_id == dataset.account_id)
+    )
+    if dataset.unit_field is None and shared and partition(session, dataset).blocks > 1:
+        raise UnnamedUnitsAgain(dataset.name)
+
+
+def add_version(
+    session: Session,
+    actor: Actor,
+    dataset: Dataset,
+    *,
+    uid: str,
+    source_mark: str,
+    manifest_mark: str,
+    marks: Iterable[bytes],
+) -> DatasetVersion:
+    """Record an ingested version and claim its units for the dataset's account.
+
+    Raises:
+        UnitsOverlap: a unit, or the very source, belongs to another account.
+    """
+    _refuse_foreign_source(session, dataset, source_mark)
+    _claim_units(session, dataset, marks)
+    made = DatasetVersion(
+        dataset_id=dataset.id,
+        number=len(versions(session, dataset)) + 1,
+        uid=uid,
+        source_mark=source_mark,
+        manifest_mark=manifest_mark,
+        created_at=moment(),
+        created_by=actor.id,
+    )
+    with translated():
+        session.add(made)
+        session.flush()
+    audits.append(session, actor, "dataset.ingested", {"version": made.number, "uid": uid}, dataset=dataset.name)
+    return made
+
+
+def _refuse_foreign_source(session: Session, dataset: Dataset, source_mark: str) -> None:
+    query = (
+        select(func.count())
+        .select_from(DatasetVersion)
+        .join(Dataset, Dataset.id == DatasetVersion.dataset_id)
+        .where(DatasetVersion.source_mark == source_mark, Dataset.account_id != dataset.account_id)
+    )
+    if session.scalar(query):
+        raise UnitsOverlap(dataset.name)
+
+
+def _claim_units(session: Session, dataset: Dataset, marks: Iterable[bytes]) -> None:
+    """Insert the marks; a mark that another account holds is refused by the database and re-checked here, so that
+    of two concurrent ingests the second to commit loses."""
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(UnitMark).on_conflict_do_nothing()
+    for batch in _batched(marks):
+        try:
+            with translated():
+                session.execute(statement, [{"mark": mark, "account_id": dataset.account_id} for mark in batch])
+        except Denied:
+            raise UnitsOverlap(dataset.name) from None
+        own = select(func.count()).select_from(UnitMark).where(UnitMark.account_id == dataset.account_id)
+        for part in _batched(batch, 500):
+            if session.scalar(own.where(UnitMark.mark.in_(part))) != len(set(part)):
+                raise UnitsOverlap(dataset.name)
+
+
+def _batched(items: Iterable[bytes], size: int = _BATCH) -> Iterator[list[bytes]]:
+    source = iter(items)
+    while batch := list(islice(source, size)):
+        yield batch

@@ -1,0 +1,302 @@
+"""The budget: hold, arm, release, commit, forfeit, and what is left.
+
+Order of every write: account rows locked by ascending id, then entries, then the audit head. The counters are
+moved by the database, which also enforces the cap; this module never does arithmetic on a counter.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
+
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.canonical import Json, canonical, digest
+from models_db.errors import Refused
+from models_db.events import PrivacyEvent
+from models_db.services import audits
+from models_db.services.audits import Actor
+from models_db.services.denials import AlreadyRecorded, Denied, OverCap, translated
+from models_db.tables import Account, Dataset, Entry, Hold, Invocation, Request
+
+
+@dataclass(frozen=True)
+class Balance:
+    """What a root account may lose, has lost and keeps reserved: the maximum over its blocks (PRIVACY §3)."""
+
+    cap: Amount
+    spent: Amount
+    held: Amount
+    left: Amount
+
+
+@dataclass(frozen=True)
+class PlannedInvocation:
+    """One mechanism of a plan: its event, and its loss cut into instalments that are armed one by one."""
+
+    event: PrivacyEvent
+    instalments: tuple[Amount, ...]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What ran: recorded with every invocation."""
+
+    device: str
+    code_digest: str
+    libraries: dict[str, str]
+    rng_kind: str
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One execution of a request: which one, whose data, and the blocks it is eligible to read."""
+
+    request_id: int
+    number: int
+    dataset: str
+    account_id: int
+    blocks: tuple[int, ...]
+
+
+class BudgetExceeded(Refused):
+    """The account cannot afford what was asked; nothing was changed.
+
+    Attributes:
+        asked: the loss that was asked for.
+        left: what the fullest eligible block still affords.
+    """
+
+    def __init__(self, dataset: str, asked: Amount, left: Amount, hint: str = "") -> None:
+        super().__init__(
+            f"Asked for rho {asked.rho_text}; dataset {dataset!r} has rho {left.rho_text} left"
+            + (f" (asked delta {asked.delta_text}, left {left.delta_text})" if asked.delta else "")
+            + (f". {hint}" if hint else "."),
+            f"Ask for less, or see what fits: `almoner budget forecast {dataset}`. Spent budget never comes back.",
+            {"dataset": dataset, "asked_rho": asked.rho_text, "left_rho": left.rho_text},
+        )
+        self.asked = asked
+        self.left = left
+
+
+class Fenced(Refused):
+    """This run's holds were closed by someone else (`almoner run sweep`); it must not go on."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This run was swept away while it worked: its reservations are closed and its output cannot be used.",
+            "Run the request again: `almoner run ID`.",
+        )
+
+
+def balance(session: Session, account_id: int, blocks: Sequence[int] | None = None) -> Balance:
+    """The budget of a root account, over all its blocks or the given ones."""
+    rows = session.scalars(_block_accounts(account_id, blocks)).all()
+    cap = Amount(min(r.rho_cap for r in rows), min(r.delta_cap for r in rows))
+    fullest = Amount(max(r.rho_held + r.rho_spent for r in rows), max(r.delta_held + r.delta_spent for r in rows))
+    return Balance(
+        cap=cap,
+        spent=Amount(max(r.rho_spent for r in rows), max(r.delta_spent for r in rows)),
+        held=Amount(max(r.rho_held for r in rows), max(r.delta_held for r in rows)),
+        left=cap - fullest,
+    )
+
+
+def hold(
+    session: Session, actor: Actor, attempt: Attempt, plan: Sequence[PlannedInvocation], provenance: Provenance
+) -> None:
+    """Reserve the whole plan on every eligible block, or nothing.
+
+    Raises:
+        BudgetExceeded: some block cannot afford it.
+        Denied: the request is not running, or a rule of the ledger forbids it.
+    """
+    accounts = session.scalars(_block_accounts(attempt.account_id, attempt.blocks).with_for_update()).all()
+    asked = Amount(sum(i.rho for p in plan for i in p.instalments), sum(i.delta for p in plan for i in p.instalments))
+    left = balance(session, attempt.account_id, attempt.blocks).left
+    if not asked.fits(left):
+        raise BudgetExceeded(attempt.dataset, asked, left)
+    try:
+        with translated():
+            for sequence, planned in enumerate(plan):
+                _hold_one(session, actor, attempt, sequence, planned, provenance, accounts)
+    except OverCap:
+        raise BudgetExceeded(attempt.dataset, asked, left) from None
+    _record(session, actor, attempt, "ledger.hold", {"rho": str(asked.rho), "delta": str(asked.delta),
+            "mechanisms": [p.event.mechanism for p in plan], "blocks": list(attempt.blocks)})  # fmt: skip
+
+
+def _hold_one(
+    session: Session,
+    actor: Actor,
+    attempt: Attempt,
+    sequence: int,
+    planned: PlannedInvocation,
+    provenance: Provenance,
+    accounts: Sequence[Account],
+) -> None:
+    invocation = Invocation(
+        request_id=attempt.request_id,
+        attempt=attempt.number,
+        sequence=sequence,
+        mechanism=planned.event.mechanism,
+        event=canonical(planned.event.to_json()).decode(),
+        relation=planned.event.relation,
+        rng_kind=provenance.rng_kind,
+        device=provenance.device,
+        code_digest=provenance.code_digest,
+        libraries=canonical(provenance.libraries).decode(),
+        idem_key=digest({"request": attempt.request_id, "attempt": attempt.number, "sequence": sequence}),
+        created_at=moment(),
+        created_by=actor.id,
+    )
+    session.add(invocation)
+    session.flush()
+    holds = [
+        Hold(invocation_id=invocation.id, account_id=account.id, instalment=number, rho=part.rho, delta=part.delta)
+        for account in accounts
+        for number, part in enumerate(planned.instalments)
+    ]
+    session.add_all(holds)
+    session.flush()
+    _enter(session, actor, holds, "HOLD")
+
+
+def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalment: int) -> Amount:
+    """Spend one instalment on every eligible block. The caller commits this transaction before it reads data.
+
+    Raises:
+        Fenced: the hold is closed.
+        Denied: the spend gate is not passed (any more).
+    """
+    holds = _lock_holds(session, attempt, Hold.instalment == instalment, Invocation.sequence == sequence)
+    try:
+        with translated():
+            _enter(session, actor, holds, "ARM")
+    except AlreadyRecorded:
+        raise Fenced from None
+    if not holds:
+        raise Denied("nothing is held")
+    spent = Amount(holds[0].rho, holds[0].delta)
+    _record(session, actor, attempt, "ledger.arm", {"sequence": sequence, "instalment": instalment,
+            "rho": str(spent.rho), "delta": str(spent.delta)})  # fmt: skip
+    return spent
+
+
+def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> None:
+    """Close an attempt: armed holds get `outcome` (COMMIT or FORFEIT), never-armed ones are given back.
+
+    Raises:
+        Fenced: somebody else has settled it with the other outcome.
+    """
+    holds = _lock_holds(session, attempt)
+    kinds = _kinds(session, [h.id for h in holds])
+    armed = [h for h in holds if kinds[h.id] == {"HOLD", "ARM"}]
+    untouched = [h for h in holds if kinds[h.id] == {"HOLD"}]
+    if outcome == "COMMIT" and any("FORFEIT" in kinds[h.id] for h in holds):
+        raise Fenced
+    try:
+        with translated():
+            _enter(session, actor, armed, outcome)
+            _enter(session, actor, untouched, "RELEASE")
+    except AlreadyRecorded:
+        raise Fenced from None
+    if armed or untouched:
+        _record(session, actor, attempt, f"ledger.{outcome.lower()}",
+                {"armed_holds": len(armed), "released_holds": len(untouched)})  # fmt: skip
+
+
+def _block_accounts(account_id: int, blocks: Sequence[int] | None) -> Select[Account]:
+    query = select(Account).where(Account.parent_id == account_id).order_by(Account.id)
+    query = query.execution_options(populate_existing=True)
+    return query if blocks is None else query.where(Account.block.in_(blocks))
+
+
+def _lock_holds(session: Session, attempt: Attempt, *conditions: object) -> Sequence[Hold]:
+    session.scalars(_block_accounts(attempt.account_id, attempt.blocks).with_for_update()).all()
+    query = (
+        select(Hold)
+        .join(Invocation, Invocation.id == Hold.invocation_id)
+        .where(Invocation.request_id == attempt.request_id, Invocation.attempt == attempt.number)
+        .where(*conditions)  # type: ignore[arg-type]  # column comparisons, which mypy sees as bool
+        .order_by(Hold.account_id, Hold.id)
+    )
+    return session.scalars(query).all()
+
+
+def _kinds(session: Session, holds: Sequence[int]) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {hold_id: set() for hold_id in holds}
+    for hold_id, kind in session.execute(select(Entry.hold_id, Entry.kind).where(Entry.hold_id.in_(holds))):
+        found[hold_id].add(kind)
+    return found
+
+
+def _enter(session: Session, actor: Actor, holds: Sequence[Hold], kind: str) -> None:
+    for each in holds:
+        session.add(Entry(hold_id=each.id, kind=kind, at=moment(), actor_id=actor.id))
+        session.flush()  # one by one: each entry moves its account before the next is numbered
+
+
+def _record(session: Session, actor: Actor, attempt: Attempt, kind: str, body: dict[str, Json]) -> None:
+    audits.append(
+        session,
+        actor,
+        kind,
+        {"attempt": attempt.number, **body},
+        dataset=attempt.dataset,
+        request_id=attempt.request_id,
+    )
+
+
+def recomputed(session: Session) -> list[tuple[int, str]]:
+    """Accounts whose counters differ from the sum of their entries: (account id, counter). Empty when all agree."""
+    rows = session.execute(
+        select(Hold.account_id, Entry.kind, func.sum(Hold.rho), func.sum(Hold.delta))
+        .join(Entry, Entry.hold_id == Hold.id)
+        .group_by(Hold.account_id, Entry.kind)
+    )
+    sums: dict[int, dict[str, Amount]] = {}
+    for account_id, kind, rho, delta in rows:
+        sums.setdefault(account_id, {})[kind] = Amount(int(rho), int(delta))
+    wrong: list[tuple[int, str]] = []
+    for account in session.scalars(select(Account).execution_options(populate_existing=True)):
+        of = sums.get(account.id, {})
+        spent = of.get("ARM", Amount())
+        gone = spent + of.get("RELEASE", Amount())
+        held = of.get("HOLD", Amount())
+        expected = {
+            "rho_held": held.rho - gone.rho,
+            "rho_spent": spent.rho,
+            "delta_held": held.delta - gone.delta,
+            "delta_spent": spent.delta,
+        }
+        wrong += [(account.id, counter) for counter, value in expected.items() if getattr(account, counter) != value]
+    return wrong
+
+
+def invocations(session: Session, request_id: int, attempt: int | None = None) -> Sequence[Invocation]:
+    """The mechanisms a request invoked, in order."""
+    query = select(Invocation).where(Invocation.request_id == request_id)
+    if attempt is not None:
+        query = query.where(Invocation.attempt == attempt)
+    return session.scalars(query.order_by(Invocation.attempt, Invocation.sequence)).all()
+
+
+def spent_by(session: Session, request_id: int) -> Amount:
+    """What one request has spent so far, in all its attempts: the maximum over blocks of its armed holds."""
+    rows = session.execute(
+        select(Hold.account_id, func.sum(Hold.rho), func.sum(Hold.delta))
+        .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
+        .join(Invocation, Invocation.id == Hold.invocation_id)
+        .where(Invocation.request_id == request_id)
+        .group_by(Hold.account_id)
+    ).all()
+    return Amount(max((int(r[1]) for r in rows), default=0), max((int(r[2]) for r in rows), default=0))
+
+
+def attempt_of(session: Session, request_id: int, number: int, blocks: tuple[int, ...]) -> Attempt:
+    """The value the functions above take, from a request's id."""
+    request = session.get_one(Request, request_id)
+    dataset = session.get_one(Dataset, request.dataset_id)
+    return Attempt(request_id, number, dataset.name, dataset.account_id, blocks)
