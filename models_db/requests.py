@@ -1,0 +1,145 @@
+"""A release request as its author writes it (`request.yaml`), validated; and a policy, likewise.
+
+Numbers that matter are decimals read from their text, never binary floats. A mechanism's own `parameters` are
+checked by that mechanism.
+"""
+
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from models_db.canonical import Json
+from models_db.errors import UsageError
+
+Kind = Literal["synthetic_corpus", "summaries", "insights", "demonstrations", "records"]
+Mechanism = Literal[
+    "invisible_ink",
+    "private_prediction",
+    "private_icl",
+    "adapmixed",
+    "public_only",
+    "non_private",
+    "token_level_summary",
+    "one_shot_summary",
+    "urania",
+    "simple_clio",
+    "keyphrase_seeding",
+    "private_evolution",
+]
+
+
+def _exact(value: object) -> object:
+    """YAML gives 1.0e-7 as a float and 1e-7 as text; both mean the decimal that was written."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+        raise ValueError("a number is needed")
+    try:
+        return Decimal(str(value))
+    except InvalidOperation:
+        raise ValueError(f"{value!r} is not a number") from None
+
+
+Exact = Annotated[Decimal, BeforeValidator(_exact), Field(allow_inf_nan=False)]
+
+
+class _Written(BaseModel):
+    """Something a person wrote: unknown fields are mistakes, and nothing changes afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+class Prompt(_Written):
+    """What the model is told. Public by declaration: it appears on the card."""
+
+    description: Annotated[str, Field(min_length=1, max_length=4000)]
+
+
+class ReleaseRequest(_Written):
+    """One request file."""
+
+    dataset: Annotated[str, Field(min_length=1, max_length=100)]
+    kind: Kind
+    mechanism: Mechanism
+    epsilon: Annotated[Exact, Field(gt=0)] | None = None
+    delta: Annotated[Exact, Field(gt=0, lt=1)] | None = None
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    prompt: Prompt
+    evaluation: tuple[str, ...] = ()
+
+
+class RequiredApprovals(_Written):
+    """How many stewards each gate needs."""
+
+    spend: Annotated[int, Field(ge=1, le=20)] = 1
+    publish: Annotated[int, Field(ge=1, le=20)] = 1
+
+
+class Policy(_Written):
+    """`policy.yaml`: what a home allows."""
+
+    several_roles: bool = False
+    """Whether one person may request, approve and run the same release."""
+    approvals: RequiredApprovals = RequiredApprovals()
+    approval_days: Annotated[int, Field(ge=1, le=365)] = 30
+    request_days: Annotated[int, Field(ge=1, le=365)] = 90
+    attempts: Annotated[int, Field(ge=1, le=100)] = 5
+    """How often one approved request may be run, failures included; each attempt spends what it arms."""
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class FileInvalid(UsageError):
+    """A request, policy or parameter block does not follow its format."""
+
+    def __init__(self, what: str, problems: list[str]) -> None:
+        super().__init__(
+            f"{what} is not valid: {'; '.join(problems)}.",
+            "Correct it and try again; nothing was submitted. The format is in docs/requests.md.",
+            {"problems": problems},
+        )
+
+
+def parse(model: type[Model], value: object, what: str) -> Model:
+    """`value` (read from YAML) as a `model`.
+
+    Raises:
+        FileInvalid: with every problem, by field.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as invalid:
+        problems = [
+            f"{'.'.join(str(part) for part in e['loc']) or 'the file'}: {_plain(e['msg'])}"
+            for e in invalid.errors(include_url=False, include_context=False)
+        ]
+        raise FileInvalid(what, problems) from None
+
+
+def _plain(message: str) -> str:
+    return message.removeprefix("Value error, ")[:1].lower() + message.removeprefix("Value error, ")[1:]
+
+
+def as_json(value: object) -> Json:
+    """A validated model's content with decimals as text, fit for canonical JSON."""
+    match value:
+        case BaseModel():
+            return {name: as_json(getattr(value, name)) for name in type(value).model_fields}
+        case Decimal():
+            return plain_decimal(value)
+        case dict():
+            return {str(key): as_json(item) for key, item in value.items()}
+        case list() | tuple():
+            return [as_json(item) for item in value]
+        case float():
+            return plain_decimal(Decimal(str(value)))
+        case None | bool() | int() | str():
+            return value
+        case _:
+            raise TypeError(f"{type(value).__name__} has no place in a request")
+
+
+def plain_decimal(value: Decimal) -> str:
+    """The shortest plain decimal text: 4.0 and 4 are both '4', 1E-7 is '0.0000001'."""
+    return format(value.normalize(), "f")

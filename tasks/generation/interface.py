@@ -1,0 +1,163 @@
+"""What every text-generating system offers: a price before anything is touched, and texts after it is paid.
+
+A `Generator` is stateless. `plan` is a pure function of public numbers: what will be invoked, in which
+instalments, on which blocks. `generate` follows that plan and calls `bench.arm(sequence, instalment)` before the
+first private byte of each step is read (PRIVACY §6); the ledger refuses what was not held.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import BaseModel
+
+from models_db.budgets import Amount, total
+from models_db.errors import Refused, UsageError
+from models_db.services.ledger import PlannedInvocation
+from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.store import Corpus
+from tasks.mechanisms.rng import RandomSource
+
+if TYPE_CHECKING:  # pricing a request must not load torch
+    from tasks.inference.engine import Engine
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The public facts a plan may depend on.
+
+    Attributes:
+        amount: the most the release may charge; None for systems that charge nothing.
+        parameters: the request's parameters, validated by the generator's own model.
+        blocks: how many blocks the dataset has.
+        population: the declared number of units, if one was declared.
+        governed: False for data that its owner has marked public.
+    """
+
+    amount: Amount | None
+    parameters: BaseModel
+    blocks: int
+    population: int | None
+    governed: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a release will do, fixed before it begins.
+
+    Attributes:
+        invocations: mechanisms in order, with their instalments, charged on each of `blocks`.
+        blocks: the blocks the release is eligible to read.
+        samples: how many texts it makes.
+        facts: the public parameters as people read them (C, B, T, ...), for the price and the card.
+        rows: how many model rows are expected in each step, from public numbers.
+        steps: how many steps each row takes at most.
+        prompt_tokens: the longest prompt of a row, in tokens, without the description.
+    """
+
+    invocations: tuple[PlannedInvocation, ...]
+    blocks: tuple[int, ...]
+    samples: int
+    facts: Mapping[str, str]
+    rows: int
+    steps: int
+    prompt_tokens: int
+
+    @property
+    def loss(self) -> Amount:
+        """What the plan charges to every block."""
+        return total([part for invocation in self.invocations for part in invocation.instalments])
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a running generation works with.
+
+    Attributes:
+        engine: the model.
+        corpus: the private (or public) texts.
+        scheme: the dataset's partition.
+        scheme_id: names this release's split into batches.
+        description: the public prompt.
+        rng: randomness; anything but the operating system's is refused by the ledger.
+        arm: spends one instalment of one invocation, durably, before it returns.
+        progress: told (what, done, total).
+    """
+
+    engine: "Engine"
+    corpus: Corpus
+    scheme: PartitionScheme
+    scheme_id: str
+    description: str
+    rng: RandomSource
+    arm: Callable[[int, int], None]
+    progress: Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class GeneratedText:
+    """One released text; `complete` is False where it was cut at the token limit."""
+
+    text: str
+    tokens: int
+    complete: bool
+
+
+@dataclass(frozen=True)
+class Generated:
+    """All texts of a release in a public order, and figures that charged mechanisms released on the way."""
+
+    texts: tuple[GeneratedText, ...]
+    released: Mapping[str, str] = field(default_factory=dict)
+
+
+class Generator(Protocol):
+    """One system. Its loss is stated by `plan` and drawn by `generate`, side by side in one file."""
+
+    name: str
+    kinds: tuple[str, ...]
+    parameters: type[BaseModel]
+    charges: bool
+
+    def plan(self, ask: Ask) -> Plan:
+        """The plan for these public facts.
+
+        Raises:
+            Refused: the amount is too small, or the data must not be read this way.
+        """
+
+    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+        """Carry the plan out."""
+
+
+class UnknownSystem(UsageError):
+    """No generator of that name for that kind of release."""
+
+    def __init__(self, mechanism: str, kind: str, known: list[str]) -> None:
+        super().__init__(
+            f"The mechanism {mechanism!r} cannot make a {kind!r} release in this version.",
+            f"Available: {', '.join(known)}.",
+            {"mechanism": mechanism, "kind": kind, "known": known},
+        )
+
+
+class NotForGovernedData(Refused):
+    """The system reads private text without protection."""
+
+    def __init__(self, mechanism: str) -> None:
+        super().__init__(
+            f"{mechanism!r} shows private text to the model without any guarantee; on governed data it is refused.",
+            "Use it on a dataset registered with `--public`, or choose a private mechanism.",
+            {"mechanism": mechanism},
+        )
+
+
+class BlockWithoutSample(UsageError):
+    """Fewer samples than blocks."""
+
+    def __init__(self, samples: int, blocks: int) -> None:
+        super().__init__(
+            f"{samples} samples cannot be shared by {blocks} blocks: each block makes at least one.",
+            f"Ask for at least {blocks} samples.",
+            {"samples": samples, "blocks": blocks},
+        )

@@ -1,0 +1,19 @@
+"""Every generator by the name requests use."""
+
+from tasks.generation.baselines import NonPrivate, PublicOnly
+from tasks.generation.interface import Generator, UnknownSystem
+from tasks.generation.invisible_ink import InvisibleInk
+
+SYSTEMS: dict[str, Generator] = {system.name: system for system in (InvisibleInk(), PublicOnly(), NonPrivate())}
+
+
+def system_for(mechanism: str, kind: str) -> Generator:
+    """The generator of that name.
+
+    Raises:
+        UnknownSystem: there is none, or it does not make that kind of release.
+    """
+    found = SYSTEMS.get(mechanism)
+    if found is None or kind not in found.kinds:
+        raise UnknownSystem(mechanism, kind, sorted(name for name, s in SYSTEMS.items() if kind in s.kinds))
+    return found

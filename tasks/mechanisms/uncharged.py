@@ -1,0 +1,23 @@
+"""Invocations that lose nothing about governed data: no private text is read, or the data is public.
+
+They are recorded like any other, so that the ledger shows every run; their loss is zero by definition, and for
+`non_private` only because it is refused on governed data (PRIVACY §4.3).
+"""
+
+from models_db.budgets import Amount
+from models_db.events import PrivacyEvent
+from tasks.accounting.dp_events import MODULE
+
+NAMES = ("public_only", "non_private")
+
+
+def uncharged(name: str) -> PrivacyEvent:
+    """The event of one run of `name`.
+
+    Raises:
+        ValueError: that name is not one of NAMES.
+    """
+    if name not in NAMES:
+        raise ValueError(f"{name} is not an uncharged mechanism")
+    event = "NoOpDpEvent" if name == "public_only" else "NonPrivateDpEvent"
+    return PrivacyEvent(mechanism=name, count=1, parameters={}, loss=Amount(), dp_event={"module_name": MODULE, "class_name": event})
