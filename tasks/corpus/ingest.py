@@ -1,0 +1,155 @@
+"""Bring a source into the project home, all or nothing.
+
+The version is written into a temporary folder, made durable, renamed into place and only then recorded. An
+error or Ctrl-C leaves nothing; a kill leaves a folder that `versions.sweep_incoming` (before the rename) or
+`versions.sweep_unrecorded` (after it) removes.
+"""
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from models_db.errors import AlmonerError
+from models_db.home import ProjectHome
+from tasks.corpus.marks import ManifestMark, mark_of, source_mark
+from tasks.corpus.readers import read_documents
+from tasks.corpus.records import DuplicateDocument, SourceDocument
+from tasks.corpus.sources import SourceChanged, source_digest, source_state
+from tasks.corpus.store import DATABASE, SCHEMA
+from tasks.corpus.units import random_unit
+from tasks.corpus.versions import incoming, named_problems, put_in_place, remove_version, sync
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with (bytes of the source done, bytes in all)."""
+
+_DOCUMENTS_PER_REPORT = 1000
+
+# No journal, because an interrupted file is thrown away; 64 MiB of cache bound memory, whatever the size.
+_WRITING = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;"
+_COUNTS = "SELECT (SELECT count(*) FROM documents), (SELECT count(*) FROM units)"
+
+
+@dataclass(frozen=True)
+class IngestedVersion:
+    """What the ledger records of a new version. The counts and marks are private (PRIVACY §7).
+
+    Attributes:
+        uid: random, 32 hexadecimal digits; says nothing about the content.
+        documents: how many there are.
+        units: how many privacy units they belong to.
+        source_mark: keyed mark of the source's bytes, 64 hexadecimal digits.
+        manifest_mark: keyed mark of the ordered content, 64 hexadecimal digits.
+    """
+
+    uid: str
+    documents: int = field(repr=False)
+    units: int = field(repr=False)
+    source_mark: str = field(repr=False)
+    manifest_mark: str = field(repr=False)
+
+
+def ingest(
+    home: ProjectHome,
+    source: Path,
+    unit_field: str | None,
+    overlap_key: bytes,
+    *,
+    text_field: str = "text",
+    id_field: str = "id",
+    progress: Progress = lambda done, total: None,
+    record: Callable[[IngestedVersion], None] = lambda version: None,
+) -> IngestedVersion:
+    """Copy a source into the home as a new dataset version.
+
+    Without a unit field every document becomes a unit with a fresh random id. Ingesting the same people again
+    then gives them other ids and so other blocks, which is why a dataset without a unit field may be
+    ingested again only if it has one block; that is for the caller to refuse.
+
+    Args:
+        home: the project home.
+        source: a file or folder, see `readers.read_documents`.
+        unit_field: the field with the privacy unit's id, or None.
+        overlap_key: the home's overlap key; marks are made with it.
+        text_field: the field with the text.
+        id_field: the field with the document's id, which may be absent.
+        progress: called at the start, every thousand documents, and at the end.
+        record: called when the version is in place, to enter it into the ledger. If it refuses (any
+            AlmonerError) the version is removed again. After any other failure of it the version stays,
+            since only the ledger knows whether it was recorded: `versions.sweep_unrecorded` asks.
+
+    Raises:
+        whatever `readers.read_documents` raises; DuplicateDocument, SourceChanged, StoreNotWritable,
+        HomeMissing; whatever `record` raises.
+    """
+    home.require()
+    opened = read_documents(source, unit_field, text_field, id_field)
+    before = source_state(source)
+    with closing(opened) as documents, incoming(home) as folder:
+        mark = source_mark(overlap_key, source_digest(source)).hex()
+        watched = _watched(documents, progress, before.size)
+        counts, manifest = _write(folder / DATABASE, watched, source, overlap_key)
+        if source_state(source) != before:
+            raise SourceChanged(source)
+        version = IngestedVersion(secrets.token_hex(16), *counts, mark, manifest)
+        put_in_place(home, folder, version.uid)
+        try:
+            record(version)
+        except AlmonerError:
+            remove_version(home, version.uid)
+            raise
+    return version
+
+
+def _watched(documents: Iterator[SourceDocument], progress: Progress, total: int) -> Iterator[SourceDocument]:
+    """The same documents, reporting as they pass."""
+    progress(0, total)
+    for count, document in enumerate(documents, 1):
+        yield document
+        if count % _DOCUMENTS_PER_REPORT == 0:
+            progress(document.offset, total)
+    progress(total, total)
+
+
+def _write(
+    database: Path, documents: Iterator[SourceDocument], source: Path, overlap_key: bytes
+) -> tuple[tuple[int, int], str]:
+    """Fill a new store file (0600), on disk when this returns: (documents, units), manifest mark."""
+    manifest = ManifestMark(overlap_key)
+    with named_problems():
+        os.close(os.open(database, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        connection = sqlite3.connect(database, isolation_level=None)
+    with closing(connection):
+        with named_problems():
+            connection.executescript(_WRITING + SCHEMA + "BEGIN;")
+        for document in documents:
+            manifest.add(document.unit, document.document_id, document.text)
+            _insert(connection, document, source, overlap_key)
+        with named_problems():
+            counts = connection.execute(_COUNTS).fetchone()
+            connection.execute("COMMIT")
+    with named_problems():
+        sync(database)
+    return counts, manifest.hexdigest()
+
+
+def _insert(connection: sqlite3.Connection, document: SourceDocument, source: Path, overlap_key: bytes) -> None:
+    unit = document.unit if document.unit is not None else random_unit()
+    with named_problems():
+        found = connection.execute("SELECT number FROM units WHERE unit = ?", (unit,)).fetchone()
+        number = found[0] if found else _insert_unit(connection, unit, mark_of(overlap_key, unit))
+        try:
+            connection.execute(
+                "INSERT INTO documents (unit, document_id, text) VALUES (?, ?, ?)",
+                (number, document.document_id, document.text),
+            )
+        except sqlite3.IntegrityError:
+            raise DuplicateDocument(source, document.position) from None
+
+
+def _insert_unit(connection: sqlite3.Connection, unit: str, mark: bytes) -> int | None:
+    return connection.execute("INSERT INTO units (unit, mark) VALUES (?, ?)", (unit, mark)).lastrowid

@@ -1,0 +1,62 @@
+"""The keyed partition of a dataset's units into blocks and batches (PRIVACY §3).
+
+Where a unit goes depends on its own id, the key and public numbers alone - never on another unit, on its
+position, or on how many units there are. That is what makes "deleting one unit changes exactly one batch"
+true, and with it parallel composition over blocks and batches.
+"""
+
+from dataclasses import dataclass, field
+
+from tasks.corpus.keys import KEY_BYTES, keyed_hash
+
+
+@dataclass(frozen=True)
+class PartitionScheme:
+    """The partition fixed when a dataset is registered; it never changes.
+
+    Attributes:
+        key: the dataset's secret key, 32 bytes, drawn before ingest.
+        blocks: the public number of blocks K, at least 1; each block has its own account.
+
+    Every place is the whole 256-bit keyed hash (`keys.keyed_hash` gives the encoding) modulo a public number,
+    so no place is likelier than another by more than 2^-256.
+    """
+
+    key: bytes = field(repr=False)
+    blocks: int
+
+    def __post_init__(self) -> None:
+        if len(self.key) != KEY_BYTES:
+            raise ValueError(f"a partition key has {KEY_BYTES} bytes, not {len(self.key)}")
+        _require_positive("blocks", self.blocks)
+
+    def block_of(self, unit: str) -> int:
+        """The unit's block: HMAC-SHA256(key, "block", unit) mod K."""
+        return int.from_bytes(keyed_hash(self.key, "block", unit), "big") % self.blocks
+
+    def batch_of(self, unit: str, scheme_id: str, batches: int) -> int:
+        """The unit's batch within its block: HMAC-SHA256(key, "batch", scheme_id, unit) mod `batches`.
+
+        Args:
+            unit: a normalised unit id.
+            scheme_id: may differ between releases, because batches carry no account.
+            batches: the public number of batches in the block, at least 1.
+        """
+        _require_positive("batches", batches)
+        return int.from_bytes(keyed_hash(self.key, "batch", scheme_id, unit), "big") % batches
+
+    def row_order(self, unit: str) -> bytes:
+        """Rows of a batch are sorted by this: HMAC-SHA256(key, "row", unit), 32 bytes."""
+        return keyed_hash(self.key, "row", unit)
+
+    def document_order(self, unit: str, text: str) -> bytes:
+        """Documents of a unit are joined in this order: HMAC-SHA256(key, "document", unit, text), 32 bytes.
+
+        Equal texts tie, and then their order makes no difference.
+        """
+        return keyed_hash(self.key, "document", unit, text)
+
+
+def _require_positive(name: str, number: int) -> None:
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, not {number}")

@@ -1,0 +1,178 @@
+"""A stored dataset version: one SQLite file, written once by `ingest` and read here.
+
+Everything that leaves this module is private. It goes into mechanisms, into the ledger's overlap check, or
+into internal metrics after the publish decision (PRIVACY §7) - never into a log, a gate or a bundle.
+"""
+
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from models_db.errors import EnvironmentProblem
+from models_db.home import ProjectHome
+from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.versions import version_folder
+
+DATABASE = "documents.sqlite"
+FORMAT = 1
+"""PRAGMA user_version of the file; a reader that meets another one refuses."""
+
+SCHEMA = f"""
+CREATE TABLE units (
+    number INTEGER PRIMARY KEY,
+    unit   TEXT NOT NULL UNIQUE,           -- normalised id, or random where the dataset has no unit field
+    mark   BLOB NOT NULL                   -- marks.mark_of(overlap key, unit)
+);
+CREATE TABLE documents (
+    number      INTEGER PRIMARY KEY,       -- order of the source
+    unit        INTEGER NOT NULL REFERENCES units,
+    document_id TEXT UNIQUE,               -- NULL where the record has none
+    text        TEXT NOT NULL
+);
+CREATE INDEX documents_by_unit ON documents (unit);
+PRAGMA user_version = {FORMAT};
+"""
+
+_SEPARATOR = "\n\n"
+_LOCK_WAIT_S = 5.0
+
+Place: TypeAlias = tuple[int, int]
+"""(block, batch within the block)."""
+
+
+@dataclass(frozen=True)
+class UnitDocuments:
+    """One row of a batch: everything of one unit. Private, and absent from its own repr.
+
+    Attributes:
+        unit: the unit's id.
+        text: its documents in keyed order, joined by an empty line.
+    """
+
+    unit: str = field(repr=False)
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One dataset version, open for reading; holds no connection, so it may be shared by threads."""
+
+    uid: str
+    database: Path
+
+    def unit_count(self) -> int:
+        """How many units there are. Private: for mechanisms and internal metrics, never a denominator."""
+        with _reading(self.database) as connection:
+            (count,) = connection.execute("SELECT count(*) FROM units").fetchone()
+            return int(count)
+
+    def texts(self) -> Iterator[str]:
+        """Every document's text in the order of the source; for internal metrics (PRIVACY §7)."""
+        with _reading(self.database) as connection:
+            for (text,) in connection.execute("SELECT text FROM documents ORDER BY number"):
+                yield text
+
+    def batches(
+        self, scheme: PartitionScheme, scheme_id: str, batches_per_block: int, wanted: Collection[Place]
+    ) -> dict[Place, list[UnitDocuments]]:
+        """The rows of every wanted batch, one per unit, in keyed order; an empty batch is an empty list.
+
+        Which rows a batch has, and in which order, depends on the units in it alone. Only wanted texts are
+        read, but every unit id is hashed (some microseconds each): ask for all batches of a step at once.
+
+        Args:
+            scheme: the dataset's partition.
+            scheme_id: names the split into batches; may differ between releases.
+            batches_per_block: the public number of batches in every block.
+            wanted: the batches to read, which must have been armed (PRIVACY §6).
+
+        Raises:
+            ValueError: a wanted batch outside the partition.
+            StoreBusy, StoreUnreadable.
+        """
+        rows: dict[Place, list[tuple[bytes, int, str]]] = {place: [] for place in sorted(wanted)}
+        _require_inside(rows, scheme.blocks, batches_per_block)
+        blocks = {block for block, _ in rows}
+        with _reading(self.database) as connection:
+            for number, unit in connection.execute("SELECT number, unit FROM units"):
+                if (block := scheme.block_of(unit)) not in blocks:
+                    continue
+                place = (block, scheme.batch_of(unit, scheme_id, batches_per_block))
+                if place in rows:
+                    rows[place].append((scheme.row_order(unit), number, unit))
+            return {
+                place: [_row(connection, scheme, number, unit) for _, number, unit in sorted(members)]
+                for place, members in rows.items()
+            }
+
+
+def open_corpus(home: ProjectHome, uid: str) -> Corpus:
+    """The version `uid` of the home, for reading.
+
+    Raises:
+        VersionMissing: the home holds no such version.
+        StoreBusy, StoreUnreadable: its file is locked, damaged or of another format.
+    """
+    database = version_folder(home, uid) / DATABASE
+    with _reading(database) as connection:
+        if connection.execute("PRAGMA user_version").fetchone() != (FORMAT,):
+            raise StoreUnreadable
+    return Corpus(uid, database)
+
+
+def iter_marks(home: ProjectHome, uid: str) -> Iterator[bytes]:
+    """The mark of every unit (32 bytes each), in no meaningful order. Private: for the overlap check alone.
+
+    Raises:
+        VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
+    """
+    with _reading(open_corpus(home, uid).database) as connection:
+        for (mark,) in connection.execute("SELECT mark FROM units"):
+            yield mark
+
+
+def _row(connection: sqlite3.Connection, scheme: PartitionScheme, number: int, unit: str) -> UnitDocuments:
+    found = connection.execute("SELECT text FROM documents WHERE unit = ?", (number,))
+    texts = sorted((text for (text,) in found), key=lambda text: scheme.document_order(unit, text))
+    return UnitDocuments(unit, _SEPARATOR.join(texts))
+
+
+def _require_inside(wanted: Collection[Place], blocks: int, batches: int) -> None:
+    for block, batch in wanted:
+        if not (0 <= block < blocks and 0 <= batch < batches):
+            raise ValueError(f"batch {batch} of block {block} is outside {blocks} blocks of {batches} batches")
+
+
+@contextmanager
+def _reading(database: Path) -> Iterator[sqlite3.Connection]:
+    """A read-only connection whose errors are named; SQLite's own may quote the text they stumble over."""
+    try:
+        uri = f"{database.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        raise (StoreBusy if code == sqlite3.SQLITE_BUSY else StoreUnreadable) from None
+
+
+class StoreBusy(EnvironmentProblem):
+    """A stored version that another program has locked."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A stored dataset version is locked by another program.",
+            "Close whatever has the file open for writing (almoner never does), then try again.",
+        )
+
+
+class StoreUnreadable(EnvironmentProblem):
+    """A stored version that is damaged, incomplete or of another format."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A stored dataset version is damaged or was made by another version of almoner.",
+            "Restore the folder `corpora` from a backup, or ingest the dataset again.",
+        )

@@ -1,0 +1,187 @@
+"""Dataset versions as folders of the project home: how one comes, how it goes, what a crash leaves behind.
+
+`corpora/<uid>/` is a complete version and never changes. `corpora/.incoming-*/` is one that is being written
+or removed; its maker holds an flock on it, so that whoever sweeps can tell a dead one from a live one. An
+flock follows the folder through a rename and dies with its process.
+"""
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from models_db.errors import EnvironmentProblem
+from models_db.home import ProjectHome
+
+_UID = re.compile(r"[0-9a-f]{32}")
+
+
+def version_uids(home: ProjectHome) -> list[str]:
+    """The uids of the complete versions in the home, sorted, whether or not the ledger knows them."""
+    return sorted(entry.name for entry in home.require().corpora.iterdir() if _UID.fullmatch(entry.name))
+
+
+def version_folder(home: ProjectHome, uid: str) -> Path:
+    """The folder of a complete version.
+
+    Raises:
+        VersionMissing: the home holds no version of that uid.
+    """
+    folder = home.require().corpora / uid
+    if not _UID.fullmatch(uid) or not folder.is_dir():
+        raise VersionMissing(uid)
+    return folder
+
+
+@contextmanager
+def incoming(home: ProjectHome) -> Iterator[Path]:
+    """A new locked folder for a version to come; whatever is left of it at the end of the block is removed.
+
+    Raises:
+        StoreNotWritable: it cannot be made.
+    """
+    with ExitStack() as held:
+        with named_problems(), _locked(home.corpora):  # no sweep can see the folder before it is locked
+            folder = _incoming_path(home)
+            folder.mkdir(mode=0o700)
+            held.enter_context(_locked(folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def put_in_place(home: ProjectHome, folder: Path, uid: str) -> None:
+    """Turn a complete incoming folder into the version `uid`, on disk when this returns.
+
+    Raises:
+        StoreNotWritable: it cannot be made durable; then it is not in place.
+    """
+    final = home.corpora / uid
+    with named_problems():
+        sync(folder)
+        folder.rename(final)
+        try:
+            sync(home.corpora)
+        except BaseException:
+            shutil.rmtree(final, ignore_errors=True)
+            raise
+
+
+def remove_version(home: ProjectHome, uid: str) -> None:
+    """Remove a version: at once for every reader, even if the removal itself is cut short.
+
+    Raises:
+        VersionMissing: the home holds no version of that uid.
+    """
+    with _locked(home.require().corpora):
+        _remove(home, version_folder(home, uid))
+
+
+def sweep_incoming(home: ProjectHome) -> int:
+    """Remove what killed ingests left, and nothing of a live one; how many folders went."""
+    with _locked(home.require().corpora):
+        dead = [folder for folder in home.corpora.glob(".incoming-*") if not _is_live(folder)]
+        for folder in dead:
+            _remove(home, folder)
+        return len(dead)
+
+
+def sweep_unrecorded(home: ProjectHome, is_recorded: Callable[[str], bool]) -> int:
+    """Remove complete versions whose ingest died before it could record them; how many went.
+
+    `is_recorded` asks the ledger about a uid. It is asked only once the version's ingest has let go of it, so
+    a version that is just being recorded is safe.
+    """
+    with _locked(home.require().corpora):
+        settled = [folder for folder in home.corpora.iterdir() if _UID.fullmatch(folder.name)]
+        orphans = [folder for folder in settled if not _is_live(folder) and not is_recorded(folder.name)]
+        for folder in orphans:
+            _remove(home, folder)
+        return len(orphans)
+
+
+def sync(path: Path) -> None:
+    """Have a file or folder on disk before going on."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def named_problems() -> Iterator[None]:
+    """Turn what the operating system or SQLite says while writing into StoreNotWritable."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreNotWritable(error.strerror or "input/output error") from None
+    except sqlite3.Error as error:  # its text may quote what was to be written; its name does not
+        full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        reason = "the disk is full" if full else getattr(error, "sqlite_errorname", type(error).__name__)
+        raise StoreNotWritable(reason) from None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the exclusive flock of a folder, waiting for it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_live(folder: Path) -> bool:
+    """Whether an ingest still holds the folder (or has just renamed or removed it)."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return not folder.exists()
+
+
+def _remove(home: ProjectHome, folder: Path) -> None:
+    """Remove a folder of `corpora`, under its lock: first out of sight, then for good."""
+    doomed = _incoming_path(home)
+    folder.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def _incoming_path(home: ProjectHome) -> Path:
+    return home.corpora / f".incoming-{secrets.token_hex(8)}"
+
+
+class VersionMissing(EnvironmentProblem):
+    """A dataset version that the home does not hold."""
+
+    def __init__(self, uid: str) -> None:
+        super().__init__(
+            f"The project home holds no dataset version {uid!r}.",
+            "Restore the folder `corpora` from a backup, or ingest the dataset again.",
+            {"version": uid},
+        )
+
+
+class StoreNotWritable(EnvironmentProblem):
+    """The project home cannot take a dataset version; nothing of it is kept."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The dataset version cannot be written into the project home: {reason}.",
+            "Make room on its disk (a version takes about the size of its source), then ingest again.",
+            {"reason": reason},
+        )
