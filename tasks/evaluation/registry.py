@@ -1,0 +1,99 @@
+"""Every metric by the name requests use, and which of them a request may ask for."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from models_db.errors import Refused, UsageError
+from tasks.evaluation.distinct import distinct
+from tasks.evaluation.length import length
+from tasks.evaluation.perplexity import perplexity, perplexity_gap
+from tasks.evaluation.results import Exposure, MetricResult
+from tasks.evaluation.subject import Subject
+from tasks.evaluation.verbatim_overlap import verbatim_overlap
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric, before it is computed.
+
+    Attributes:
+        name: its stable name.
+        exposure: what its result will be marked.
+        needs_model: whether a public model must score texts.
+        compute: the computation.
+    """
+
+    name: str
+    exposure: Exposure
+    needs_model: bool
+    compute: Callable[[Subject], MetricResult]
+
+
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("length", "public", False, length),
+        Metric("distinct", "public", False, distinct),
+        Metric("perplexity", "public", True, perplexity),
+        Metric("verbatim_overlap", "internal", False, verbatim_overlap),
+        Metric("perplexity_gap", "internal", True, perplexity_gap),
+    )
+}
+
+
+def requested(names: Iterable[str], *, governed: bool) -> tuple[Metric, ...]:
+    """The metrics a request asks for, in its order, each once.
+
+    Raises:
+        UnknownMetric: there is none of that name.
+        InternalMetric: it reads private data unprotected, and the dataset is governed: a publish decision that has
+            seen its result would not be differentially private (PRIVACY §7).
+    """
+    found = []
+    for name in dict.fromkeys(names):
+        if name not in METRICS:
+            raise UnknownMetric(name)
+        if governed and METRICS[name].exposure == "internal":
+            raise InternalMetric(name)
+        found.append(METRICS[name])
+    return tuple(found)
+
+
+def evaluate(metrics: Iterable[Metric], subject: Subject) -> tuple[MetricResult, ...]:
+    """Compute `metrics`.
+
+    No text, or only empty texts, is no error: the figures that cannot be measured are null.
+
+    Raises:
+        ValueError: the subject lacks the model, or the documents, that a metric needs.
+    """
+    return tuple(metric.compute(subject) for metric in metrics)
+
+
+def names(*exposures: Exposure) -> list[str]:
+    """Names of the metrics with one of these exposures."""
+    return [name for name, metric in METRICS.items() if metric.exposure in exposures]
+
+
+class UnknownMetric(UsageError):
+    """No metric of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is no metric named {name!r}.",
+            f"Metrics for requests: {', '.join(names('public', 'charged'))}; after the publish decision also"
+            f" {', '.join(names('internal'))}.",
+            {"metric": name, "known": list(METRICS)},
+        )
+
+
+class InternalMetric(Refused):
+    """A request asks for a metric that nobody may see before the publish decision."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The metric {name!r} reads private data unprotected; a request on governed data may not ask for it.",
+            f"Ask for {', '.join(names('public', 'charged'))}; run `almoner evaluate --internal` once the publish"
+            " decision is recorded.",
+            {"metric": name, "allowed": names("public", "charged")},
+        )

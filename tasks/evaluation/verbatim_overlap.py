@@ -1,0 +1,33 @@
+"""How much of a private document stands word for word in a released text."""
+
+import numpy as np
+
+from tasks.evaluation.results import MetricResult, rounded
+from tasks.evaluation.subject import Subject
+from tasks.evaluation.suffix_automaton import SuffixAutomaton
+from tasks.evaluation.words import words
+
+
+def verbatim_overlap(subject: Subject) -> MetricResult:
+    """Longest common run of words with any private document, per text. INTERNAL: it reads private documents.
+
+    An empty text shares 0 words; without texts the figures are null.
+    """
+    if subject.documents is None:
+        raise ValueError("an internal metric needs the private documents")
+    automaton = SuffixAutomaton([words(text.text) for text in subject.texts])
+    runs = automaton.longest_shared(words(document) for document in subject.documents())
+    return MetricResult(
+        name="verbatim_overlap",
+        exposure="internal",
+        values={
+            "texts": len(runs),
+            "max_words": max(runs, default=None),
+            "mean_words": rounded(float(np.mean(runs)), 2) if runs else None,
+            "p95_words": rounded(float(np.quantile(runs, 0.95)), 2) if runs else None,
+        },
+        source="the longest common substring; as a measure of memorisation: Lee et al., 'Deduplicating Training Data"
+        " Makes Language Models Better', ACL 2022",
+        method="for each released text, the longest run of words (case folded) found in any private document",
+        line=f"longest shared run {max(runs)} words" if runs else "no texts",
+    )
