@@ -20,4 +20,6 @@ def uncharged(name: str) -> PrivacyEvent:
     if name not in NAMES:
         raise ValueError(f"{name} is not an uncharged mechanism")
     event = "NoOpDpEvent" if name == "public_only" else "NonPrivateDpEvent"
-    return PrivacyEvent(mechanism=name, count=1, parameters={}, loss=Amount(), dp_event={"module_name": MODULE, "class_name": event})
+    return PrivacyEvent(
+        mechanism=name, count=1, parameters={}, loss=Amount(), dp_event={"module_name": MODULE, "class_name": event}
+    )

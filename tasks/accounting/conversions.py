@@ -1,0 +1,114 @@
+"""From a fact about a mechanism to its zCDP charge: one function for each row of PRIVACY §2's table.
+
+Every function returns the smallest `Amount` that covers the loss of ONE invocation under add/remove-one. A
+rho is the supremum over alpha > 1 of D_alpha / alpha, D_alpha the Renyi divergence of the worst neighbouring
+pair (Bun and Steinke, arXiv 1605.02065, Definition 1.1); the tests compute that supremum on its own.
+"""
+
+from fractions import Fraction
+
+from models_db.budgets import Amount
+from tasks.accounting.amounts import Exact, Interval, charge, enclose, exact, iv, upper
+
+
+def gaussian(sensitivity: Exact, sigma: Exact) -> Amount:
+    """Discretised Gaussian noise on a query that lies on the noise's grid: s^2 / (2 sigma^2).
+
+    Canonne, Kamath, Steinke, arXiv 2004.00010, Theorem 4 (the continuous one: Bun and Steinke, Proposition
+    1.6).
+
+    Args:
+        sensitivity: L2 sensitivity, in the query's units.
+        sigma: the noise's scale parameter, in the same units.
+    """
+    return charge((_positive(sensitivity) / _positive(sigma)) ** 2 / 2)
+
+
+def pure_dp(epsilon: Exact) -> Amount:
+    """Any epsilon-DP mechanism: epsilon tanh(epsilon/2), attained by randomised response as alpha -> 1.
+
+    Every epsilon-DP pair is a post-processing of randomised response (Kairouz, Oh, Viswanath, "The
+    Composition Theorem for Differential Privacy", ICML 2015), whose tight rho is its KL divergence (Harrison
+    and Manurangsi, arXiv 2510.25746). Never above Bun and Steinke's epsilon^2 / 2.
+    """
+    return independent_coordinates(epsilon, 1)
+
+
+def independent_coordinates(epsilon: Exact, coordinates: int) -> Amount:
+    """k independent mechanisms, each (epsilon/k)-DP, k = `coordinates`: epsilon tanh(epsilon/(2k)).
+
+    The `pure_dp` row once per coordinate: zCDP adds up (Bun and Steinke, Lemma 1.7).
+    """
+    if coordinates < 1:
+        raise ValueError(f"a mechanism has at least one coordinate, not {coordinates}")
+    loss = _positive(epsilon)
+    return charge(enclose(loss) * _tanh(enclose(loss / (2 * coordinates))))
+
+
+def continuous_laplace(epsilon: Exact) -> Amount:
+    """CONTINUOUS Laplace noise of scale b on L1 sensitivity s1 in one dimension, epsilon = s1/b.
+
+    epsilon + exp(-epsilon) - 1, its KL divergence (Harrison and Manurangsi, arXiv 2510.25746; D_alpha itself:
+    Mironov, arXiv 1702.07476, Proposition 6). Discrete, geometric and PyDP noise take `pure_dp`: at
+    sensitivity 1 they are randomised response.
+    """
+    loss = enclose(_positive(epsilon))
+    return charge(loss + iv.exp(-loss) - 1)
+
+
+def bounded_range(eta: Exact) -> Amount:
+    """A mechanism of bounded range eta, such as the exponential mechanism: eta^2 / 8.
+
+    Cesar and Rogers, "Bounding, Concentrating, and Truncating", arXiv 2004.07223. A score that moves either
+    way by at most s and is drawn with exp(score / tau) has eta = 2 s / tau.
+    """
+    return charge(_positive(eta) ** 2 / 8)
+
+
+def approximate_dp(epsilon: Exact, delta: Exact) -> Amount:
+    """An (epsilon, delta)-DP mechanism: the `pure_dp` rho, and delta to the failure probability.
+
+    With probability 1 - delta it behaves as an epsilon-DP one (Kairouz, Oh, Viswanath, ICML 2015). Deltas
+    add.
+    """
+    failure = exact(delta)
+    if not 0 <= failure < 1:
+        raise ValueError(f"a failure probability is at least 0 and below 1, not {failure}")
+    return Amount(pure_dp(epsilon).rho, charge(Fraction(0), failure).delta)
+
+
+def replace_one(amount: Amount, *, one_hot: bool = False) -> Amount:
+    """The replace-one figure of a rho stated for add/remove-one (PRIVACY §1), for display beside it.
+
+    Replacing is removing and adding: twice the sensitivity, four times rho (Bun and Steinke, Proposition
+    1.9). On one-hot statistics with Gaussian noise two entries change by one each: sqrt(2) times, so twice.
+
+    Raises:
+        ValueError: the amount has a failure probability; use `replace_one_approximate` on its (epsilon,
+        delta).
+    """
+    if amount.delta:
+        raise ValueError("a charge with a failure probability is re-converted from its epsilon and delta")
+    return amount * (2 if one_hot else 4)
+
+
+def replace_one_approximate(epsilon: Exact, delta: Exact) -> Amount:
+    """The replace-one figure of an (epsilon, delta)-DP mechanism: (2 epsilon, (1 + e^epsilon) delta).
+
+    The definition applied twice: P1 <= e^epsilon P2 + delta <= e^epsilon (e^epsilon P3 + delta) + delta.
+    """
+    loss = _positive(epsilon)
+    failure = min(upper((1 + iv.exp(enclose(loss))) * enclose(exact(delta))), Fraction(1))
+    return Amount(pure_dp(2 * loss).rho, charge(Fraction(0), failure).delta)
+
+
+def _tanh(x: Interval) -> Interval:
+    """Encloses tanh; 1 - 2/(e^(2x) + 1) names x once, which keeps the interval tight."""
+    return 1 - 2 / (iv.exp(2 * x) + 1)
+
+
+def _positive(value: Exact) -> Fraction:
+    number = exact(value)
+    if number <= 0:
+        raise ValueError(f"a privacy parameter must be positive, not {number}")
+    return number

@@ -1,0 +1,67 @@
+"""Every mechanism by its stable name: from a stored event back to its charge, offline.
+
+`almoner verify-release` trusts no stored figure: it rebuilds each event from its parameters with the code
+that once charged it, and compares. A name is never removed from here and never changes its meaning
+(`models_db.events`); an unknown one is refused, not guessed.
+"""
+
+from collections.abc import Callable, Mapping
+
+from models_db.budgets import Amount
+from models_db.errors import AlmonerError, Refused
+from models_db.events import PrivacyEvent
+from tasks.mechanisms import gaussian, token_draw, uncharged
+
+MECHANISMS: Mapping[str, Callable[[PrivacyEvent], PrivacyEvent]] = {
+    token_draw.MECHANISM: lambda event: token_draw.TokenDraw.from_event(event).event(event.count),
+    gaussian.MECHANISM: lambda event: gaussian.NoisyCount.from_event(event).event(event.count),
+    **{name: lambda event: uncharged.uncharged(event.mechanism) for name in uncharged.NAMES},
+}
+
+
+def recompute(event: PrivacyEvent) -> Amount:
+    """The charge of `event`, from its parameters alone; its stored loss is not looked at.
+
+    Raises:
+        UnknownMechanism: this version knows no mechanism of that name.
+        EventInconsistent: the parameters are not that mechanism's, or its dp-accounting event or relation
+        says
+            something else than they do.
+    """
+    if event.mechanism not in MECHANISMS:
+        raise UnknownMechanism(event.mechanism)
+    try:
+        rebuilt = MECHANISMS[event.mechanism](event)
+    except (KeyError, TypeError, ValueError, AlmonerError):
+        raise EventInconsistent(event.mechanism) from None
+    same = (
+        rebuilt.count == event.count
+        and dict(rebuilt.parameters) == dict(event.parameters)
+        and rebuilt.dp_event == event.dp_event
+        and rebuilt.relation == event.relation
+    )
+    if not same:
+        raise EventInconsistent(event.mechanism)
+    return rebuilt.loss
+
+
+class UnknownMechanism(Refused):
+    """A stored event names a mechanism this version does not know."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"This version of almoner knows no mechanism {name!r}.",
+            "Read the record with the version that wrote it, or a later one.",
+            {"mechanism": name},
+        )
+
+
+class EventInconsistent(Refused):
+    """A stored event contradicts itself."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"A stored {name!r} event does not follow from its own parameters.",
+            "The record was altered or damaged: do not rely on its claim.",
+            {"mechanism": name},
+        )

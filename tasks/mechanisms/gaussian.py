@@ -1,0 +1,118 @@
+"""Discretised Gaussian noise on integers, through OpenDP: `NoisyCount` (PRIVACY §2, §5).
+
+A count of units is an integer, adding or removing one unit moves it by at most 1, and the noise is drawn on
+the integers, so rho = 1 / (2 sigma^2) exactly (Canonne, Kamath, Steinke, arXiv 2004.00010, Theorem 4).
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import opendp.prelude as dp
+
+from models_db.budgets import RHO_UNIT, Amount
+from models_db.errors import UsageError
+from models_db.events import PrivacyEvent
+from tasks.accounting import conversions, dp_events
+from tasks.accounting.amounts import exact, float_below
+from tasks.mechanisms.confirmation import Measurement, confirmed
+from tasks.mechanisms.rng import RandomSource
+
+MECHANISM = "noisy_count"
+SENSITIVITY = 1
+# Sigma lies on a grid of 2^-20, where every value up to 2^32 is a double: OpenDP gets exactly what is charged
+# for.
+SIGMA_GRID = 2**20
+LARGEST_SIGMA = 2**32
+
+
+@dataclass(frozen=True)
+class NoisyCount:
+    """A count of units with discrete Gaussian noise.
+
+    Attributes:
+        sigma: the noise's scale parameter, a multiple of 2^-20 up to 2^32.
+    """
+
+    sigma: Fraction
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sigma <= LARGEST_SIGMA or (self.sigma * SIGMA_GRID).denominator != 1:
+            raise NoiseInvalid(f"Sigma must be a multiple of 2^-20 up to 2^32, not {self.sigma}.")
+
+    def loss(self) -> Amount:
+        """The charge of one count, 1 / (2 sigma^2), rounded up."""
+        return conversions.gaussian(SENSITIVITY, self.sigma)
+
+    def event(self, counts: int = 1) -> PrivacyEvent:
+        """`counts` noisy counts of the same units.
+
+        The stored `GaussianDpEvent` has the same zCDP; its PLD is the continuous Gaussian's.
+        """
+        if counts < 1:
+            raise ValueError(f"an event has at least one count, not {counts}")
+        return PrivacyEvent(
+            mechanism=MECHANISM,
+            count=counts,
+            parameters={"sigma": str(self.sigma), "sensitivity": SENSITIVITY},
+            loss=self.loss() * counts,
+            dp_event=dp_events.gaussian(float_below(self.sigma), counts),
+        )
+
+    @classmethod
+    def from_event(cls, event: PrivacyEvent) -> "NoisyCount":
+        """The count whose parameters `event` stores.
+
+        Raises:
+            KeyError, ValueError, NoiseInvalid: they are not a noisy count's.
+        """
+        return cls(exact(event.parameters["sigma"]))
+
+    def draw(self, count: int, rng: RandomSource) -> int:
+        """`count` plus discrete Gaussian noise; it may be negative.
+
+        Args:
+            count: the true count, below 2^53.
+            rng: the operating system's, through OpenDP; any other source rounds a float normal, which is not
+                private, as its kind says.
+        """
+        if rng.kind == "os":
+            return int(_discrete_gaussian(self)(count))
+        return count + _rounded_normal(float(self.sigma), rng)
+
+
+def calibrate_count(rho: int) -> NoisyCount:
+    """The noisy count with the smallest sigma that costs at most `rho` (units of 1e-12), within 0.1 %.
+
+    Raises:
+        NoiseInvalid: rho is not positive, or so small that sigma would pass 2^32.
+    """
+    if rho < 1:
+        raise NoiseInvalid(f"A noisy count needs a positive rho, not {rho} units.")
+    # sigma^2 >= 1 / (2 rho), in grid steps, rounded up.
+    square = math.ceil(Fraction(RHO_UNIT * SIGMA_GRID**2, 2 * rho))
+    found = NoisyCount(Fraction(math.isqrt(square - 1) + 1, SIGMA_GRID))
+    if not found.loss().fits(Amount(rho)):
+        raise ArithmeticError(f"{found} costs more than {rho}")
+    return found
+
+
+@lru_cache(maxsize=64)
+def _discrete_gaussian(count: NoisyCount) -> Measurement:
+    space = dp.atom_domain(T="i64"), dp.absolute_distance(T="i64")
+    measurement = dp.m.make_gaussian(*space, scale=float(count.sigma))
+    return confirmed(measurement, SENSITIVITY, count.loss())
+
+
+def _rounded_normal(sigma: float, rng: RandomSource) -> int:
+    """The test mode's sampler, for a repeatable pipeline: Box-Muller in floats, NOT PRIVATE."""
+    radius = math.sqrt(-2 * math.log((1 + rng.uniform_below(2**53)) / 2**53))
+    return round(sigma * radius * math.cos(2 * math.pi * rng.uniform_below(2**53) / 2**53))
+
+
+class NoiseInvalid(UsageError):
+    """A noise scale, or the budget for it, is out of range."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "Give the count a larger part of the budget.")

@@ -1,0 +1,71 @@
+"""Offline recomputation: every stored event back to its charge, and every altered one refused."""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from models_db.budgets import Amount
+from models_db.events import PrivacyEvent
+from tasks.mechanisms.catalogue import MECHANISMS, EventInconsistent, UnknownMechanism, recompute
+from tasks.mechanisms.gaussian import NoisyCount
+from tasks.mechanisms.token_draw import TokenDraw
+from tasks.mechanisms.uncharged import uncharged
+
+EVENTS = [
+    TokenDraw(2**19, 4, Fraction(9, 10)).event(48),
+    NoisyCount(Fraction(5, 2)).event(),
+    uncharged("public_only"),
+    uncharged("non_private"),
+]
+
+
+def test_every_mechanism_has_an_example_here():
+    assert {event.mechanism for event in EVENTS} == set(MECHANISMS)
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.mechanism)
+def test_a_stored_event_gives_its_charge(event):
+    stored = PrivacyEvent.from_json(json.loads(json.dumps(event.to_json())))
+    assert recompute(stored) == event.loss
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.mechanism)
+def test_the_stored_charge_is_not_believed(event):
+    assert recompute(replace(event, loss=Amount(1))) == event.loss
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.mechanism)
+def test_contradictions_are_refused(event):
+    altered = [
+        replace(event, parameters={**event.parameters, "more": 1}),
+        replace(event, count=event.count + 1),
+        replace(event, count=0),
+        replace(event, dp_event=None),
+        replace(event, relation="replace_one"),
+    ]
+    altered += [
+        replace(event, parameters={key: value for key, value in event.parameters.items() if key != gone})
+        for gone in event.parameters
+    ]
+    altered += [
+        replace(event, parameters={**event.parameters, key: other})
+        for key in event.parameters
+        for other in (0, -1, "abc", "1/0", 17)
+    ]
+    for broken in altered:
+        with pytest.raises(EventInconsistent) as refusal:
+            recompute(broken)
+        assert refusal.value.exit_code == 1
+
+
+def test_only_known_systems_are_uncharged():
+    with pytest.raises(ValueError, match="not an uncharged mechanism"):
+        uncharged("token_draw")
+
+
+def test_an_unknown_mechanism_is_refused_by_name():
+    with pytest.raises(UnknownMechanism) as refusal:
+        recompute(replace(EVENTS[0], mechanism="tarot"))
+    assert refusal.value.facts == {"mechanism": "tarot"}
