@@ -278,7 +278,7 @@ def tables() -> None:
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("from_state", sa.String(length=255), nullable=False),
         sa.Column("to_state", sa.String(length=255), nullable=False),
-        sa.Column("detail", sa.String(length=255), nullable=False),
+        sa.Column("detail", sa.Text(), nullable=False),
         sa.Column("at", sa.String(length=27), nullable=False),
         sa.Column("actor_id", ID, nullable=False),
         sa.CheckConstraint(
@@ -314,7 +314,10 @@ def tables() -> None:
         sa.Column("instalment", sa.Integer(), nullable=False),
         sa.Column("rho", sa.BigInteger(), nullable=False),
         sa.Column("delta", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("rho >= 0 AND delta >= 0", name=op.f("ck_hold_amount")),
+        sa.CheckConstraint(
+            "rho >= 0 AND delta >= 0 AND rho = CAST(rho AS BIGINT) AND delta = CAST(delta AS BIGINT)",
+            name=op.f("ck_hold_amount"),
+        ),
         sa.ForeignKeyConstraint(["account_id"], ["account.id"], name=op.f("fk_hold_account_id")),
         sa.ForeignKeyConstraint(["invocation_id"], ["invocation.id"], name=op.f("fk_hold_invocation_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_hold")),
@@ -355,6 +358,7 @@ def tables() -> None:
         sa.ForeignKeyConstraint(["actor_id"], ["principal.id"], name=op.f("fk_entry_actor_id")),
         sa.ForeignKeyConstraint(["hold_id"], ["hold.id"], name=op.f("fk_entry_hold_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_entry")),
+        sa.UniqueConstraint("hold_id", "kind", name=op.f("uq_entry_hold_id_kind")),
     )
     op.create_index(
         "uq_entry_armed_or_released",
@@ -371,14 +375,6 @@ def tables() -> None:
         unique=True,
         sqlite_where=sa.text("kind IN ('COMMIT', 'FORFEIT', 'RELEASE')"),
         postgresql_where=sa.text("kind IN ('COMMIT', 'FORFEIT', 'RELEASE')"),
-    )
-    op.create_index(
-        "uq_entry_opened",
-        "entry",
-        ["hold_id"],
-        unique=True,
-        sqlite_where=sa.text("kind = 'HOLD'"),
-        postgresql_where=sa.text("kind = 'HOLD'"),
     )
 
 

@@ -81,7 +81,9 @@ class Hold(Base):
     __tablename__ = "hold"
     __table_args__ = (
         UniqueConstraint("invocation_id", "account_id", "instalment"),
-        CheckConstraint("rho >= 0 AND delta >= 0", name="amount"),
+        CheckConstraint(
+            "rho >= 0 AND delta >= 0 AND rho = CAST(rho AS BIGINT) AND delta = CAST(delta AS BIGINT)", name="amount"
+        ),
     )
 
     id: Mapped[Key]
@@ -98,8 +100,7 @@ class Entry(Base):
     __tablename__ = "entry"
     __table_args__ = (
         CheckConstraint(f"kind IN {ENTRY_KINDS}", name="kind"),
-        Index("uq_entry_opened", "hold_id", unique=True, sqlite_where=text("kind = 'HOLD'"),
-              postgresql_where=text("kind = 'HOLD'")),
+        UniqueConstraint("hold_id", "kind"),
         Index("uq_entry_armed_or_released", "hold_id", unique=True,
               sqlite_where=text("kind IN ('ARM', 'RELEASE')"), postgresql_where=text("kind IN ('ARM', 'RELEASE')")),
         Index("uq_entry_closed", "hold_id", unique=True,

@@ -53,7 +53,7 @@ class Transition(Base):
     number: Mapped[int]
     from_state: Mapped[Line]
     to_state: Mapped[Line]
-    detail: Mapped[Line]
+    detail: Mapped[Body]
     at: Mapped[Moment]
     actor_id: Mapped[int] = mapped_column(reference("principal"))
 
