@@ -524,7 +524,10 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      "the head follows the chain"),
 ]  # fmt: skip
 
-AFTER_INSERT: list[tuple[str, str, str]] = [
+# What an insert moves, and the condition under which the move did not happen. SQLite runs the statements of a trigger
+# under the conflict rule of the outer one, so `INSERT OR IGNORE INTO entry` would skip an update that a CHECK refuses.
+AFTER_INSERT: list[tuple[str, str, str, str, str]] = [
+    # name, table, statement, denied when, message
     ("entry_moves_account", "entry",
      "UPDATE account SET last_entry_id = NEW.id,"
      " rho_held = rho_held + {sign_held} * (SELECT rho FROM hold WHERE id = NEW.hold_id),"
@@ -533,8 +536,14 @@ AFTER_INSERT: list[tuple[str, str, str]] = [
      " delta_spent = delta_spent + {sign_spent} * (SELECT delta FROM hold WHERE id = NEW.hold_id)"
      " WHERE id = (SELECT account_id FROM hold WHERE id = NEW.hold_id)".format(
          sign_held="(CASE NEW.kind WHEN 'HOLD' THEN 1 WHEN 'ARM' THEN -1 WHEN 'RELEASE' THEN -1 ELSE 0 END)",
-         sign_spent="(CASE NEW.kind WHEN 'ARM' THEN 1 ELSE 0 END)")),
-    ("audit_moves_head", "audit", "UPDATE audit_head SET seq = NEW.seq, hash = NEW.row_hash WHERE id = 1"),
+         sign_spent="(CASE NEW.kind WHEN 'ARM' THEN 1 ELSE 0 END)"),
+     "NOT EXISTS (SELECT 1 FROM hold h JOIN account a ON a.id = h.account_id"
+     " WHERE h.id = NEW.hold_id AND a.last_entry_id = NEW.id)",
+     "the counters did not follow the entry"),
+    ("audit_moves_head", "audit",
+     "UPDATE audit_head SET seq = NEW.seq, hash = NEW.row_hash WHERE id = 1",
+     "NOT EXISTS (SELECT 1 FROM audit_head d WHERE d.seq = NEW.seq AND d.hash = NEW.row_hash)",
+     "the head did not follow the link"),
 ]  # fmt: skip
 
 # Unique keys of the append-only tables. SQLite's REPLACE deletes the row it collides with, past the delete
@@ -593,8 +602,13 @@ def arm_sqlite() -> None:
                 f"BEGIN SELECT RAISE(ABORT, 'almoner: {message}'); END"
             )
         )
-    for name, table, statement in AFTER_INSERT:
-        op.execute(sa.text(f"CREATE TRIGGER {name} AFTER INSERT ON {table} BEGIN {statement}; END"))
+    for name, table, statement, condition, message in AFTER_INSERT:
+        op.execute(
+            sa.text(
+                f"CREATE TRIGGER {name} AFTER INSERT ON {table} BEGIN {statement};"
+                f" SELECT RAISE(ABORT, 'almoner: {message}') WHERE {condition}; END"
+            )
+        )
 
 
 def arm_postgresql() -> None:
@@ -604,8 +618,12 @@ def arm_postgresql() -> None:
             f" RETURN {'OLD' if operation == 'DELETE' else 'NEW'}; END"
         )
         trigger(name, table, f"BEFORE {operation}", "FOR EACH ROW", body)
-    for name, table, statement in AFTER_INSERT:
-        trigger(name, table, "AFTER INSERT", "FOR EACH ROW", f"BEGIN {statement}; RETURN NULL; END")
+    for name, table, statement, condition, message in AFTER_INSERT:
+        body = (
+            f"BEGIN {statement}; IF {condition} THEN RAISE EXCEPTION 'almoner: {message}' USING ERRCODE = '23514';"
+            " END IF; RETURN NULL; END"
+        )
+        trigger(name, table, "AFTER INSERT", "FOR EACH ROW", body)
     for table in NO_DELETE:
         body = f"BEGIN RAISE EXCEPTION 'almoner: {table} is append-only' USING ERRCODE = '23514'; END"
         trigger(f"{table}_no_truncate", table, "BEFORE TRUNCATE", "FOR EACH STATEMENT", body)
