@@ -612,23 +612,30 @@ def arm_sqlite() -> None:
 
 
 def arm_postgresql() -> None:
+    # Unless a function names it last, pg_temp comes first: a temporary table `approval` or `account` would be read and
+    # moved in place of the ledger's.
+    path = op.get_bind().scalar(sa.text("SELECT quote_ident(current_schema()) || ', pg_temp'"))
     for name, table, operation, condition, message in guards():
         body = (
             f"BEGIN IF {condition} THEN RAISE EXCEPTION 'almoner: {message}' USING ERRCODE = '23514'; END IF;"
             f" RETURN {'OLD' if operation == 'DELETE' else 'NEW'}; END"
         )
-        trigger(name, table, f"BEFORE {operation}", "FOR EACH ROW", body)
+        trigger(name, table, f"BEFORE {operation}", "FOR EACH ROW", body, path)
     for name, table, statement, condition, message in AFTER_INSERT:
         body = (
             f"BEGIN {statement}; IF {condition} THEN RAISE EXCEPTION 'almoner: {message}' USING ERRCODE = '23514';"
             " END IF; RETURN NULL; END"
         )
-        trigger(name, table, "AFTER INSERT", "FOR EACH ROW", body)
+        trigger(name, table, "AFTER INSERT", "FOR EACH ROW", body, path)
     for table in NO_DELETE:
         body = f"BEGIN RAISE EXCEPTION 'almoner: {table} is append-only' USING ERRCODE = '23514'; END"
-        trigger(f"{table}_no_truncate", table, "BEFORE TRUNCATE", "FOR EACH STATEMENT", body)
+        trigger(f"{table}_no_truncate", table, "BEFORE TRUNCATE", "FOR EACH STATEMENT", body, path)
 
 
-def trigger(name: str, table: str, when: str, scope: str, body: str) -> None:
-    op.execute(sa.text(f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$"))
+def trigger(name: str, table: str, when: str, scope: str, body: str, path: str) -> None:
+    op.execute(
+        sa.text(
+            f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SET search_path = {path} AS $$ {body} $$"
+        )
+    )
     op.execute(sa.text(f"CREATE TRIGGER {name} {when} ON {table} {scope} EXECUTE FUNCTION {name}()"))
