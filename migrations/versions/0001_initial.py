@@ -379,8 +379,9 @@ def tables() -> None:
 
 
 # --- What the database itself refuses -----------------------------------------------------------------------
-# One list serves both backends: a guard is a condition under which an insert or update is denied. Messages are
-# stable; `models_db.services.denials` turns them into named errors.
+# One list serves both backends: a guard is a condition under which an insert or update is denied. What must hold is
+# written as NOT EXISTS (everything that must hold), so that a missing row or a NULL denies. Messages are stable;
+# `models_db.services.denials` turns them into named errors.
 
 STATE = (
     "coalesce((SELECT t.to_state FROM transition t WHERE t.request_id = {request}"
@@ -394,12 +395,15 @@ APPROVALS = (
 REJECTED = (
     "EXISTS (SELECT 1 FROM approval a WHERE a.request_id = {request} AND a.gate = '{gate}' AND a.decision = 'reject')"
 )
+ATTEMPTS = "(SELECT count(*) FROM transition t WHERE t.request_id = {request} AND t.to_state = 'running')"
 HAS_ENTRY = "EXISTS (SELECT 1 FROM entry e WHERE e.hold_id = {hold} AND e.kind {kinds})"
 
 
 HELD = HAS_ENTRY.format(hold="NEW.hold_id", kinds="= 'HOLD'")
 ARMED = HAS_ENTRY.format(hold="NEW.hold_id", kinds="= 'ARM'")
+OPENED = HAS_ENTRY.format(hold="h.id", kinds="= 'HOLD'")
 SETTLED = HAS_ENTRY.format(hold="h.id", kinds="IN ('COMMIT', 'RELEASE')")
+CLOSED = HAS_ENTRY.format(hold="h.id", kinds="IN ('COMMIT', 'RELEASE', 'FORFEIT')")
 
 
 def moved(counter: str, amount: str, *, on_hold: str, on_arm: str, on_release: str) -> str:
@@ -421,6 +425,10 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      "NEW.kind = 'block' AND NOT EXISTS (SELECT 1 FROM account r WHERE r.id = NEW.parent_id AND r.kind = 'root'"
      " AND r.rho_cap = NEW.rho_cap AND r.delta_cap = NEW.delta_cap)",
      "a block carries the cap of its root account"),
+    ("account_block_number", "account", "INSERT",
+     "NEW.kind = 'block' AND NOT EXISTS (SELECT 1 FROM partition_scheme s WHERE s.account_id = NEW.parent_id"
+     " AND NEW.block < s.blocks)",
+     "a block is one of its partition"),
     ("account_moves_by_entry", "account", "UPDATE",
      " OR ".join(f"NEW.{c} IS DISTINCT FROM OLD.{c}" for c in FIXED_ACCOUNT_COLUMNS)
      + " OR NEW.last_entry_id <= OLD.last_entry_id"
@@ -434,13 +442,17 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
     ("unit_mark_one_account", "unit_mark", "INSERT",
      "EXISTS (SELECT 1 FROM unit_mark m WHERE m.mark = NEW.mark AND m.account_id <> NEW.account_id)",
      "a unit belongs to one root account"),
+    ("request_own_version", "request", "INSERT",
+     "NOT EXISTS (SELECT 1 FROM dataset_version v WHERE v.id = NEW.version_id AND v.dataset_id = NEW.dataset_id)",
+     "a request reads a version of its own dataset"),
     ("invocation_relation", "invocation", "INSERT",
      "NOT EXISTS (SELECT 1 FROM request r JOIN dataset d ON d.id = r.dataset_id"
      " WHERE r.id = NEW.request_id AND d.relation = NEW.relation)",
      "the mechanism is not stated for the relation of the dataset"),
     ("invocation_running", "invocation", "INSERT",
-     f"{STATE.format(request='NEW.request_id')} IS DISTINCT FROM 'running'",
-     "only a running request invokes mechanisms"),
+     f"{STATE.format(request='NEW.request_id')} <> 'running'"
+     f" OR NEW.attempt <> {ATTEMPTS.format(request='NEW.request_id')}",
+     "only the running attempt of a request invokes mechanisms"),
     ("hold_own_account", "hold", "INSERT",
      "NOT EXISTS (SELECT 1 FROM invocation i JOIN request r ON r.id = i.request_id"
      " JOIN dataset d ON d.id = r.dataset_id JOIN account a ON a.parent_id = d.account_id"
@@ -454,24 +466,29 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      f" AND NOT {ARMED}",
      "nothing is armed"),
     ("entry_arm_approved", "entry", "INSERT",
-     "NEW.kind = 'ARM' AND EXISTS (SELECT 1 FROM hold h JOIN invocation i ON i.id = h.invocation_id"
+     "NEW.kind = 'ARM' AND NOT EXISTS (SELECT 1 FROM hold h JOIN invocation i ON i.id = h.invocation_id"
      " JOIN request r ON r.id = i.request_id JOIN policy_version p ON p.id = r.policy_id"
-     f" WHERE h.id = NEW.hold_id AND ({APPROVALS.format(request='r.id', gate='spend', digest='r.digest')}"
-     f" < p.spend_approvals OR {REJECTED.format(request='r.id', gate='spend')}"
-     f" OR {STATE.format(request='r.id')} <> 'running'))",
+     f" WHERE h.id = NEW.hold_id AND {APPROVALS.format(request='r.id', gate='spend', digest='r.digest')}"
+     f" >= p.spend_approvals AND NOT {REJECTED.format(request='r.id', gate='spend')}"
+     f" AND {STATE.format(request='r.id')} = 'running' AND i.attempt = {ATTEMPTS.format(request='r.id')})",
      "the spend gate is not passed"),
     ("transition_follows", "transition", "INSERT",
      "NEW.number <> 1 + (SELECT count(*) FROM transition t WHERE t.request_id = NEW.request_id)"
      f" OR NEW.from_state <> {STATE.format(request='NEW.request_id')}",
      "the request has moved on"),
     ("transition_approved", "transition", "INSERT",
-     "NEW.from_state = 'submitted' AND NEW.to_state = 'approved' AND EXISTS (SELECT 1 FROM request r"
-     " JOIN policy_version p ON p.id = r.policy_id WHERE r.id = NEW.request_id AND ("
-     f"{APPROVALS.format(request='r.id', gate='spend', digest='r.digest')} < p.spend_approvals"
-     f" OR {REJECTED.format(request='r.id', gate='spend')}))",
+     "NEW.from_state = 'submitted' AND NEW.to_state = 'approved' AND NOT EXISTS (SELECT 1 FROM request r"
+     " JOIN policy_version p ON p.id = r.policy_id WHERE r.id = NEW.request_id"
+     f" AND {APPROVALS.format(request='r.id', gate='spend', digest='r.digest')} >= p.spend_approvals"
+     f" AND NOT {REJECTED.format(request='r.id', gate='spend')})",
      "the spend gate is not passed"),
+    ("transition_closes_holds", "transition", "INSERT",
+     "NEW.from_state = 'running' AND EXISTS (SELECT 1 FROM invocation i JOIN hold h ON h.invocation_id = i.id"
+     f" WHERE i.request_id = NEW.request_id AND {OPENED} AND NOT {CLOSED})",
+     "an attempt ends with every hold closed"),
     ("transition_produced", "transition", "INSERT",
-     "NEW.to_state = 'produced' AND NOT EXISTS (SELECT 1 FROM artifact f WHERE f.request_id = NEW.request_id)",
+     "NEW.to_state = 'produced' AND NOT EXISTS (SELECT 1 FROM artifact f WHERE f.request_id = NEW.request_id"
+     f" AND f.attempt = {ATTEMPTS.format(request='NEW.request_id')})",
      "nothing was produced"),
     ("transition_published", "transition", "INSERT",
      "NEW.to_state = 'published' AND NOT EXISTS (SELECT 1 FROM publication p JOIN artifact f"
@@ -492,28 +509,30 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      "nobody approves what they requested or ran"),
     ("approval_expiry", "approval", "INSERT", "NEW.expires_at <= NEW.at", "the approval has expired"),
     ("artifact_complete", "artifact", "INSERT",
-     f"{STATE.format(request='NEW.request_id')} IS DISTINCT FROM 'running'"
+     f"{STATE.format(request='NEW.request_id')} <> 'running'"
+     f" OR NEW.attempt <> {ATTEMPTS.format(request='NEW.request_id')}"
      " OR NOT EXISTS (SELECT 1 FROM invocation i WHERE i.request_id = NEW.request_id AND i.attempt = NEW.attempt)"
-     " OR EXISTS (SELECT 1 FROM invocation i JOIN hold h ON h.invocation_id = i.id"
+     " OR EXISTS (SELECT 1 FROM invocation i LEFT JOIN hold h ON h.invocation_id = i.id"
      " WHERE i.request_id = NEW.request_id AND i.attempt = NEW.attempt"
      f" AND NOT {SETTLED})",
      "an artifact needs every armed hold committed"),
     ("evaluation_charged", "evaluation", "INSERT",
-     "NEW.exposure = 'charged' AND NOT EXISTS (SELECT 1 FROM hold h JOIN entry e ON e.hold_id = h.id"
-     " WHERE h.invocation_id = NEW.invocation_id AND e.kind = 'ARM')",
-     "a charged metric needs an armed hold"),
+     "NEW.exposure = 'charged' AND NOT EXISTS (SELECT 1 FROM artifact f JOIN invocation i"
+     " ON i.request_id = f.request_id JOIN hold h ON h.invocation_id = i.id JOIN entry e ON e.hold_id = h.id"
+     " WHERE f.id = NEW.artifact_id AND i.id = NEW.invocation_id AND e.kind = 'ARM')",
+     "a charged metric needs an armed hold of its own request"),
     ("evaluation_internal", "evaluation", "INSERT",
-     "NEW.exposure = 'internal' AND EXISTS (SELECT 1 FROM artifact f JOIN request r ON r.id = f.request_id"
-     " JOIN dataset d ON d.id = r.dataset_id WHERE f.id = NEW.artifact_id AND d.governed"
-     " AND NOT EXISTS (SELECT 1 FROM publication p WHERE p.artifact_id = f.id)"
-     f" AND {STATE.format(request='r.id')} <> 'discarded')",
+     "NEW.exposure = 'internal' AND NOT EXISTS (SELECT 1 FROM artifact f JOIN request r ON r.id = f.request_id"
+     " JOIN dataset d ON d.id = r.dataset_id WHERE f.id = NEW.artifact_id AND (NOT d.governed"
+     " OR EXISTS (SELECT 1 FROM publication p WHERE p.artifact_id = f.id)"
+     f" OR {STATE.format(request='r.id')} = 'discarded'))",
      "internal metrics wait for the publish decision"),
     ("publication_approved", "publication", "INSERT",
-     "EXISTS (SELECT 1 FROM artifact f JOIN request r ON r.id = f.request_id"
-     " JOIN policy_version p ON p.id = r.policy_id WHERE f.id = NEW.artifact_id AND ("
-     f"{APPROVALS.format(request='r.id', gate='publish', digest='f.digest')} < p.publish_approvals"
-     f" OR {REJECTED.format(request='r.id', gate='publish')} OR {STATE.format(request='r.id')} <> 'produced'"
-     f" OR {LATEST_ARTIFACT.format(request='r.id')} <> f.digest))",
+     "NOT EXISTS (SELECT 1 FROM artifact f JOIN request r ON r.id = f.request_id"
+     " JOIN policy_version p ON p.id = r.policy_id WHERE f.id = NEW.artifact_id"
+     f" AND {APPROVALS.format(request='r.id', gate='publish', digest='f.digest')} >= p.publish_approvals"
+     f" AND NOT {REJECTED.format(request='r.id', gate='publish')} AND {STATE.format(request='r.id')} = 'produced'"
+     f" AND {LATEST_ARTIFACT.format(request='r.id')} = f.digest)",
      "the publish gate is not passed"),
     ("audit_links", "audit", "INSERT",
      "NOT EXISTS (SELECT 1 FROM audit_head d WHERE d.seq + 1 = NEW.seq AND d.hash = NEW.prev_hash)",

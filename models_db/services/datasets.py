@@ -110,6 +110,7 @@ def open_account(session: Session, claim: LifetimeClaim, blocks: int, key_name: 
         )
     )
     session.add(PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name))
+    session.flush()  # a block is admitted as one of this partition
     session.add_all(
         Account(kind="block", parent_id=root.id, block=block, rho_cap=claim.cap.rho, delta_cap=claim.cap.delta)
         for block in range(blocks)
