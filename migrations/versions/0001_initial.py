@@ -610,14 +610,15 @@ def collision(table: str, keys: list[tuple[str, ...]]) -> str:
 
 def arm_sqlite() -> None:
     replace = [
-        (f"{table}_no_replace", table, "INSERT", collision(table, keys), f"{table} is append-only")
+        (f"{table}_no_replace", table, "INSERT", collision(table, keys), f"{table} has recorded this already")
         for table, keys in {**RECORDS, "account": [("id",), ("parent_id", "block")]}.items()
         if keys
     ]
     for name, table, operation, condition, message in guards() + replace:
+        known = condition.replace("IS DISTINCT FROM", "IS NOT")  # which SQLite knows before 3.39, too
         op.execute(
             sa.text(
-                f"CREATE TRIGGER {name} BEFORE {operation} ON {table} WHEN {condition} "
+                f"CREATE TRIGGER {name} BEFORE {operation} ON {table} WHEN {known} "
                 f"BEGIN SELECT RAISE(ABORT, 'almoner: {message}'); END"
             )
         )

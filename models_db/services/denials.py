@@ -14,6 +14,7 @@ from models_db.errors import Refused
 
 _GUARD = re.compile(r"almoner: ([^\n]+)")
 _BUDGET = ("ck_account_rho", "ck_account_delta")
+_RECORDED = "has recorded this already"
 
 
 class Denied(Refused):
@@ -56,6 +57,7 @@ def translated() -> Iterator[None]:
 def _named(said: str) -> Refused:
     if any(name in said for name in _BUDGET):
         return OverCap("The account's cap would be passed.")
-    if found := _GUARD.search(said):
-        return Denied(found.group(1).strip())
-    return AlreadyRecorded()
+    found = _GUARD.search(said)
+    if found is None or found.group(1).endswith(_RECORDED):
+        return AlreadyRecorded()
+    return Denied(found.group(1).strip())
