@@ -125,8 +125,7 @@ def register(session: Session, actor: Actor, wanted: Registration, account_id: i
     Raises:
         DatasetExists: the name is taken.
     """
-    if session.scalar(select(func.count()).select_from(Dataset).where(Dataset.name == wanted.name)):
-        raise DatasetExists(wanted.name)
+    refuse_taken(session, wanted.name)
     made = Dataset(
         name=wanted.name,
         account_id=account_id,
@@ -160,6 +159,16 @@ def register(session: Session, actor: Actor, wanted: Registration, account_id: i
         dataset=wanted.name,
     )
     return made
+
+
+def refuse_taken(session: Session, name: str) -> None:
+    """Check a name before anything is made for it.
+
+    Raises:
+        DatasetExists: the name is taken.
+    """
+    if session.scalar(select(func.count()).select_from(Dataset).where(Dataset.name == name)):
+        raise DatasetExists(name)
 
 
 def find(session: Session, name: str) -> Dataset:

@@ -3,6 +3,7 @@
 Every step is one transition row; the guards in the database check who may take it and when.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -471,3 +472,23 @@ def delivered(session: Session, actor: Actor, publication: Publication, destinat
     audits.append(
         session, actor, "release.delivered", {"destination": destination, "bundle": bundle}, dataset.name, request.id
     )
+
+
+def planned_blocks(request: Request) -> tuple[int, ...]:
+    """The blocks the approved plan is eligible to read."""
+    return tuple(json.loads(request.canonical)["plan"]["blocks"])
+
+
+def artifacts(session: Session) -> Sequence[Artifact]:
+    """Every artifact ever produced."""
+    return session.scalars(select(Artifact).order_by(Artifact.id)).all()
+
+
+def name_of(session: Session, principal_id: int) -> str:
+    """A principal's name."""
+    return session.get_one(Principal, principal_id).name
+
+
+def model_of(request: Request) -> str:
+    """The model the approved request names."""
+    return str(json.loads(request.canonical)["model"]["name"])

@@ -1,0 +1,34 @@
+"""The command `almoner`: every group and command by name."""
+
+import os
+
+import typer
+
+from cli import approve, audit, budget, dataset, demo, evaluate, home, models, publish, release, run
+
+app = typer.Typer(
+    name="almoner",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # a pretty traceback shows local variables, and those may hold private text
+    help="Private text corpora in, differentially private releases out: priced, approved and recorded in one ledger.",
+)
+
+for each in (home, approve, run, publish, evaluate, demo):
+    each.add_to(app)
+for name, group in (
+    ("dataset", dataset.app),
+    ("budget", budget.app),
+    ("release", release.app),
+    ("audit", audit.app),
+    ("models", models.app),
+):
+    app.add_typer(group, name=name)
+
+
+def main() -> None:
+    """The console script."""
+    # Nothing here phones home, and Prefect keeps its own state away from other projects'.
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    app()

@@ -1,0 +1,112 @@
+"""How every command behaves: --home and --json, one place that prints, one place that catches errors.
+
+A command is a function that takes an `Opened` home and its own parameters and returns an `Answer`. It never prints
+results and never exits; what it says on the way (a price, a bar) goes to stderr through `opened.say`.
+"""
+
+import functools
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+
+from models_db.errors import AlmonerError
+from models_db.home import ProjectHome
+
+JsonLike = Mapping[str, object] | Sequence[object]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command has to say: for programs, and for people."""
+
+    data: JsonLike
+    shown: Sequence[RenderableType] = ()
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What every command is given: the home, and a way to speak while it works."""
+
+    home: ProjectHome
+    as_json: bool
+    console: Console = field(default_factory=lambda: Console(stderr=True, highlight=False, soft_wrap=True))
+
+    def say(self, *what: RenderableType) -> None:
+        """Show something on the way; silent under --json."""
+        if not self.as_json:
+            for each in what:
+                self.console.print(each)
+
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Project home (default: ALMONER_HOME, else ~/.almoner).", show_default=False),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+
+
+def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+    """Register a function as the command `name` of `app`; its first parameter must be the `Opened` home."""
+
+    def register(function: Callable[..., Answer]) -> Callable[..., Answer]:
+        @functools.wraps(function)
+        def run(*, almoner_home: Path | None, almoner_json: bool, **parameters: Any) -> None:
+            raise typer.Exit(execute(function, almoner_home, almoner_json, parameters))
+
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        shared = [
+            inspect.Parameter("almoner_home", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=HomeOption),
+            inspect.Parameter("almoner_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption),
+        ]
+        keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        run.__signature__ = inspect.Signature([*keyword_only, *shared])  # type: ignore[attr-defined]
+        app.command(name, **settings)(run)
+        return function
+
+    return register
+
+
+def execute(function: Callable[..., Answer], home: Path | None, as_json: bool, parameters: Mapping[str, Any]) -> int:
+    """Run a command and print its answer or its refusal; returns the exit code."""
+    if home is not None:
+        os.environ["ALMONER_HOME"] = str(home)  # tools started from here (Prefect) follow it
+    try:
+        answer = function(Opened(ProjectHome.locate(home), as_json), **parameters)
+    except AlmonerError as problem:
+        _print_problem(problem, as_json)
+        return problem.exit_code
+    except KeyboardInterrupt:
+        Console(stderr=True).print("Interrupted; nothing was left half done.")
+        return 130
+    _print_answer(answer, as_json)
+    return answer.exit_code
+
+
+def _print_answer(answer: Answer, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(answer.data, indent=2, ensure_ascii=False) + "\n")
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    for each in answer.shown:
+        console.print(each)
+
+
+def _print_problem(problem: AlmonerError, as_json: bool) -> None:
+    if as_json:
+        body = {"error": problem.name, "message": problem.message, "advice": problem.advice, "facts": problem.facts}
+        sys.stdout.write(json.dumps(body, indent=2, ensure_ascii=False, default=str) + "\n")
+        return
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"[bold red]{problem.name}[/]: ", end="")
+    console.print(problem.message, markup=False)
+    if problem.advice:
+        console.print(problem.advice, markup=False)

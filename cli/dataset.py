@@ -1,0 +1,198 @@
+"""`almoner dataset`: register a corpus with its lifetime claim, ingest it, look at it."""
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from sqlalchemy.orm import Session
+
+from cli.command import Answer, Opened, command
+from cli.progress import showing
+from cli.tables import facts, table
+from flows.workspace import Workspace, open_workspace, overlap_key_path, partition_key_path
+from flows.written import read_yaml
+from models_db.budgets import DELTA_UNIT
+from models_db.canonical import canonical
+from models_db.errors import UsageError
+from models_db.requests import as_json
+from models_db.services import datasets, ledger
+from models_db.services.datasets import LifetimeClaim, Registration
+from models_db.tables import Dataset
+from tasks.accounting.zcdp import lifetime_cap
+from tasks.corpus.keys import create_key, load_key
+from tasks.generation.quote import lifetime_epsilon
+from tasks.ingest import ingest_version
+
+app = typer.Typer(no_args_is_help=True, help="Private corpora: register, ingest, list, show.")
+
+Name = Annotated[str, typer.Argument(help="The dataset's name.")]
+Unit = Annotated[str | None, typer.Option(help="Field that names the person; without it, each record is a unit.")]
+Epsilon = Annotated[str | None, typer.Option(help="Lifetime epsilon: never exceeded, never reset.")]
+Delta = Annotated[str | None, typer.Option(help="Lifetime delta.")]
+Blocks = Annotated[
+    int | None, typer.Option(min=1, max=100_000, help="Disjoint blocks, each with the whole budget [1].")
+]
+TextField = Annotated[str, typer.Option(help="Field that holds the text.")]
+Population = Annotated[
+    int | None, typer.Option(min=1, help="Declared, public number of people; without it, a release buys a noisy count.")
+]
+Public = Annotated[bool, typer.Option("--public", help="The data is public: no guarantee is made or needed.")]
+Metadata = Annotated[Path | None, typer.Option(help="YAML of public facts about the dataset, shown on cards.")]
+Shared = Annotated[str | None, typer.Option(help="Draw on the budget of this dataset, because they share people.")]
+
+
+@command(app, "register")
+def register(
+    opened: Opened,
+    name: Name,
+    unit: Unit = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    blocks: Blocks = None,
+    text: TextField = "text",
+    population: Population = None,
+    public: Public = False,
+    public_metadata: Metadata = None,
+    shares_account_with: Shared = None,
+) -> Answer:
+    """Register a dataset with its lifetime claim. Nothing is read.
+
+    Example: almoner dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6
+    """
+    workspace = open_workspace(opened.home)
+    wanted = Registration(name, unit, text, not public, population, _metadata(public_metadata))
+    with workspace.database.write() as session:
+        if shares_account_with:
+            _refuse_second_claim(epsilon, delta, blocks)
+            account = datasets.find(session, shares_account_with).account_id
+        else:
+            datasets.refuse_taken(session, name)
+            account = _open_account(workspace, session, epsilon, delta, blocks or 1)
+        shown = _described(session, datasets.register(session, workspace.actor, wanted, account))
+    return Answer(
+        shown,
+        [f"Registered dataset {name}.", facts(shown), f"Next: `almoner dataset ingest {name} PATH`."],
+    )
+
+
+@command(app, "ingest")
+def ingest(
+    opened: Opened, name: Name, path: Annotated[Path, typer.Argument(help="JSONL, CSV, Parquet, or a folder of .txt.")]
+) -> Answer:
+    """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
+
+    Example: almoner dataset ingest clinic notes.jsonl
+    """
+    workspace = open_workspace(opened.home)
+    with workspace.database.read() as session:
+        dataset = datasets.find(session, name)
+        datasets.admit_another_version(session, dataset)
+    overlap_key = load_key(overlap_key_path(workspace.home))
+    with showing(opened):
+        version = ingest_version(workspace.home, workspace.database, workspace.actor, dataset, path, overlap_key)
+    shown = {"dataset": name, "version": version.number, "documents_read": version.documents}
+    return Answer(
+        shown,
+        [
+            f"Ingested version {version.number} of {name}: {version.documents:,} documents read.",
+            "That number is private: it is on no card and in no log, and no parameter should be chosen by it.",
+        ],
+    )
+
+
+@command(app, "list")
+def every(opened: Opened) -> Answer:
+    """All datasets with their budgets.
+
+    Example: almoner dataset list
+    """
+    workspace = open_workspace(opened.home)
+    with workspace.database.read() as session:
+        found = [_described(session, dataset) for dataset in datasets.every(session)]
+    columns = ("name", "unit", "versions", "blocks", "epsilon_cap", "delta_cap", "epsilon_spent", "rho_left")
+    return Answer(found, [table(columns, [[row[c] for c in columns] for row in found])])
+
+
+@command(app, "show")
+def show(opened: Opened, name: Name) -> Answer:
+    """One dataset: claim, partition, versions, budget.
+
+    Example: almoner dataset show clinic
+    """
+    workspace = open_workspace(opened.home)
+    with workspace.database.read() as session:
+        dataset = datasets.find(session, name)
+        shown = _described(session, dataset)
+        versions = [
+            {"version": v.number, "ingested_at": v.created_at, "uid": v.uid}
+            for v in datasets.versions(session, dataset)
+        ]
+    rows = [list(version.values()) for version in versions]
+    return Answer({**shown, "history": versions}, [facts(shown), table(("version", "ingested", "uid"), rows)])
+
+
+def _open_account(workspace: Workspace, session: Session, epsilon: str | None, delta: str | None, blocks: int) -> int:
+    if epsilon is None or delta is None:
+        raise ClaimNeeded
+    cap = lifetime_cap(epsilon, delta)
+    claim = LifetimeClaim(
+        epsilon=str(as_json(cap.epsilon)),
+        delta=str(as_json(cap.delta)),
+        delta_conversion=int(cap.delta_conv * DELTA_UNIT),
+        cap=cap.amount,
+    )
+    key_name = secrets.token_hex(8)
+    create_key(partition_key_path(workspace.home, key_name))
+    return datasets.open_account(session, claim, blocks, key_name).id
+
+
+def _refuse_second_claim(epsilon: str | None, delta: str | None, blocks: int | None) -> None:
+    if epsilon is not None or delta is not None or blocks is not None:
+        raise SharedClaim
+
+
+def _metadata(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    return canonical(as_json(read_yaml(path, "The public metadata"))).decode()
+
+
+def _described(session: Session, dataset: Dataset) -> dict[str, object]:
+    cap, scheme = datasets.lifetime(session, dataset), datasets.partition(session, dataset)
+    balance = ledger.balance(session, dataset.account_id)
+    return {
+        "name": dataset.name,
+        "unit": dataset.unit_field or "record",
+        "relation": dataset.relation,
+        "governed": dataset.governed,
+        "epsilon_cap": cap.epsilon,
+        "delta_cap": cap.delta,
+        "rho_cap": balance.cap.rho_text,
+        "epsilon_spent": lifetime_epsilon(balance.spent, cap.delta_conversion),
+        "rho_left": balance.left.rho_text,
+        "blocks": scheme.blocks,
+        "population": dataset.population,
+        "versions": len(datasets.versions(session, dataset)),
+        "account": dataset.account_id,
+    }
+
+
+class ClaimNeeded(UsageError):
+    """A dataset with a budget of its own needs a lifetime claim."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A dataset needs a lifetime claim: --epsilon and --delta.",
+            "For example `--epsilon 8 --delta 1e-6`; or draw on another's budget: `--shares-account-with NAME`.",
+        )
+
+
+class SharedClaim(UsageError):
+    """A shared account has its claim and blocks already."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A dataset that shares an account has that account's epsilon, delta and blocks.",
+            "Leave out --epsilon, --delta and --blocks.",
+        )

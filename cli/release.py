@@ -1,0 +1,143 @@
+"""`almoner release`: request, list, show, withdraw."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from sqlalchemy.orm import Session
+
+from cli.approve import render
+from cli.command import Answer, Opened, command
+from cli.tables import facts, table
+from flows.decide import matter
+from flows.workspace import open_workspace
+from flows.written import read_yaml
+from models_db.canonical import Json
+from models_db.requests import FileInvalid
+from models_db.services import ledger, releases
+from models_db.tables import Request
+
+app = typer.Typer(no_args_is_help=True, help="Release requests: submit, list, show, withdraw.")
+
+RequestId = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
+
+
+@command(app, "request")
+def request(
+    opened: Opened,
+    file: Annotated[Path, typer.Argument(help="The request, a YAML file (docs/requests.md).")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
+) -> Answer:
+    """Price a release and submit it to the spend gate. Reads no private text, spends nothing.
+
+    Example: almoner release request request.yaml --dry-run
+    """
+    from flows.propose import propose
+
+    written = read_yaml(file, str(file))
+    if not isinstance(written, dict):
+        raise FileInvalid(str(file), ["the file: a mapping of fields is needed"])
+    proposal = propose.fn(opened.home.root, written, dry_run)
+    price = proposal.quote.to_json()
+    data = {"request": proposal.request_id, "digest": proposal.digest, "price": price}
+    if proposal.request_id is None:
+        return Answer(data, [*_price(price), "Dry run: nothing was submitted."])
+    done = f"Submitted as request {proposal.request_id}; nothing is spent until a steward approves and it is run."
+    return Answer(
+        data, [*_price(price), done, f'Next: `almoner approve {proposal.request_id} --gate spend --reason "..."`.']
+    )
+
+
+@command(app, "list")
+def every(opened: Opened) -> Answer:
+    """All requests with their state.
+
+    Example: almoner release list --json
+    """
+    workspace = open_workspace(opened.home)
+    with workspace.database.read() as session:
+        rows = [_summary(session, found) for found in releases.every(session)]
+    columns = ("request", "dataset", "kind", "mechanism", "epsilon", "delta", "state", "requester", "submitted")
+    return Answer(rows, [table(columns, [[row[c] for c in columns] for row in rows])])
+
+
+@command(app, "show")
+def show(opened: Opened, request: RequestId) -> Answer:
+    """One request: what was asked, where it is, who decided what, what it spent.
+
+    Example: almoner release show 1
+    """
+    workspace = open_workspace(opened.home)
+    shown = matter(workspace, request, "spend")
+    with workspace.database.read() as session:
+        found = releases.find(session, request)
+        artifact = releases.artifact_of(session, request)
+        steps = [(s.at, s.from_state, s.to_state, s.detail) for s in releases.history(session, request)]
+        decisions = [
+            (a.at, a.gate, a.decision, p.name, a.reason, a.expires_at) for a, p in releases.approvals(session, request)
+        ]
+        data = {
+            **_summary(session, found),
+            "canonical": json.loads(found.canonical),
+            "rho_spent": ledger.spent_by(session, request).rho_text,
+            "artifact": artifact.digest if artifact else None,
+            "steps": [dict(zip(("at", "from", "to", "detail"), step, strict=True)) for step in steps],
+            "approvals": [
+                dict(zip(("at", "gate", "decision", "by", "reason", "expires_at"), d, strict=True)) for d in decisions
+            ],
+        }
+    return Answer(
+        data,
+        [
+            *render(shown),
+            table(("at", "from", "to", "detail"), steps, "Steps"),
+            table(("at", "gate", "decision", "by", "reason", "expires"), decisions, "Decisions"),
+        ],
+    )
+
+
+@command(app, "withdraw")
+def withdraw(
+    opened: Opened, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded.")] = "withdrawn"
+) -> Answer:
+    """Take back a request that has not been run.
+
+    Example: almoner release withdraw 2 --reason "superseded by request 3"
+    """
+    workspace = open_workspace(opened.home)
+    with workspace.database.write() as session:
+        releases.withdraw(session, workspace.actor, request, reason)
+    return Answer({"request": request, "state": "withdrawn"}, [f"Request {request} is withdrawn."])
+
+
+def _summary(session: Session, found: Request) -> dict[str, Json]:
+    body = json.loads(found.canonical)
+    return {
+        "request": found.id,
+        "dataset": body["dataset"]["name"],
+        "kind": body["kind"],
+        "mechanism": body["mechanism"],
+        "epsilon": body["epsilon"],
+        "delta": body["delta"],
+        "state": releases.state_of(session, found.id),
+        "requester": releases.name_of(session, found.requester_id),
+        "submitted": found.created_at,
+        "digest": found.digest,
+    }
+
+
+def _price(price: dict[str, Json]) -> list[RenderableType]:
+    plain = {name: value for name, value in price.items() if name not in ("facts", "budget")}
+    minutes, seconds = divmod(int(str(price["expected_seconds"])), 60)
+    plain["expected_seconds"] = f"about {minutes} min {seconds} s on two cores" if minutes else f"about {seconds} s"
+    return [
+        facts(plain, title="Price"),
+        facts(_mapping(price["facts"]), title="Public parameters"),
+        facts(_mapping(price["budget"]), title="Lifetime budget of the dataset"),
+    ]
+
+
+def _mapping(value: Json) -> dict[str, object]:
+    return dict(value) if isinstance(value, dict) else {}

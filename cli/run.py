@@ -1,0 +1,61 @@
+"""`almoner run`: execute an approved request here, or clean up after runs that died."""
+
+from typing import Annotated
+
+import typer
+
+from cli.command import Answer, Opened, command
+from cli.progress import showing
+from cli.tables import facts
+from flows.workspace import open_workspace
+from models_db.errors import UsageError
+
+What = Annotated[str, typer.Argument(metavar="ID|sweep", help="A request's number; or `sweep`.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    command(app, "run")(run)
+
+
+def run(opened: Opened, what: What, device: Device = "auto") -> Answer:
+    """Run an approved request: reserve, arm, generate, evaluate, quarantine. `run sweep` cleans up after dead runs.
+
+    Example: almoner run 1
+    """
+    if what == "sweep":
+        return _sweep(opened)
+    if not what.isdigit():
+        raise NotARun(what)
+    from flows.execute import execute
+
+    with showing(opened):
+        outcome = execute.fn(opened.home.root, int(what), device)
+    data = outcome.to_json()
+    return Answer(
+        data,
+        [
+            f"Request {what} is produced: {outcome.texts} texts wait in quarantine.",
+            facts({"rho spent": outcome.spent.rho_text, "artifact": outcome.digest}),
+            f'Next: `almoner approve {what} --gate publish --reason "..."`.',
+        ],
+    )
+
+
+def _sweep(opened: Opened) -> Answer:
+    from flows.sweep import sweep
+
+    swept = sweep(open_workspace(opened.home))
+    data = {"requests": list(swept.requests), "folders_removed": swept.folders}
+    if not swept.requests and not swept.folders:
+        return Answer(data, ["Nothing to clean up."])
+    told = [f"Request {number}: its run is closed; what it had armed stays spent." for number in swept.requests]
+    return Answer(data, [*told, f"{swept.folders} unfinished folders removed."])
+
+
+class NotARun(UsageError):
+    """Neither a number nor `sweep`."""
+
+    def __init__(self, given: str) -> None:
+        super().__init__(f"{given!r} is not a request number.", "Use `almoner run ID` or `almoner run sweep`.")

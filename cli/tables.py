@@ -1,0 +1,35 @@
+"""Tables and fact lists, one look for all commands; whatever comes from outside is shown as text, never as markup."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
+    """Rows under headings; numbers to the right."""
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    kept = [list(row) for row in rows]
+    for number, heading in enumerate(columns):
+        numeric = bool(kept) and all(_is_number(row[number]) for row in kept)
+        made.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    for row in kept:
+        made.add_row(*(Text("" if value is None else str(value)) for value in row))
+    return made
+
+
+def facts(pairs: Mapping[str, object], title: str | None = None) -> Table:
+    """Names and values, one a line."""
+    made = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in pairs.items():
+        made.add_row(Text(name), Text("-" if value is None else str(value)))
+    return made
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return True
+    return isinstance(value, str) and value.replace(".", "", 1).isdigit()

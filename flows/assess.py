@@ -1,0 +1,40 @@
+"""Internal metrics, once the publish decision is recorded (PRIVACY §7)."""
+
+from pathlib import Path
+
+from tasks.inference.registry import load
+from tasks.publishing.draft import read_texts
+
+from flows.publish import find_artifact
+from flows.workspace import open_workspace
+from models_db.home import ProjectHome
+from models_db.services import releases
+from models_db.services.releases import WrongState
+from models_db.tables import Dataset, DatasetVersion
+from tasks.corpus.store import open_corpus
+from tasks.evaluate import evaluate_texts
+from tasks.evaluation.registry import METRICS
+from tasks.evaluation.results import MetricResult
+
+
+def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
+    """Compare a decided release with its private corpus, and keep the result in the ledger as internal.
+
+    Raises:
+        WrongState: governed data, and nobody has decided yet.
+    """
+    workspace = open_workspace(ProjectHome.locate(home))
+    artifact = find_artifact(workspace, request_id)
+    with workspace.database.read() as session:
+        request = releases.find(session, request_id)
+        state = releases.state_of(session, request_id)
+        if session.get_one(Dataset, request.dataset_id).governed and state not in ("published", "discarded"):
+            raise WrongState(request_id, state, "published or discarded: internal metrics wait for the decision")
+        uid = session.get_one(DatasetVersion, request.version_id).uid
+        model = releases.model_of(request)
+    texts = read_texts(workspace.home.inside("quarantine", artifact.folder))
+    internal = [metric for metric in METRICS.values() if metric.exposure == "internal"]
+    results = evaluate_texts(internal, texts, load(model, "auto"), open_corpus(workspace.home, uid))
+    with workspace.database.write() as session:
+        releases.record_metrics(session, artifact, [(r.name, r.exposure, r.to_json()) for r in results])
+    return results

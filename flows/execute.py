@@ -1,0 +1,97 @@
+"""From an approved request to an artifact in quarantine: hold, arm, generate, evaluate, commit."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from prefect import flow
+from tasks.inference.registry import load
+
+from flows.keep import keep
+from flows.running import Run, begin, ending_safely
+from flows.settings import PRIVATE_FLOW
+from flows.sweep import close, is_dead
+from flows.workspace import Workspace, open_workspace
+from models_db.budgets import Amount
+from models_db.canonical import Json
+from models_db.home import ProjectHome
+from models_db.requests import parse
+from models_db.services import ledger, releases
+from tasks.corpus.store import open_corpus
+from tasks.evaluate import evaluate_texts
+from tasks.evaluation.registry import requested
+from tasks.generate import generate_texts
+from tasks.generation.interface import Bench
+from tasks.generation.systems import system_for
+from tasks.inference.devices import choose_device
+from tasks.inference.engine import Engine
+from tasks.mechanisms.rng import OperatingSystemRandom
+from tasks.progress import report
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left in quarantine, and what the request has spent in all its attempts."""
+
+    request_id: int
+    digest: str
+    texts: int
+    spent: Amount
+
+    def to_json(self) -> dict[str, Json]:
+        """The outcome as programs read it."""
+        return {
+            "request": self.request_id,
+            "state": "produced",
+            "artifact": self.digest,
+            "texts": self.texts,
+            "rho_spent": self.spent.rho_text,
+        }
+
+
+@flow(name="execute", **PRIVATE_FLOW)
+def execute(home: Path, request_id: int, device: str = "auto") -> Outcome:
+    """Run an approved request once.
+
+    Raises:
+        GateClosed, WrongState, StillRunning, PlanChanged, TooManyAttempts: it may not run.
+        BudgetExceeded: the dataset cannot afford it any more.
+        RunInterrupted: Ctrl-C; what was armed stays spent.
+    """
+    workspace = open_workspace(ProjectHome.locate(home))
+    close_own_remains(workspace, request_id)
+    run = begin(workspace, request_id)
+    with ending_safely(run):
+        bench = prepare(run, device)
+        system = system_for(run.quote.request.mechanism, run.quote.request.kind)
+        parameters = parse(system.parameters, run.quote.request.parameters, "`parameters`")
+        run.hold(choose_device(device).type, bench.rng.kind)
+        generated = generate_texts(system, run.quote.plan, parameters, bench)
+        metrics = requested(run.quote.request.evaluation, governed=run.facts.governed)
+        results = evaluate_texts(metrics, generated.texts, bench.engine.model)
+        artifact = keep(run, generated, results)
+    with workspace.database.read() as session:
+        spent = ledger.spent_by(session, request_id)
+    return Outcome(request_id, artifact, len(generated.texts), spent)
+
+
+def prepare(run: Run, device: str) -> Bench:
+    """Load the model and open the corpus's folder: whatever is missing here has cost nothing yet."""
+    model = load(run.quote.request.model, device)
+    return Bench(
+        engine=Engine(model),
+        corpus=open_corpus(run.workspace.home, run.facts.version_uid),
+        scheme=run.scheme,
+        scheme_id=run.scheme_id,
+        description=run.quote.request.prompt.description,
+        rng=OperatingSystemRandom(),
+        arm=run.arm,
+        progress=report,
+    )
+
+
+def close_own_remains(workspace: Workspace, request_id: int) -> None:
+    """If an earlier run of this request died, close it, so that running again needs no other command."""
+    with workspace.database.read() as session:
+        dead = [lease for lease in releases.running(session) if lease.request_id == request_id and is_dead(lease)]
+    for lease in dead:
+        close(workspace, lease)

@@ -1,0 +1,69 @@
+"""Everything `almoner doctor` looks at: ledger, home, packages, models."""
+
+import stat
+from collections.abc import Callable, Iterator
+from importlib.metadata import packages_distributions
+
+from models_db.services.health import Finding
+from tasks.inference.registry import list_models
+
+from flows.workspace import ROOMS, Workspace, open_workspace
+from models_db.errors import AlmonerError
+from models_db.home import ProjectHome
+from models_db.services import health
+
+Check = Callable[[Workspace], Iterator[Finding]]
+
+
+def examine(home: ProjectHome, structure: Check) -> list[Finding]:
+    """All checks in order; one that cannot even be made is a failed finding.
+
+    Args:
+        structure: compares the ledger's constraints and triggers with the migrations (the caller knows them).
+    """
+    try:
+        workspace = open_workspace(home)
+    except AlmonerError as problem:
+        return [Finding("home opens", ok=False, detail=problem.message)]
+    found: list[Finding] = []
+    for check in (structure, _ledger, _permissions, _rooms, _models):
+        try:
+            found += check(workspace)
+        except AlmonerError as problem:
+            found.append(Finding(check.__name__.strip("_"), ok=False, detail=problem.message))
+    return found
+
+
+def _ledger(workspace: Workspace) -> Iterator[Finding]:
+    with workspace.database.read() as session:
+        yield from health.examine(session)
+
+
+def _permissions(workspace: Workspace) -> Iterator[Finding]:
+    home = workspace.home
+    private = [home.root, home.keys, home.corpora, home.quarantine, *home.keys.iterdir()]
+    open_to_others = [p.name for p in private if stat.S_IMODE(p.stat().st_mode) & 0o077]
+    yield Finding(
+        "private files are closed to others",
+        ok=not open_to_others,
+        detail=f"open: {', '.join(open_to_others)}; `chmod go-rwx` them" if open_to_others else "",
+    )
+
+
+def _rooms(_: Workspace) -> Iterator[Finding]:
+    """No other distribution may own one of our five top-level names."""
+    owners = packages_distributions()
+    foreign = sorted({o for room in ROOMS for o in owners.get(room, ()) if o != "almoner"})
+    yield Finding(
+        "no other package owns our names",
+        ok=not foreign,
+        detail=f"uninstall {', '.join(foreign)}: almoner needs an environment of its own" if foreign else "",
+    )
+
+
+def _models(_: Workspace) -> Iterator[Finding]:
+    for model in list_models():
+        detail = (
+            "installed" if model.installed else f"not installed; `almoner models pull {model.spec.name}` when needed"
+        )
+        yield Finding(f"model {model.spec.name}", ok=True, detail=detail)

@@ -1,0 +1,70 @@
+"""From an approved artifact to a bundle: re-hash, record, sign, deliver, checkpoint."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from prefect import flow
+from tasks.publish import deliver, require_unchanged
+
+from flows.settings import PRIVATE_FLOW
+from flows.workspace import Workspace, open_workspace
+from models_db.base import moment
+from models_db.home import ProjectHome
+from models_db.services import audits, releases
+from models_db.tables import Artifact, Checkpoint
+
+
+@dataclass(frozen=True)
+class Published:
+    """A bundle that arrived whole."""
+
+    request_id: int
+    folder: Path
+    bundle_digest: str
+
+
+@flow(name="publish", **PRIVATE_FLOW)
+def publish(home: Path, request_id: int, destination: Path) -> Published:
+    """Publish what the stewards approved, byte for byte.
+
+    The publication is recorded before the first byte is copied; a second call after a crash delivers it.
+
+    Raises:
+        GateClosed, WrongState: the publish gate is not passed for exactly these bytes.
+        ArtifactChanged: the quarantined files are not the approved ones.
+    """
+    workspace = open_workspace(ProjectHome.locate(home))
+    artifact = find_artifact(workspace, request_id)
+    draft = workspace.home.inside("quarantine", artifact.folder)
+    require_unchanged(draft, artifact.files)
+    with workspace.database.write() as session:
+        publication = releases.publish(session, workspace.actor, request_id)
+        head = audits.head(session)
+        decisions = releases.approvals(session, request_id)
+    bundle = deliver(draft, artifact, decisions, head.hash, workspace.key, destination)
+    with workspace.database.write() as session:
+        releases.delivered(session, workspace.actor, publication, str(bundle.folder), bundle.digest)
+        session.add(
+            Checkpoint(
+                seq=head.seq,
+                hash=head.hash,
+                at=moment(),
+                signature=bundle.checkpoint.signature,
+                public_key=bundle.checkpoint.public_key,
+            )
+        )
+    return Published(request_id, bundle.folder, bundle.digest)
+
+
+def find_artifact(workspace: Workspace, request_id: int) -> Artifact:
+    """What the request produced.
+
+    Raises:
+        WrongState: nothing yet.
+    """
+    with workspace.database.read() as session:
+        releases.find(session, request_id)
+        artifact = releases.artifact_of(session, request_id)
+        if artifact is None:
+            raise releases.WrongState(request_id, releases.state_of(session, request_id), "produced")
+        return artifact

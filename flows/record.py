@@ -1,0 +1,46 @@
+"""A signed checkpoint of the audit chain in a file of its own."""
+
+from pathlib import Path
+
+from flows.workspace import Workspace
+from flows.written import FileUnreadable
+from models_db.base import moment
+from models_db.canonical import canonical
+from models_db.services import audits
+from models_db.tables import Checkpoint
+
+
+def checkpoint(workspace: Workspace, to: Path) -> dict[str, str | int]:
+    """Sign the head of the chain, record it and write it to a new file.
+
+    Raises:
+        FileUnreadable: the file is there already or cannot be written.
+    """
+    with workspace.database.write() as session:
+        head = audits.head(session)
+        statement: dict[str, str | int] = {
+            "format": "almoner-chain-head/1",
+            "seq": head.seq,
+            "hash": head.hash,
+            "at": moment(),
+        }
+        signed = {
+            **statement,
+            "signature": workspace.key.sign(canonical(statement)),
+            "public_key": workspace.key.public_key,
+        }
+        session.add(
+            Checkpoint(
+                seq=head.seq,
+                hash=head.hash,
+                at=str(statement["at"]),
+                signature=str(signed["signature"]),
+                public_key=workspace.key.public_key,
+            )
+        )
+        try:
+            with to.open("xb") as out:
+                out.write(canonical(signed) + b"\n")
+        except OSError as problem:
+            raise FileUnreadable(to, problem.strerror or type(problem).__name__) from None
+    return signed

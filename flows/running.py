@@ -1,0 +1,194 @@
+"""One attempt of an approved request: begun, paid step by step, and ended safely whatever happens.
+
+The approved request is the authority. Before anything is held, the request is priced again with today's code, policy
+and model; unless that gives exactly the approved plan, the run is refused.
+"""
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.inference.registry import model_facts
+
+from flows.propose import dataset_facts
+from flows.workspace import Workspace, code_digest, partition_key_path, provenance
+from models_db.canonical import Json, canonical
+from models_db.errors import AlmonerError, Refused
+from models_db.requests import Prompt, ReleaseRequest
+from models_db.services import datasets, ledger, releases
+from models_db.services.ledger import Attempt
+from models_db.tables import Dataset, DatasetVersion
+from tasks.corpus.keys import load_key
+from tasks.corpus.partition import PartitionScheme
+from tasks.generation.quote import DatasetFacts, Quote, quote
+
+
+@dataclass(frozen=True)
+class Run:
+    """A begun attempt."""
+
+    workspace: Workspace
+    attempt: Attempt
+    token: str
+    quote: Quote
+    body: dict[str, Any]
+    digest: str
+    requester: str
+    facts: DatasetFacts
+    scheme: PartitionScheme
+
+    @property
+    def request_id(self) -> int:
+        """The request's number."""
+        return self.attempt.request_id
+
+    @property
+    def quarantine(self) -> Path:
+        """Where this attempt's artifact is kept until it is published."""
+        return self.workspace.home.inside("quarantine", f"{self.request_id}-{self.attempt.number}")
+
+    @property
+    def scheme_id(self) -> str:
+        """Names this attempt's split into batches; batches carry no account, so each may have its own."""
+        return f"{self.body['nonce']}/{self.attempt.number}"
+
+    def hold(self, device: str, rng_kind: str) -> None:
+        """Reserve the whole plan on every eligible block, or nothing.
+
+        Raises:
+            BudgetExceeded: some block cannot afford it.
+        """
+        with self.workspace.database.write() as session:
+            ledger.hold(
+                session, self.workspace.actor, self.attempt, self.quote.plan.invocations, provenance(device, rng_kind)
+            )
+
+    def arm(self, sequence: int, instalment: int) -> None:
+        """Spend one instalment, in a transaction of its own that is durable when this returns (PRIVACY §6).
+
+        Raises:
+            Fenced: the attempt was swept away.
+        """
+        with self.workspace.database.write() as session:
+            releases.renew(session, self.request_id, self.token)
+            ledger.arm(session, self.workspace.actor, self.attempt, sequence, instalment)
+
+    def abandon(self, reason: str) -> None:
+        """Forfeit what was armed, give back the rest, and let the request be run again."""
+        with self.workspace.database.write() as session:
+            releases.fail(session, self.workspace.actor, self.attempt, reason)
+
+
+def begin(workspace: Workspace, request_id: int) -> Run:
+    """Take an approved request and start its next attempt.
+
+    Raises:
+        GateClosed, WrongState, StillRunning: it may not run now.
+        PlanChanged: the code, the model or the policy is not what was approved.
+        TooManyAttempts: the policy allows no further one.
+    """
+    with workspace.database.read() as session:
+        request = releases.find(session, request_id)
+        body = json.loads(request.canonical)
+        steps = releases.history(session, request_id)
+        requester = releases.name_of(session, request.requester_id)
+        dataset = session.get_one(Dataset, request.dataset_id)
+        version = session.get_one(DatasetVersion, request.version_id)
+        facts = dataset_facts(session, dataset, version)
+        key_name = datasets.partition(session, dataset).key_name
+    if sum(step.to_state == "running" for step in steps) >= workspace.policy.attempts:
+        raise TooManyAttempts(request_id, workspace.policy.attempts)
+    priced = _repriced(workspace, request_id, facts, body)
+    priced.require_affordable()
+    scheme = PartitionScheme(load_key(partition_key_path(workspace.home, key_name)), facts.blocks)
+    token = secrets.token_hex(16)
+    with workspace.database.write() as session:
+        number = releases.start(session, workspace.actor, request_id, token, owner())
+        attempt = ledger.attempt_of(session, request_id, number, priced.plan.blocks)
+    return Run(workspace, attempt, token, priced, body, request.digest, requester, facts, scheme)
+
+
+@contextmanager
+def ending_safely(run: Run) -> Iterator[None]:
+    """If the block does not finish, the attempt is closed in the ledger and the reason is a name, never a text."""
+    try:
+        yield
+    except ledger.Fenced:
+        raise  # somebody else has closed it
+    except KeyboardInterrupt:
+        run.abandon("Interrupted")
+        raise RunInterrupted(run.request_id) from None
+    except AlmonerError as problem:
+        run.abandon(problem.name)
+        raise
+    except BaseException as problem:
+        run.abandon(type(problem).__name__)
+        raise
+
+
+def owner() -> str:
+    """This process, as the lease names it."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _repriced(workspace: Workspace, request_id: int, facts: DatasetFacts, body: dict[str, Any]) -> Quote:
+    request = ReleaseRequest(
+        dataset=body["dataset"]["name"],
+        kind=body["kind"],
+        mechanism=body["mechanism"],
+        epsilon=body["epsilon"],
+        delta=body["delta"],
+        model=body["model"]["name"],
+        parameters=body["parameters"],
+        prompt=Prompt.model_validate(body["prompt"]),
+        evaluation=tuple(body["evaluation"]),
+    )
+    priced = quote(request, facts, model_facts(request.model), body["policy"], code_digest())
+    for part in ("code", "model", "plan", "unit", "relation", "dataset", "parameters"):
+        if canonical(_part(priced.body, part)) != canonical(body[part]):
+            raise PlanChanged(request_id, part)
+    return priced
+
+
+def _part(body: Any, name: str) -> Json:
+    part: Json = body[name]
+    return part
+
+
+class PlanChanged(Refused):
+    """What would run now is not what was approved."""
+
+    def __init__(self, request_id: int, part: str) -> None:
+        super().__init__(
+            f"Request {request_id} was approved with another {part} than the one installed here.",
+            "Submit it again, so that a steward approves what will really run.",
+            {"request": request_id, "changed": part},
+        )
+
+
+class TooManyAttempts(Refused):
+    """The policy allows no further attempt of this request."""
+
+    def __init__(self, request_id: int, allowed: int) -> None:
+        super().__init__(
+            f"Request {request_id} has been run {allowed} times, which is all its policy allows (`attempts`).",
+            "Submit it again; what the failed runs armed stays spent.",
+            {"request": request_id, "attempts": allowed},
+        )
+
+
+class RunInterrupted(Refused):
+    """Ctrl-C: the attempt is closed, what was armed is spent."""
+
+    def __init__(self, request_id: int) -> None:
+        super().__init__(
+            f"The run of request {request_id} was interrupted: what it had armed stays spent, the rest was given back.",
+            f"Run it again with `almoner run {request_id}`, or withdraw it: `almoner release withdraw {request_id}`.",
+            {"request": request_id},
+        )

@@ -1,0 +1,68 @@
+"""Cleaning up after processes that died: leases, holds, half-written folders."""
+
+import os
+import shutil
+import socket
+from dataclasses import dataclass
+
+from flows.workspace import Workspace
+from models_db.base import moment
+from models_db.services import datasets, ledger, releases
+from models_db.tables import Lease
+from tasks.corpus.versions import sweep_incoming, sweep_unrecorded
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep found: requests whose run was closed, and folders that were removed."""
+
+    requests: tuple[int, ...]
+    folders: int
+
+
+def sweep(workspace: Workspace) -> Swept:
+    """Close every attempt whose process is gone or whose lease has run out; remove what nobody owns."""
+    with workspace.database.read() as session:
+        dead = [lease for lease in releases.running(session) if is_dead(lease)]
+    for lease in dead:
+        close(workspace, lease)
+    return Swept(tuple(lease.request_id for lease in dead), _remove_orphans(workspace))
+
+
+def close(workspace: Workspace, lease: Lease) -> None:
+    """Forfeit what a dead attempt had armed and give back the rest."""
+    with workspace.database.write() as session:
+        blocks = releases.planned_blocks(releases.find(session, lease.request_id))
+        attempt = ledger.attempt_of(session, lease.request_id, lease.attempt, blocks)
+        releases.fail(session, workspace.actor, attempt, "Swept")
+
+
+def is_dead(lease: Lease) -> bool:
+    """Whether the lease's process is known to be gone, or has been silent for too long."""
+    if lease.expires_at <= moment():
+        return True
+    host, _, pid = lease.owner.rpartition(":")
+    return host == socket.gethostname() and not _alive(int(pid))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _remove_orphans(workspace: Workspace) -> int:
+    with workspace.database.read() as session:
+        kept = {artifact.folder for artifact in releases.artifacts(session)}
+        kept |= {f"{lease.request_id}-{lease.attempt}" for lease in releases.running(session)}
+        recorded = {v.uid for d in datasets.every(session) for v in datasets.versions(session, d)}
+    removed = sweep_incoming(workspace.home) + sweep_unrecorded(workspace.home, recorded.__contains__)
+    for folder in (*workspace.home.quarantine.iterdir(), *workspace.home.scratch.iterdir()):
+        if folder.name not in kept:
+            shutil.rmtree(folder)
+            removed += 1
+    return removed

@@ -1,0 +1,39 @@
+"""Files that people write in YAML."""
+
+from pathlib import Path
+
+import yaml
+
+from models_db.errors import UsageError
+from models_db.requests import FileInvalid
+
+LARGEST_FILE = 1_000_000
+
+
+class FileUnreadable(UsageError):
+    """A file that was named cannot be read."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} cannot be read: {reason}.", "Check the path and its permissions.", {"path": str(path)}
+        )
+
+
+def read_yaml(path: Path, what: str) -> object:
+    """The content of a YAML file; `what` names it in errors.
+
+    Raises:
+        FileUnreadable, FileInvalid.
+    """
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise FileUnreadable(path, f"it is larger than {LARGEST_FILE:,} bytes")
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise FileUnreadable(path, problem.strerror or type(problem).__name__) from None
+    except UnicodeDecodeError:
+        raise FileUnreadable(path, "it is not UTF-8 text") from None
+    except yaml.YAMLError as problem:
+        mark = getattr(problem, "problem_mark", None)
+        place = f"line {mark.line + 1}" if mark else "the file"
+        raise FileInvalid(what, [f"{place}: not YAML ({getattr(problem, 'problem', None) or 'malformed'})"]) from None

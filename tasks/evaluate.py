@@ -1,0 +1,27 @@
+"""Evaluate: metrics of released texts; the internal ones also read the corpus."""
+
+from collections.abc import Iterable, Sequence
+
+from tasks.corpus.store import Corpus
+from tasks.evaluation.registry import Metric, evaluate
+from tasks.evaluation.results import MetricResult
+from tasks.evaluation.subject import ReleasedText, Subject
+from tasks.inference.language_model import LanguageModel
+from tasks.inference.scoring import log_likelihoods
+from tasks.progress import report
+from tasks.shell import private_task
+
+
+@private_task
+def evaluate_texts(
+    metrics: Sequence[Metric], texts: Sequence[ReleasedText], model: LanguageModel, corpus: Corpus | None = None
+) -> tuple[MetricResult, ...]:
+    """Compute `metrics` of `texts` under the public `model`; `corpus` only for internal ones (PRIVACY §7)."""
+
+    def score(wanted: Sequence[str]) -> Sequence[tuple[float, int]]:
+        return log_likelihoods(model, wanted, lambda done, total: report("scoring", done, total))
+
+    def documents() -> Iterable[str]:
+        return corpus.texts() if corpus else ()
+
+    return evaluate(metrics, Subject(texts, score, documents if corpus else None))

@@ -1,0 +1,215 @@
+"""The price of a release, from public facts alone: what will be charged, what stays, how long it takes.
+
+A quote's `body` is the complete canonical request: everything the spend gate approves, down to each instalment.
+Quoting the same request twice gives the same body but for its nonce, so a run can check that what it is about to do
+is what was approved.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from models_db.budgets import DELTA_UNIT, Amount
+from models_db.canonical import Json
+from models_db.errors import UsageError
+from models_db.requests import ReleaseRequest, as_json, parse, plain_decimal
+from models_db.services.ledger import Balance, BudgetExceeded
+from tasks.accounting import zcdp
+from tasks.accounting.conversions import replace_one
+from tasks.evaluation.registry import requested
+from tasks.generation.interface import Ask, Generator, Plan
+from tasks.generation.systems import system_for
+
+FORMAT = "almoner-request/1"
+
+# Row-tokens per second of SmolLM2-135M on two cores, rounded down from benchmarks/decoding.py: an estimate for
+# people, nothing depends on it.
+READ_PER_SECOND = 900
+DRAWN_PER_SECOND = 90
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """What a quote may know about a dataset: public facts and its budget."""
+
+    name: str
+    unit_field: str | None
+    relation: str
+    governed: bool
+    population: int | None
+    blocks: int
+    version: int
+    version_uid: str
+    epsilon_cap: str
+    delta_cap: str
+    delta_conversion: int
+    balance: Balance
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Which model, to the byte."""
+
+    name: str
+    revision: str
+    digest: str
+    licence: str
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A priced request.
+
+    Attributes:
+        request: what was asked.
+        plan: what will be done.
+        body: the canonical request, without its nonce.
+        dataset: the facts it was priced with.
+    """
+
+    request: ReleaseRequest
+    plan: Plan
+    body: Mapping[str, Json]
+    dataset: DatasetFacts
+
+    @property
+    def affordable(self) -> bool:
+        """Whether every eligible block can pay."""
+        return self.plan.loss.fits(self.dataset.balance.left)
+
+    @property
+    def seconds(self) -> int:
+        """A rough estimate of the run's time on two cores."""
+        rows, plan = self.plan.rows, self.plan
+        return round(rows * plan.prompt_tokens / READ_PER_SECOND + rows * plan.steps / DRAWN_PER_SECOND) + 5
+
+    def require_affordable(self) -> None:
+        """Check the price against what is left.
+
+        Raises:
+            BudgetExceeded: it is too much, with the epsilon that would still fit.
+        """
+        if not self.affordable:
+            left = self.dataset.balance.left
+            raise BudgetExceeded(self.dataset.name, self.plan.loss, left, self._still_possible(left))
+
+    def _still_possible(self, left: Amount) -> str:
+        if not left.rho or self.request.delta is None:
+            return "Nothing is left"
+        epsilon = zcdp.epsilon_of(left.rho, self.request.delta)
+        return f"A release at delta {plain_decimal(self.request.delta)} could still have epsilon {_down(epsilon)}"
+
+    def to_json(self) -> dict[str, Json]:
+        """The price as programs read it."""
+        loss, balance = self.plan.loss, self.dataset.balance
+        after = balance.left - loss if self.affordable else None
+        return {
+            "dataset": self.dataset.name,
+            "unit": self.dataset.unit_field or "record",
+            "relation": self.dataset.relation,
+            "kind": self.request.kind,
+            "mechanism": self.request.mechanism,
+            "epsilon": as_json(self.request.epsilon),
+            "delta": as_json(self.request.delta),
+            "rho": loss.rho_text,
+            "rho_replace_one": replace_one(loss).rho_text,
+            "delta_fail": loss.delta_text,
+            "facts": dict(self.plan.facts),
+            "budget": {
+                "epsilon_cap": self.dataset.epsilon_cap,
+                "delta_cap": self.dataset.delta_cap,
+                "rho_cap": balance.cap.rho_text,
+                "rho_spent": balance.spent.rho_text,
+                "rho_held": balance.held.rho_text,
+                "rho_left_before": balance.left.rho_text,
+                "rho_left_after": after.rho_text if after else None,
+                "epsilon_spent_before": self.lifetime_epsilon(balance.spent),
+                "epsilon_spent_after": self.lifetime_epsilon(balance.spent + loss),
+                "affordable": self.affordable,
+            },
+            "expected_rows": self.plan.rows,
+            "expected_texts": self.plan.samples,
+            "expected_seconds": self.seconds,
+        }
+
+    def lifetime_epsilon(self, amount: Amount) -> str:
+        """The lifetime epsilon that `amount` means at the dataset's delta, rounded up to four places."""
+        return lifetime_epsilon(amount, self.dataset.delta_conversion)
+
+
+def lifetime_epsilon(amount: Amount, delta_conversion: int) -> str:
+    """The epsilon of `amount` at a delta of `delta_conversion` (units of 1e-18), rounded up to four places."""
+    if not amount.rho:
+        return "0"
+    epsilon = zcdp.spent_epsilon(amount, Decimal(delta_conversion) / DELTA_UNIT)
+    return plain_decimal(epsilon.quantize(Decimal("0.0001"), rounding="ROUND_CEILING"))
+
+
+def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, policy_digest: str, code: str) -> Quote:
+    """Price a request.
+
+    Raises:
+        FileInvalid: its parameters do not fit the mechanism.
+        Refused, UsageError: the mechanism, a metric or the amount is impossible here.
+    """
+    system = system_for(request.mechanism, request.kind)
+    parameters = parse(system.parameters, request.parameters, f"`parameters` of {request.mechanism}")
+    requested(request.evaluation, governed=dataset.governed)
+    ask = Ask(_amount(request, system), parameters, dataset.blocks, dataset.population, dataset.governed)
+    plan = system.plan(ask)
+    body: dict[str, Json] = {
+        "format": FORMAT,
+        "dataset": {"name": dataset.name, "version": dataset.version, "uid": dataset.version_uid},
+        "unit": dataset.unit_field or "record",
+        "relation": dataset.relation,
+        "kind": request.kind,
+        "mechanism": request.mechanism,
+        "epsilon": as_json(request.epsilon),
+        "delta": as_json(request.delta),
+        "model": {"name": model.name, "revision": model.revision, "sha256": model.digest, "licence": model.licence},
+        "parameters": as_json(parameters),
+        "prompt": as_json(request.prompt),
+        "evaluation": list(request.evaluation),
+        "plan": plan_json(plan),
+        "policy": policy_digest,
+        "code": code,
+    }
+    return Quote(request, plan, body, dataset)
+
+
+def plan_json(plan: Plan) -> Json:
+    """The charged part of a plan: every event and every instalment."""
+    return {
+        "blocks": list(plan.blocks),
+        "facts": dict(plan.facts),
+        "invocations": [
+            {
+                "event": invocation.event.to_json(),
+                "instalments": [{"rho": str(part.rho), "delta": str(part.delta)} for part in invocation.instalments],
+            }
+            for invocation in plan.invocations
+        ],
+    }
+
+
+def _amount(request: ReleaseRequest, system: Generator) -> Amount | None:
+    if not system.charges:
+        return None
+    if request.epsilon is None or request.delta is None:
+        raise ClaimMissing(request.mechanism)
+    return zcdp.release_amount(request.epsilon, request.delta)
+
+
+def _down(epsilon: Decimal) -> str:
+    return plain_decimal(epsilon.quantize(Decimal("0.001"), rounding="ROUND_FLOOR"))
+
+
+class ClaimMissing(UsageError):
+    """A mechanism that charges needs an epsilon and a delta."""
+
+    def __init__(self, mechanism: str) -> None:
+        super().__init__(
+            f"{mechanism!r} needs an epsilon and a delta in the request.",
+            "Add both, for example `epsilon: 4.0` and `delta: 1.0e-7`.",
+            {"mechanism": mechanism},
+        )

@@ -1,0 +1,45 @@
+"""Ingest: the store writes the version, the ledger records it, both or neither."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from models_db.engine import Database
+from models_db.home import ProjectHome
+from models_db.services import datasets
+from models_db.services.audits import Actor
+from models_db.tables import Dataset
+from tasks import progress
+from tasks.corpus.ingest import IngestedVersion, ingest
+from tasks.corpus.store import iter_marks
+from tasks.shell import private_task
+
+
+@dataclass(frozen=True)
+class RecordedVersion:
+    """A version in the ledger; `documents` is private, for the person at the keyboard alone."""
+
+    number: int
+    documents: int
+
+
+@private_task
+def ingest_version(
+    home: ProjectHome, database: Database, actor: Actor, dataset: Dataset, source: Path, overlap_key: bytes
+) -> RecordedVersion:
+    """Copy `source` into the home as the next version of `dataset`."""
+    recorded: list[int] = []
+
+    def record(version: IngestedVersion) -> None:
+        with database.write() as session:
+            row = datasets.add_version(
+                session, actor, session.merge(dataset, load=False),
+                uid=version.uid, source_mark=version.source_mark, manifest_mark=version.manifest_mark,
+                marks=iter_marks(home, version.uid),
+            )  # fmt: skip
+            recorded.append(row.number)
+
+    made = ingest(
+        home, source, dataset.unit_field, overlap_key, text_field=dataset.text_field,
+        progress=lambda done, total: progress.report("ingesting", done, total), record=record,
+    )  # fmt: skip
+    return RecordedVersion(recorded[0], made.documents)
