@@ -5,6 +5,7 @@ service tries the change and lets the database decide; this module only translat
 """
 
 import re
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,8 +14,10 @@ from sqlalchemy.exc import IntegrityError
 from models_db.errors import Refused
 
 _GUARD = re.compile(r"almoner: ([^\n]+)")
+_CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
 _BUDGET = ("ck_account_rho", "ck_account_delta")
 _RECORDED = "has recorded this already"
+_UNIQUE = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505")
 
 
 class Denied(Refused):
@@ -51,13 +54,17 @@ def translated() -> Iterator[None]:
     try:
         yield
     except IntegrityError as refusal:
-        raise _named(str(refusal.orig)) from None
+        raise _named(refusal.orig) from None
 
 
-def _named(said: str) -> Refused:
+def _named(refusal: BaseException | None) -> Refused:
+    said = str(refusal)
     if any(name in said for name in _BUDGET):
         return OverCap("The account's cap would be passed.")
-    found = _GUARD.search(said)
-    if found is None or found.group(1).endswith(_RECORDED):
+    if found := _GUARD.search(said):
+        rule = found.group(1).strip()
+        return AlreadyRecorded() if rule.endswith(_RECORDED) else Denied(rule)
+    if getattr(refusal, "sqlite_errorcode", None) in _UNIQUE or getattr(refusal, "sqlstate", None) in _UNIQUE:
         return AlreadyRecorded()
-    return Denied(found.group(1).strip())
+    named = _CONSTRAINT.search(said)
+    return Denied(named.group() if named else "a constraint of the schema")
