@@ -654,8 +654,6 @@ def arm_postgresql() -> None:
 
 def trigger(name: str, table: str, when: str, scope: str, body: str, path: str) -> None:
     op.execute(
-        sa.text(
-            f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SET search_path = {path} AS $$ {body} $$"
-        )
+        sa.text(f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SET search_path = {path} AS $$ {body} $$")
     )
     op.execute(sa.text(f"CREATE TRIGGER {name} {when} ON {table} {scope} EXECUTE FUNCTION {name}()"))
