@@ -4,20 +4,20 @@ Order of every write: account rows locked by ascending id, then entries, then th
 moved by the database, which also enforces the cap; this module never does arithmetic on a counter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
-from models_db.budgets import Amount
+from models_db.budgets import Amount, total
 from models_db.canonical import Json, canonical, digest
 from models_db.errors import Refused
 from models_db.events import PrivacyEvent
 from models_db.services import audits
 from models_db.services.audits import Actor
-from models_db.services.denials import AlreadyRecorded, Denied, OverCap, translated
+from models_db.services.denials import Denied, OverCap, translated
 from models_db.tables import Account, Dataset, Entry, Hold, Invocation, Request
 
 
@@ -33,10 +33,18 @@ class Balance:
 
 @dataclass(frozen=True)
 class PlannedInvocation:
-    """One mechanism of a plan: its event, and its loss cut into instalments that are armed one by one."""
+    """One mechanism of a plan: its event, and its loss cut into instalments that are armed one by one.
+
+    Raises:
+        ValueError: the instalments together do not cover the event's loss.
+    """
 
     event: PrivacyEvent
     instalments: tuple[Amount, ...]
+
+    def __post_init__(self) -> None:
+        if not self.instalments or not self.event.loss.fits(total(list(self.instalments))):
+            raise ValueError(f"the instalments of {self.event.mechanism} do not cover its loss")
 
 
 @dataclass(frozen=True)
@@ -110,10 +118,13 @@ def hold(
 
     Raises:
         BudgetExceeded: some block cannot afford it.
-        Denied: the request is not running, or a rule of the ledger forbids it.
+        Denied: this attempt is not running (any more), or another rule of the ledger forbids it.
+        ValueError: an eligible block has no account.
     """
     accounts = session.scalars(_block_accounts(attempt.account_id, attempt.blocks).with_for_update()).all()
-    asked = Amount(sum(i.rho for p in plan for i in p.instalments), sum(i.delta for p in plan for i in p.instalments))
+    if len(accounts) != len(attempt.blocks):
+        raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
+    asked = total([instalment for planned in plan for instalment in planned.instalments])
     left = balance(session, attempt.account_id, attempt.blocks).left
     if not asked.fits(left):
         raise BudgetExceeded(attempt.dataset, asked, left)
@@ -167,18 +178,17 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
     """Spend one instalment on every eligible block. The caller commits this transaction before it reads data.
 
     Raises:
-        Fenced: the hold is closed.
-        Denied: the spend gate is not passed (any more).
+        Fenced: the hold is armed or closed already.
+        Denied: nothing is held, or the spend gate is not passed (any more).
     """
     holds = _lock_holds(session, attempt, Hold.instalment == instalment, Invocation.sequence == sequence)
-    try:
-        with translated():
-            _enter(session, actor, holds, "ARM")
-    except AlreadyRecorded:
-        raise Fenced from None
     if not holds:
         raise Denied("nothing is held")
-    spent = Amount(holds[0].rho, holds[0].delta)
+    if any(entries != {"HOLD"} for entries in holds.values()):
+        raise Fenced
+    with translated():
+        _enter(session, actor, holds, "ARM")
+    spent = next(Amount(each.rho, each.delta) for each in holds)
     _record(session, actor, attempt, "ledger.arm", {"sequence": sequence, "instalment": instalment,
             "rho": str(spent.rho), "delta": str(spent.delta)})  # fmt: skip
     return spent
@@ -188,21 +198,17 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
     """Close an attempt: armed holds get `outcome` (COMMIT or FORFEIT), never-armed ones are given back.
 
     Raises:
-        Fenced: somebody else has settled it with the other outcome.
+        Fenced: it has been settled already.
     """
     holds = _lock_holds(session, attempt)
-    kinds = _kinds(session, [h.id for h in holds])
-    armed = [h for h in holds if kinds[h.id] == {"HOLD", "ARM"}]
-    untouched = [h for h in holds if kinds[h.id] == {"HOLD"}]
-    if outcome == "COMMIT" and any("FORFEIT" in kinds[h.id] for h in holds):
+    armed = [each for each, entries in holds.items() if entries == {"HOLD", "ARM"}]
+    untouched = [each for each, entries in holds.items() if entries == {"HOLD"}]
+    if len(armed) + len(untouched) != len(holds):
         raise Fenced
-    try:
-        with translated():
-            _enter(session, actor, armed, outcome)
-            _enter(session, actor, untouched, "RELEASE")
-    except AlreadyRecorded:
-        raise Fenced from None
-    if armed or untouched:
+    with translated():
+        _enter(session, actor, armed, outcome)
+        _enter(session, actor, untouched, "RELEASE")
+    if holds:
         _record(session, actor, attempt, f"ledger.{outcome.lower()}",
                 {"armed_holds": len(armed), "released_holds": len(untouched)})  # fmt: skip
 
@@ -213,26 +219,23 @@ def _block_accounts(account_id: int, blocks: Sequence[int] | None) -> Select[Acc
     return query if blocks is None else query.where(Account.block.in_(blocks))
 
 
-def _lock_holds(session: Session, attempt: Attempt, *conditions: object) -> Sequence[Hold]:
+def _lock_holds(session: Session, attempt: Attempt, *conditions: ColumnElement[bool]) -> dict[Hold, set[str]]:
+    """The attempt's holds, by account, each with the kinds of its entries; nobody else can add one meanwhile."""
     session.scalars(_block_accounts(attempt.account_id, attempt.blocks).with_for_update()).all()
     query = (
-        select(Hold)
+        select(Hold, Entry.kind)
         .join(Invocation, Invocation.id == Hold.invocation_id)
-        .where(Invocation.request_id == attempt.request_id, Invocation.attempt == attempt.number)
-        .where(*conditions)  # type: ignore[arg-type]  # column comparisons, which mypy sees as bool
+        .join(Entry, Entry.hold_id == Hold.id)
+        .where(Invocation.request_id == attempt.request_id, Invocation.attempt == attempt.number, *conditions)
         .order_by(Hold.account_id, Hold.id)
     )
-    return session.scalars(query).all()
-
-
-def _kinds(session: Session, holds: Sequence[int]) -> dict[int, set[str]]:
-    found: dict[int, set[str]] = {hold_id: set() for hold_id in holds}
-    for hold_id, kind in session.execute(select(Entry.hold_id, Entry.kind).where(Entry.hold_id.in_(holds))):
-        found[hold_id].add(kind)
+    found: dict[Hold, set[str]] = {}
+    for each, kind in session.execute(query):
+        found.setdefault(each, set()).add(kind)
     return found
 
 
-def _enter(session: Session, actor: Actor, holds: Sequence[Hold], kind: str) -> None:
+def _enter(session: Session, actor: Actor, holds: Iterable[Hold], kind: str) -> None:
     for each in holds:
         session.add(Entry(hold_id=each.id, kind=kind, at=moment(), actor_id=actor.id))
         session.flush()  # one by one: each entry moves its account before the next is numbered
