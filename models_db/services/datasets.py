@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -13,7 +13,7 @@ from models_db.budgets import Amount
 from models_db.errors import Refused, UsageError
 from models_db.services import audits
 from models_db.services.audits import Actor
-from models_db.services.denials import Denied, translated
+from models_db.services.denials import AlreadyRecorded, Denied, translated
 from models_db.tables import Account, Cap, Dataset, DatasetVersion, PartitionScheme, UnitMark
 
 RELATION = "add_or_remove_one"
@@ -138,8 +138,12 @@ def register(session: Session, actor: Actor, wanted: Registration, account_id: i
         created_at=moment(),
         created_by=actor.id,
     )
-    session.add(made)
-    session.flush()
+    try:
+        with translated():
+            session.add(made)
+            session.flush()
+    except AlreadyRecorded:
+        raise DatasetExists(wanted.name) from None
     cap, scheme = lifetime(session, made), partition(session, made)
     audits.append(
         session,
@@ -247,6 +251,7 @@ def add_version(
     Raises:
         UnitsOverlap: a unit, or the very source, belongs to another account.
     """
+    _one_ingest_at_a_time(session)
     _refuse_foreign_source(session, dataset, source_mark)
     _claim_units(session, dataset, marks)
     made = DatasetVersion(
@@ -277,23 +282,24 @@ def _refuse_foreign_source(session: Session, dataset: Dataset, source_mark: str)
 
 
 def _claim_units(session: Session, dataset: Dataset, marks: Iterable[bytes]) -> None:
-    """Insert the marks; a mark that another account holds is refused by the database and re-checked here, so that
-    of two concurrent ingests the second to commit loses."""
+    """Insert the marks that are new; the database refuses one that another account holds."""
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     statement = dialect.insert(UnitMark).on_conflict_do_nothing()
-    for batch in _batched(marks):
-        try:
-            with translated():
+    try:
+        with translated():
+            for batch in _batched(marks):
                 session.execute(statement, [{"mark": mark, "account_id": dataset.account_id} for mark in batch])
-        except Denied:
-            raise UnitsOverlap(dataset.name) from None
-        own = select(func.count()).select_from(UnitMark).where(UnitMark.account_id == dataset.account_id)
-        for part in _batched(batch, 500):
-            if session.scalar(own.where(UnitMark.mark.in_(part))) != len(set(part)):
-                raise UnitsOverlap(dataset.name)
+    except Denied:
+        raise UnitsOverlap(dataset.name) from None
 
 
-def _batched(items: Iterable[bytes], size: int = _BATCH) -> Iterator[list[bytes]]:
+def _one_ingest_at_a_time(session: Session) -> None:
+    """Until this transaction ends nobody else claims units. SQLite has one writer anyway."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("LOCK TABLE unit_mark IN SHARE ROW EXCLUSIVE MODE"))
+
+
+def _batched(items: Iterable[bytes]) -> Iterator[list[bytes]]:
     source = iter(items)
-    while batch := list(islice(source, size)):
+    while batch := list(islice(source, _BATCH)):
         yield batch

@@ -7,6 +7,7 @@ from models_db.base import moment
 from models_db.errors import EnvironmentProblem
 from models_db.services import audits
 from models_db.services.audits import Actor
+from models_db.services.denials import translated
 from models_db.tables import PolicyVersion, Principal
 
 
@@ -30,8 +31,9 @@ def enrol(session: Session, name: str, public_key: str) -> Actor:
     found = session.scalars(select(Principal).where(Principal.name == name)).one_or_none()
     if found is None:
         found = Principal(name=name, public_key=public_key, created_at=moment())
-        session.add(found)
-        session.flush()
+        with translated():
+            session.add(found)
+            session.flush()
         audits.append(session, Actor(found.id, name), "principal.enrolled", {"name": name, "public_key": public_key})
     return _checked(found, name, public_key)
 
@@ -72,7 +74,8 @@ def adopt_policy(
             publish_approvals=publish_approvals,
             created_at=moment(),
         )
-        session.add(found)
-        session.flush()
+        with translated():
+            session.add(found)
+            session.flush()
         audits.append(session, actor, "policy.adopted", {"digest": digest, "several_roles": several_roles})
     return found
