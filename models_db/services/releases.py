@@ -206,6 +206,7 @@ def decide(session: Session, actor: Actor, decision: Decision, signature: str) -
         Denied: wrong subject, or the roles must be separate.
     """
     request = find(session, decision.request_id)
+    session.refresh(request, with_for_update={"key_share": True})  # two stewards at once must see both decisions
     dataset = session.get_one(Dataset, request.dataset_id)
     state = state_of(session, request.id)
     waiting = {"spend": ("submitted", "approved"), "publish": ("produced",)}[decision.gate]
@@ -321,7 +322,7 @@ def start(session: Session, actor: Actor, request_id: int, token: str, owner: st
     if request.expires_at <= moment():
         raise WrongState(request_id, "expired", "unexpired", "Submit it again: `almoner release request FILE`.")
     move(session, actor, request_id, "approved", "running")
-    attempt = 1 + sum(step.to_state == "running" for step in history(session, request_id)[:-1])
+    attempt = _attempts(session, request_id)
     session.merge(
         Lease(
             request_id=request_id,
@@ -354,9 +355,25 @@ def running(session: Session) -> Sequence[Lease]:
     return [lease for lease in leases if state_of(session, lease.request_id) == "running"]
 
 
+def _attempts(session: Session, request_id: int) -> int:
+    return sum(step.to_state == "running" for step in history(session, request_id))
+
+
+def _settle(session: Session, actor: Actor, attempt: ledger.Attempt, outcome: str) -> None:
+    """Close the holds of the running attempt; settling has locked its accounts, so nobody ends it meanwhile."""
+    ledger.settle(session, actor, attempt, outcome)
+    running = state_of(session, attempt.request_id) == "running"
+    if not running or _attempts(session, attempt.request_id) != attempt.number:
+        raise ledger.Fenced
+
+
 def fail(session: Session, actor: Actor, attempt: ledger.Attempt, reason: str) -> None:
-    """End an attempt without an artifact: what was armed is forfeited, the rest is given back; it may be run again."""
-    ledger.settle(session, actor, attempt, "FORFEIT")
+    """End an attempt without an artifact: what was armed is forfeited, the rest is given back; it may be run again.
+
+    Raises:
+        Fenced: the attempt has ended already.
+    """
+    _settle(session, actor, attempt, "FORFEIT")
     move(session, actor, attempt.request_id, "running", "approved", reason)
     audits.append(
         session, actor, "run.failed", {"attempt": attempt.number, "reason": reason}, attempt.dataset, attempt.request_id
@@ -377,7 +394,7 @@ def produce(
     Raises:
         Fenced: the attempt was swept away meanwhile.
     """
-    ledger.settle(session, actor, attempt, "COMMIT")
+    _settle(session, actor, attempt, "COMMIT")
     made = Artifact(
         request_id=attempt.request_id,
         attempt=attempt.number,
