@@ -1,9 +1,10 @@
 """The ledger's database: one engine, two kinds of transaction, and the settings both backends need.
 
 SQLite: WAL, synchronous=FULL, foreign keys, recursive triggers (so that REPLACE meets the delete triggers);
-writers begin IMMEDIATE, because a read that later upgrades to a write oversells the budget. PostgreSQL: READ
-COMMITTED, because the account row is locked by the update that the CHECK sees; `synchronous_commit` on.
-Sync drivers only, and an engine is never shared across a fork.
+writers begin IMMEDIATE, because a read that later upgrades to a write oversells the budget. PostgreSQL: writers READ
+COMMITTED, because the account row is locked by the update that the CHECK sees, `synchronous_commit` on; readers
+REPEATABLE READ, because the head of the chain must fit the links. Sync drivers only, and an engine is never shared
+across a fork.
 """
 
 import os
@@ -52,19 +53,20 @@ class Database:
         Raises:
             LedgerUnreachable: the database cannot be opened or stays locked.
         """
-        with self._session("IMMEDIATE") as session, session.begin():
+        with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
             yield session
 
     @contextmanager
     def read(self) -> Iterator[Session]:
         """One read transaction: a consistent snapshot, nothing is written."""
-        with self._session("DEFERRED") as session, session.begin():
+        snapshot = {"almoner_begin": "DEFERRED"} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        with self._session(**snapshot) as session, session.begin():
             yield session
             session.rollback()
 
     @contextmanager
-    def _session(self, mode: str) -> Iterator[Session]:
-        bind = self.engine.execution_options(almoner_begin=mode)
+    def _session(self, **options: str) -> Iterator[Session]:
+        bind = self.engine.execution_options(**options)
         try:
             with Session(bind, expire_on_commit=False) as session:
                 yield session
@@ -95,16 +97,16 @@ def _with_driver(url: str) -> str:
 
 
 def _sqlite(url: str) -> Engine:
-    engine = create_engine(url, poolclass=NullPool)
+    engine = create_engine(url, poolclass=NullPool, hide_parameters=True)
     path = make_url(url).database
 
     @event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _record: Any) -> None:
+        if path and path != ":memory:":
+            _protect(Path(path))  # before SQLite gives the same mode to the files beside it
         connection.isolation_level = None  # the driver must not begin transactions of its own
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
-        if path and path != ":memory:":
-            _protect(Path(path))
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -123,6 +125,7 @@ def _postgresql(url: str) -> Engine:
     return create_engine(
         url,
         poolclass=NullPool,
+        hide_parameters=True,
         isolation_level="READ COMMITTED",
-        connect_args={"options": "-c synchronous_commit=on -c timezone=UTC"},
+        connect_args={"options": f"-c synchronous_commit=on -c lock_timeout={BUSY_SECONDS}s -c timezone=UTC"},
     )
