@@ -1,0 +1,54 @@
+"""Where tensors live and how many threads compute: the one place that decides either."""
+
+import os
+
+import torch
+
+from models_db.errors import EnvironmentProblem, UsageError
+
+
+class UnknownDevice(UsageError):
+    """A device name that is not one of ours."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no device {name!r}.", "Use auto, cpu, cuda or cuda:N.", {"device": name})
+
+
+class DeviceMissing(EnvironmentProblem):
+    """A device that this machine does not have."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"This machine has no device {name!r}.", "Use --device auto.", {"device": name})
+
+
+class BadThreads(UsageError):
+    """ALMONER_THREADS is not a positive integer."""
+
+    def __init__(self, value: str) -> None:
+        super().__init__(f"ALMONER_THREADS={value!r} is not a positive integer.", "Unset it, or give a number.")
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """`auto` is CUDA where present, else the CPU.
+
+    Raises:
+        UnknownDevice: the name is not `auto`, `cpu`, `cuda` or `cuda:N`.
+        DeviceMissing: this machine has no such accelerator.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda") or (name != kind and not (kind == "cuda" and index.isdecimal())):
+        raise UnknownDevice(name)
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise DeviceMissing(name)
+    return torch.device(name)
+
+
+def use_threads() -> int:
+    """Let torch compute with ALMONER_THREADS threads, or with its own choice where unset; return their number."""
+    if value := os.environ.get("ALMONER_THREADS", ""):
+        if not value.isdecimal() or int(value) == 0:
+            raise BadThreads(value)
+        torch.set_num_threads(int(value))
+    return torch.get_num_threads()

@@ -1,0 +1,78 @@
+"""From a name to a model in memory. Only local files are read, as safetensors, and no code of a model is run."""
+
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from models_db.errors import EnvironmentProblem
+from tasks.inference import store
+from tasks.inference.adoption import adopt
+from tasks.inference.devices import choose_device, use_threads
+from tasks.inference.language_model import LanguageModel
+from tasks.inference.prompts import NoChatTemplate
+from tasks.inference.quiet import quiet_libraries
+from tasks.inference.registry import HubModel, ModelNotPulled, ModelSpec, find
+
+
+class UnreadableModel(EnvironmentProblem):
+    """transformers cannot read the files, or would have to run code that comes with them."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"The model {name!r} cannot be read: {reason}",
+            "Delete its folder and pull it again, or choose another model.",
+            {"model": name},
+        )
+
+
+def load(name: str, device: str = "auto") -> LanguageModel:
+    """A pulled model, in float32, ready for the engine.
+
+    Args:
+        name: a name of the registry, or `org/name@<commit>`.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+
+    Raises:
+        UnknownModel, NoRevision, UnknownDevice: the request is wrong.
+        UnsupportedModel, NoChatTemplate: the model cannot do the work.
+        ModelNotPulled, NoSafetensors, WeightsChanged, UnreadableModel, DeviceMissing: this machine cannot.
+    """
+    model, where = find(name), choose_device(device)
+    use_threads()
+    folder, record = _located(model)
+    digest = store.weights_digest(name, folder, record)
+    network, tokenizer = _read(name, folder)
+    return adopt(network, tokenizer, name=name, revision=model.revision, digest=digest, device=where)
+
+
+def _located(model: ModelSpec | HubModel) -> tuple[Path, Path]:
+    """The model's folder and the record of its digest."""
+    if isinstance(model, ModelSpec):
+        folder = store.model_folder(model.name, model.revision)
+        if not folder.is_dir():
+            raise ModelNotPulled(model.name)
+        return folder, store.record_in(folder)
+    try:
+        snapshot = huggingface_hub.snapshot_download(model.repo, revision=model.revision, local_files_only=True)
+    except LocalEntryNotFoundError as error:
+        raise ModelNotPulled(model.name) from error
+    return Path(snapshot), store.hub_record(model.repo, model.revision)
+
+
+def _read(name: str, folder: Path) -> tuple[Any, Any]:
+    safely = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        with quiet_libraries():
+            tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
+            network = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=torch.float32, use_safetensors=True, attn_implementation="sdpa", **safely
+            )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UnreadableModel(name, str(error).strip().partition("\n")[0]) from error
+    if not tokenizer.chat_template:
+        raise NoChatTemplate(name, "it has no chat template")
+    return network, tokenizer

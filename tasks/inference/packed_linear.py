@@ -1,0 +1,50 @@
+"""Linear layers with weights packed once for oneDNN.
+
+torch's CPU float32 `linear` calls MKL, which packs the weights on every call and, on AMD processors, reaches about
+a third of the speed of oneDNN on weights packed beforehand (measured: 28 rows x 576 x 1536, 115 against 276
+GFLOP/s on two cores). It is also safer: MKL gave a row other bits in other positions of a batch at 5, 6, 7 and 9 to
+11 rows, oneDNN at none from 1 to 64, and PRIVACY §4.2 needs a row's bits to be its own.
+"""
+
+import torch
+from torch import Tensor, nn
+
+# The number of rows the packing is laid out for. Any number may be multiplied; measured speeds differ by a few percent.
+_ROWS_HINT = 32
+
+
+class PackedLinear(nn.Module):
+    """`x @ weight.T + bias` with the weight held in oneDNN's blocked layout (inference on a CPU, float32).
+
+    Args:
+        linear: the layer to replace; its own weight is not kept.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS_HINT)
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x`: float32 [..., in features] -> float32 [..., out features]."""
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return product
+
+
+def can_pack(device: torch.device) -> bool:
+    """Whether this torch build has oneDNN's packed product for `device`."""
+    return (
+        device.type == "cpu"
+        and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]  # torch's own gap
+        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
+
+
+def pack_linear_layers(network: nn.Module) -> None:
+    """Replace every linear layer inside `network`, in place, and let go of the unpacked weights."""
+    with torch.no_grad():
+        for parent in list(network.modules()):
+            for name, child in list(parent.named_children()):
+                if type(child) is nn.Linear:
+                    setattr(parent, name, PackedLinear(child))

