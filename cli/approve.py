@@ -1,6 +1,6 @@
 """`almoner approve` and `almoner reject`: a steward's decision at a gate."""
 
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -15,7 +15,7 @@ from flows.workspace import open_workspace
 from models_db.errors import UsageError
 
 
-class Gate(str, Enum):
+class Gate(StrEnum):
     """The two decisions: before private data is touched, and before anything leaves."""
 
     spend = "spend"

@@ -23,9 +23,9 @@ def every(opened: Opened) -> Answer:
     from tasks.inference.registry import list_models
 
     rows = [
-        (m.spec.name, m.spec.kind, m.spec.licence, "yes" if m.installed else "no", m.spec.note) for m in list_models()
+        (m.name, m.source, m.licence, "yes" if m.installed else "no", m.note) for m in list_models()
     ]
-    columns = ("name", "kind", "licence", "installed", "note")
+    columns = ("name", "source", "licence", "installed", "note")
     return Answer([dict(zip(columns, row, strict=True)) for row in rows], [table(columns, rows)])
 
 
@@ -37,9 +37,9 @@ def pull(
 
     Example: almoner models pull smollm2-135m-instruct
     """
-    from tasks.inference import registry
+    from tasks.inference.pulling import pull as fetch
 
     opened.say(f"Fetching {name} if it is not here yet (about 140 MB, then half a minute of unpacking).")
     with showing(opened):
-        folder = registry.pull(name, lambda stage: progress.report(stage, 0, 1))
-    return Answer({"model": name, "folder": str(folder)}, [f"{name} is ready in {folder}."])
+        model = fetch(name, lambda stage: progress.report(stage, 0, 1))
+    return Answer({"model": name, "sha256": model.digest}, [f"{name} is ready; its weights have SHA-256 {model.digest}."])

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tasks.inference.registry import load
+from tasks.inference.loading import load
 from tasks.publishing.draft import read_texts
 
 from flows.publish import find_artifact

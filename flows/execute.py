@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prefect import flow
-from tasks.inference.registry import load
+from tasks.inference.loading import load
 
 from flows.keep import keep
 from flows.running import Run, begin, ending_safely

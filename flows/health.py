@@ -64,6 +64,6 @@ def _rooms(_: Workspace) -> Iterator[Finding]:
 def _models(_: Workspace) -> Iterator[Finding]:
     for model in list_models():
         detail = (
-            "installed" if model.installed else f"not installed; `almoner models pull {model.spec.name}` when needed"
+            "installed" if model.installed else f"not installed; `almoner models pull {model.name}` when needed"
         )
-        yield Finding(f"model {model.spec.name}", ok=True, detail=detail)
+        yield Finding(f"model {model.name}", ok=True, detail=detail)

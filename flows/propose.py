@@ -7,7 +7,6 @@ from pathlib import Path
 
 from prefect import flow
 from sqlalchemy.orm import Session
-from tasks.inference.registry import model_facts
 
 from flows.settings import PRIVATE_FLOW
 from flows.workspace import Workspace, code_digest, open_workspace
@@ -15,7 +14,7 @@ from models_db.home import ProjectHome
 from models_db.requests import ReleaseRequest, parse
 from models_db.services import datasets, ledger, releases
 from models_db.tables import Dataset, DatasetVersion
-from tasks.generation.quote import DatasetFacts, Quote, quote
+from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.inference.registry import model_facts
 
 from flows.propose import dataset_facts
 from flows.workspace import Workspace, code_digest, partition_key_path, provenance
@@ -26,7 +25,7 @@ from models_db.services.ledger import Attempt
 from models_db.tables import Dataset, DatasetVersion
 from tasks.corpus.keys import load_key
 from tasks.corpus.partition import PartitionScheme
-from tasks.generation.quote import DatasetFacts, Quote, quote
+from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ class Decoder:
         return found.of_rows(values, generation) if full else values
 
 
+@torch.inference_mode()
 def decode(
     session: Session,
     model: LanguageModel,

@@ -19,6 +19,7 @@ from tasks.accounting.conversions import replace_one
 from tasks.evaluation.registry import requested
 from tasks.generation.interface import Ask, Generator, Plan
 from tasks.generation.systems import system_for
+from tasks.inference import registry
 
 FORMAT = "almoner-request/1"
 
@@ -143,6 +144,19 @@ def lifetime_epsilon(amount: Amount, delta_conversion: int) -> str:
         return "0"
     epsilon = zcdp.spent_epsilon(amount, Decimal(delta_conversion) / DELTA_UNIT)
     return plain_decimal(epsilon.quantize(Decimal("0.0001"), rounding="ROUND_CEILING"))
+
+
+def model_facts(name: str) -> ModelFacts:
+    """The installed model that a request names.
+
+    Raises:
+        UnknownModel, NoRevision, ModelNotPulled.
+    """
+    registry.find(name)
+    for model in registry.list_models():
+        if model.name == name and model.installed and model.digest:
+            return ModelFacts(model.name, model.revision, model.digest, model.licence)
+    raise registry.ModelNotPulled(name)
 
 
 def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, policy_digest: str, code: str) -> Quote:

@@ -1,0 +1,58 @@
+# Everything a newcomer needs: `make demo` and `make test`. Both set up what is missing and need only Python 3.11+.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+export DO_NOT_TRACK := 1
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+
+.PHONY: help setup weights demo test test-slow test-all lint bench lock clean
+
+help:
+	@echo "make demo      the whole story on a fictional clinic, in a temporary home"
+	@echo "make test      the tests (make test-all: with the slow statistics)"
+	@echo "make lint      ruff, mypy, import contracts"
+	@echo "make bench     the benchmarks' small runs"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c "import sys; sys.exit('almoner needs Python 3.11 or newer (set PYTHON=...)' if sys.version_info < (3, 11) else 0)"
+	@echo "Setting up $(VENV): about 100 packages, once."
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet -r requirements.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+weights: setup
+	@$(BIN)/almoner models pull smollm2-135m-instruct
+
+demo: weights
+	@$(BIN)/almoner demo
+
+test: weights
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: weights
+	$(BIN)/python -m pytest -m slow
+
+test-all: test test-slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: weights
+	$(BIN)/python benchmarks/decoding.py
+	$(BIN)/python benchmarks/ledger.py
+	$(BIN)/python benchmarks/ingest.py
+
+lock: setup
+	(head -1 requirements.lock; $(PIP) freeze --exclude-editable | sed 's/+cpu//') > requirements.new
+	mv requirements.new requirements.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
