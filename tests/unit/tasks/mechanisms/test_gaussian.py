@@ -1,15 +1,18 @@
 """The noisy count: what it costs, how it is calibrated, who confirms it."""
 
 import json
+import math
 from fractions import Fraction
 
 import opendp.prelude as dp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mpmath import ncdf
 
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
+from tasks.accounting.zcdp import delta_of
 from tasks.mechanisms import gaussian
 from tasks.mechanisms.gaussian import SIGMA_GRID, NoiseInvalid, NoisyCount, calibrate_count
 from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
@@ -76,6 +79,19 @@ def test_the_event_tells_everything_and_can_be_read_back():
     assert event.dp_event["event"]["noise_multiplier"] == "2.5"
     stored = PrivacyEvent.from_json(json.loads(json.dumps(event.to_json())))
     assert NoisyCount.from_event(stored) == count
+
+
+@pytest.mark.parametrize(("sigma", "epsilon", "excess"), [(1, 3.25, 0.5), (5, 0.76, 0.025), (20, 0.1975, 0.0015)])
+def test_the_continuous_gaussians_curve_is_no_claim_for_the_discrete_one(sigma, epsilon, excess):
+    """Its delta is larger at some epsilon (CKS, Theorem 7, against Balle and Wang, Theorem 8); zCDP covers both."""
+    weight = {x: math.exp(-(x**2) / (2 * sigma**2)) for x in range(-30 * sigma, 30 * sigma + 2)}
+    mass = math.fsum(weight.values())
+    discrete = math.fsum(max(weight[x] - math.exp(epsilon) * weight[x - 1], 0) for x in list(weight)[1:]) / mass
+    other_side = math.fsum(max(weight[x - 1] - math.exp(epsilon) * weight[x], 0) for x in list(weight)[1:]) / mass
+    continuous = float(ncdf(0.5 / sigma - epsilon * sigma) - math.exp(epsilon) * ncdf(-0.5 / sigma - epsilon * sigma))
+    worst = max(discrete, other_side)
+    assert worst > continuous * (1 + excess)
+    assert worst < float(delta_of(NoisyCount(Fraction(sigma)).loss().rho, str(epsilon)))
 
 
 @pytest.mark.parametrize(

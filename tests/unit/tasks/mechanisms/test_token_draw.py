@@ -134,7 +134,10 @@ def test_the_shipped_sampler_is_the_confirmed_one(monkeypatch):
     monkeypatch.setattr(token_draw, "confirmed", lambda *arguments: asked.append(arguments) or arguments[0])
     draw = TokenDraw(123457, 9, Fraction(1))
     assert draw.draw([0, -(2**52)], OS_RANDOM) in (0, 1)
-    assert [arguments[1:] for arguments in asked] == [(123457, draw.loss())]
+    [(shipped, *charged)] = asked
+    assert charged == [123457, draw.loss()]
+    # Its own map, too: a monotonic metric would have confirmed four times as much.
+    assert shipped.map(123457) == pytest.approx(float(draw.bounded_range**2 / 8), rel=1e-12)
 
 
 def test_a_far_better_candidate_always_wins():

@@ -84,13 +84,19 @@ def test_a_row_is_isolated(draw, batch, variant, data):
     assert torch.equal(shuffled, together[order])
 
 
+CUDA = pytest.param(
+    "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("width", [5, 133, 1000, 4099])
-def test_a_row_is_isolated_at_every_width_and_offset(variant, width):
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_a_row_is_isolated_at_every_width_and_offset(variant, width, device):
     """Odd widths and views that start anywhere, where vectorised reductions would take other paths."""
     torch.manual_seed(1)
     public, private = torch.randn(3, width) * 4, torch.randn(65, width) * 4
-    generation = torch.arange(65) % 3
+    public, private, generation = (tensor.to(device) for tensor in (public, private, torch.arange(65) % 3))
     together = clip_rows(DRAW, private, public, generation, variant)
     for start, stop in [(0, 1), (1, 2), (7, 64), (13, 20), (64, 65)]:
         part = clip_rows(DRAW, private[start:stop], public, generation[start:stop], variant)
@@ -110,6 +116,14 @@ def test_whatever_is_not_finite_contributes_nothing(draw, batch, variant):
     clipped = clip_rows(draw, private, public, generation, variant)
     bad = ~(private.isfinite() & public[generation].isfinite())
     assert (clipped[bad] == 0).all()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_difference_beyond_the_grids_range_is_clipped_to_its_own_side(sign):
+    """1e35 logits are infinitely many grid steps in float32, and more than any integer holds."""
+    private = torch.full((1, 9), sign * 1e35)
+    clipped = clip_rows(DRAW, private, torch.zeros(1, 9), torch.zeros(1, dtype=torch.int64), "logit")
+    assert (clipped == sign * DRAW.clip_steps).all()
 
 
 def reference(draw: TokenDraw, private: list[float], public: list[float], variant: str) -> list[int]:
