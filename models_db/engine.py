@@ -9,6 +9,7 @@ across a fork.
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,6 @@ BUSY_SECONDS = 60
 
 _PRAGMAS = (
     f"busy_timeout={BUSY_SECONDS * 1000}",
-    "journal_mode=WAL",
     "synchronous=FULL",
     "foreign_keys=ON",
     "recursive_triggers=ON",
@@ -107,6 +107,7 @@ def _sqlite(url: str) -> Engine:
         connection.isolation_level = None  # the driver must not begin transactions of its own
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
+        _write_ahead(connection)
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -114,6 +115,19 @@ def _sqlite(url: str) -> Engine:
         connection.exec_driver_sql(f"BEGIN {mode}")
 
     return engine
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch a new file to WAL. The switch needs the file alone and, unlike everything else, does not wait for it."""
+    patience = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > patience:
+                raise
+            time.sleep(0.02)
 
 
 def _protect(path: Path) -> None:
