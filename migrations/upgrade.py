@@ -1,25 +1,60 @@
 """Bring a ledger to the newest schema."""
 
-from pathlib import Path
+from alembic.util import CommandError
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
 
-from alembic import command
-from alembic.config import Config
+from migrations.inventory import differences
+from migrations.runner import run
+from models_db.engine import Database, LedgerUnreachable
+from models_db.errors import EnvironmentProblem
 
-import migrations
-from models_db.engine import Database
-
-
-def config(database: Database) -> Config:
-    """Alembic's configuration for one ledger (`attributes['connection']` is set by the caller)."""
-    made = Config()
-    made.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    return made
+_ONE_AT_A_TIME = 0x616C6D6F6E6572  # 'almoner'
 
 
 def upgrade(database: Database, revision: str = "head") -> None:
-    """Run the missing migrations in one connection."""
-    with database.engine.connect() as connection:
-        settings = config(database)
-        settings.attributes["connection"] = connection
-        command.upgrade(settings, revision)
-        connection.commit()
+    """Run the missing migrations and compare the result with them; all of it happens, or nothing.
+
+    Raises:
+        SchemaDiffers: a table, constraint, index or trigger is not as the migrations make it.
+        SchemaUnknown: a newer almoner has made this ledger.
+        NoScratchSchema: see `migrations.inventory.expected`.
+        LedgerUnreachable: the database cannot be opened or stays locked.
+    """
+    try:
+        with database.engine.begin() as connection:
+            _one_at_a_time(connection)
+            run(connection, revision)
+            if found := differences(connection, revision):
+                raise SchemaDiffers(found)
+    except CommandError:
+        raise SchemaUnknown from None
+    except OperationalError as problem:
+        raise LedgerUnreachable(database.engine.url.render_as_string(hide_password=True)) from problem
+
+
+def _one_at_a_time(connection: Connection) -> None:
+    """SQLite's writers are alone already."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_ONE_AT_A_TIME})"))
+
+
+class SchemaDiffers(EnvironmentProblem):
+    """The ledger's schema is not what the migrations make of it."""
+
+    def __init__(self, found: list[str]) -> None:
+        super().__init__(
+            f"The ledger's schema is not what its migrations make: {'; '.join(found)}. Nothing was changed.",
+            "Do not use this ledger until you know who changed it; restore the schema from a backup.",
+            {"differences": found},
+        )
+
+
+class SchemaUnknown(EnvironmentProblem):
+    """The ledger is at a revision that this installation does not have."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The ledger's schema was made by a newer almoner than this one; nothing was changed.",
+            "Use the newer version; a schema is never taken back.",
+        )

@@ -1,0 +1,152 @@
+"""What a ledger's schema is made of, and whether it is still what the migrations made.
+
+A rebuilt table, a restored dump or a hand can lose a trigger without a word. There is no second list to keep: the
+reference is the same migrations run in a scratch place, which on SQLite is memory and on PostgreSQL a schema of the
+same server inside a savepoint that is rolled back. So definitions are compared as the server itself words them.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.pool import NullPool
+
+from migrations.runner import run
+from models_db.errors import EnvironmentProblem
+
+
+@dataclass(frozen=True, order=True)
+class Item:
+    """One thing the schema is made of.
+
+    Attributes:
+        table: the table it belongs to.
+        kind: table, column, constraint, index, trigger, enforcement (of a foreign key) or rule.
+        name: its name.
+        definition: all that it says and whether it is in force, free of the schema's own name.
+    """
+
+    table: str
+    kind: str
+    name: str
+    definition: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" + (f" on {self.table}" if self.name != self.table else "")
+
+
+def inventory(connection: Connection) -> frozenset[Item]:
+    """Everything in the connection's own schema."""
+    return _sqlite(connection) if connection.dialect.name == "sqlite" else _postgresql(connection)
+
+
+def expected(connection: Connection, revision: str = "head") -> frozenset[Item]:
+    """What the migrations make of an empty database of the same kind.
+
+    Raises:
+        NoScratchSchema: the role may not create the schema this needs on PostgreSQL.
+    """
+    return _in_memory(revision) if connection.dialect.name == "sqlite" else _in_savepoint(connection, revision)
+
+
+def differences(connection: Connection, revision: str = "head") -> list[str]:
+    """Where the schema departs from the migrations, one line each; other tables beside the ledger do not matter.
+
+    Raises:
+        NoScratchSchema: see `expected`.
+    """
+    return compare(inventory(connection), expected(connection, revision))
+
+
+def compare(found: frozenset[Item], wanted: frozenset[Item]) -> list[str]:
+    """Where `found` departs from `wanted`, in lines such as 'trigger entry_no_update on entry is missing'."""
+    ledger = {item.table for item in wanted}
+    ours = {(item.table, item.kind, item.name): item for item in found if item.table in ledger}
+    theirs = {(item.table, item.kind, item.name): item for item in wanted}
+    return (
+        [f"{item} is missing" for key, item in sorted(theirs.items()) if key not in ours]
+        + [f"{item} is altered" for key, item in sorted(ours.items()) if key in theirs and item != theirs[key]]
+        + [f"{item} is not of the ledger" for key, item in sorted(ours.items()) if key not in theirs]
+    )
+
+
+def _sqlite(connection: Connection) -> frozenset[Item]:
+    """The statements that made each table (its columns and constraints are in there), index and trigger."""
+    rows = connection.execute(text("SELECT tbl_name, type, name, sql FROM sqlite_master"))
+    return frozenset(Item(table, kind, name, " ".join((sql or "").split())) for table, kind, name, sql in rows)
+
+
+def _in_memory(revision: str) -> frozenset[Item]:
+    with create_engine("sqlite://", poolclass=NullPool).begin() as scratch:
+        run(scratch, revision)
+        return inventory(scratch)
+
+
+_POSTGRESQL = """
+WITH here AS (SELECT current_schema()::regnamespace::oid AS schema),
+     tables AS (SELECT c.* FROM pg_class c, here WHERE c.relnamespace = here.schema AND c.relkind IN ('r', 'p'))
+SELECT t.relname, 'table', t.relname,
+       concat_ws(' ', t.relpersistence, t.relrowsecurity, t.relforcerowsecurity)
+  FROM tables t
+UNION ALL
+SELECT t.relname, 'column', a.attname,
+       concat_ws(' ', format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity, a.attgenerated,
+                 pg_get_expr(d.adbin, d.adrelid))
+  FROM tables t JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
+  LEFT JOIN pg_attrdef d ON d.adrelid = t.oid AND d.adnum = a.attnum
+UNION ALL
+SELECT t.relname, 'constraint', c.conname, concat_ws(' ', pg_get_constraintdef(c.oid), c.convalidated)
+  FROM tables t JOIN pg_constraint c ON c.conrelid = t.oid AND c.contype <> 'n' -- NOT NULL is told with its column
+UNION ALL
+SELECT t.relname, 'index', i.indexrelid::regclass::text,
+       concat_ws(' ', pg_get_indexdef(i.indexrelid), i.indisvalid)
+  FROM tables t JOIN pg_index i ON i.indrelid = t.oid
+UNION ALL
+SELECT t.relname, 'trigger', g.tgname,
+       concat_ws(' ', pg_get_triggerdef(g.oid), g.tgenabled, p.proconfig::text, p.prosecdef, p.prosrc)
+  FROM tables t JOIN pg_trigger g ON g.tgrelid = t.oid AND NOT g.tgisinternal JOIN pg_proc p ON p.oid = g.tgfoid
+UNION ALL
+SELECT t.relname, 'enforcement', c.conname,
+       string_agg(concat_ws(' ', g.tgfoid::regproc, g.tgenabled), ', ' ORDER BY g.tgfoid)
+  FROM tables t JOIN pg_trigger g ON g.tgrelid = t.oid AND g.tgisinternal
+  JOIN pg_constraint c ON c.oid = g.tgconstraint
+ GROUP BY t.relname, c.conname
+UNION ALL
+SELECT t.relname, 'rule', r.rulename, concat_ws(' ', pg_get_ruledef(r.oid), r.ev_enabled)
+  FROM tables t JOIN pg_rewrite r ON r.ev_class = t.oid
+"""
+
+
+def _postgresql(connection: Connection) -> frozenset[Item]:
+    schema = str(connection.scalar(text("SELECT quote_ident(current_schema())")))
+    rows = connection.execute(text(_POSTGRESQL))
+    return frozenset(Item(*(_unqualified(part, schema) for part in row)) for row in rows)
+
+
+def _unqualified(wording: str, schema: str) -> str:
+    return wording.replace(f"{schema}.", "").replace(f"search_path={schema},", "search_path=,")
+
+
+def _in_savepoint(connection: Connection, revision: str) -> frozenset[Item]:
+    trial = connection.begin_nested()
+    try:
+        scratch = f"almoner_reference_{connection.scalar(text('SELECT pg_backend_pid()'))}"
+        connection.execute(text(f"CREATE SCHEMA {scratch}"))
+        connection.execute(text(f"SET LOCAL search_path TO {scratch}"))
+        run(connection, revision)
+        return inventory(connection)
+    except ProgrammingError:
+        raise NoScratchSchema from None
+    finally:
+        trial.rollback()
+
+
+class NoScratchSchema(EnvironmentProblem):
+    """The database role may not create the schema that the comparison needs."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The schema of the ledger cannot be compared with its migrations: that needs a scratch schema, which this"
+            " database role may not create. Nothing was changed.",
+            "As the owner of the database: `GRANT CREATE ON DATABASE ... TO ...`.",
+        )

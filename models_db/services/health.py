@@ -1,0 +1,54 @@
+"""What of the ledger's health the database alone can tell; comparing its schema is `migrations.inventory`'s."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from models_db.services import audits, ledger
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was checked, whether it holds, and a line about it without private values."""
+
+    check: str
+    ok: bool
+    detail: str
+
+
+def examine(session: Session) -> list[Finding]:
+    """Every check, in one snapshot of the ledger; the time grows with its length."""
+    found = [_counters(session), _chain(session)]
+    if session.get_bind().dialect.name == "sqlite":
+        found += [_references(session), _storage(session)]
+    return found
+
+
+def _counters(session: Session) -> Finding:
+    """Every account's counters are the sums of its entries."""
+    wrong = ledger.recomputed(session)
+    detail = "; ".join(f"account {account}: {counter} is not the sum of its entries" for account, counter in wrong)
+    return Finding("counters", not wrong, detail or "the counters of every account are the sums of its entries")
+
+
+def _chain(session: Session) -> Finding:
+    """Every link of the audit chain fits, up to the head and through every signed checkpoint."""
+    report = audits.verify(session)
+    if report.holds:
+        return Finding("audit chain", True, f"{report.links} links, head {report.head.hash[:12]}")
+    return Finding("audit chain", False, f"broken at link {report.broken_at}: {report.reason}")
+
+
+def _references(session: Session) -> Finding:
+    """No row points nowhere: on SQLite a connection can write without checking foreign keys."""
+    tables = sorted({str(row[0]) for row in session.execute(text("PRAGMA foreign_key_check"))})
+    return Finding(
+        "foreign keys", not tables, f"rows without their parent in {', '.join(tables)}" if tables else "whole"
+    )
+
+
+def _storage(session: Session) -> Finding:
+    """The file is sound, and no row breaks a CHECK: on SQLite a connection can write without checking those."""
+    said = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check"))]
+    return Finding("storage", said == ["ok"], "; ".join(said[:3]))
