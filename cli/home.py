@@ -2,17 +2,20 @@
 
 import getpass
 import os
+from collections.abc import Iterator
 
 import typer
 
 from cli.command import Answer, Opened, command
 from cli.tables import facts, table
 from flows import health
-from flows.workspace import POLICY, open_workspace, overlap_key_path, signing_key_path
+from flows.workspace import POLICY, Workspace, open_workspace, overlap_key_path, signing_key_path
+from migrations.inventory import differences
 from migrations.upgrade import upgrade
 from models_db.engine import Database
 from models_db.home import ProjectHome
 from models_db.services import people
+from models_db.services.health import Finding
 from tasks.corpus.keys import create_key
 from tasks.publishing.signing import SigningKey
 
@@ -57,7 +60,7 @@ def doctor(opened: Opened) -> Answer:
 
     Example: almoner doctor --json
     """
-    findings = health.examine(opened.home)
+    findings = health.examine(opened.home, _structure)
     rows = [("ok" if f.ok else "FAIL", f.check, f.detail) for f in findings]
     failed = sum(not f.ok for f in findings)
     summary = "Everything holds." if not failed else f"{failed} of {len(findings)} checks failed."
@@ -66,6 +69,13 @@ def doctor(opened: Opened) -> Answer:
         [table(("", "check", "detail"), rows), summary],
         exit_code=3 if failed else 0,
     )
+
+
+def _structure(workspace: Workspace) -> Iterator[Finding]:
+    """The constraints, indexes and triggers in the database are those the migrations make."""
+    with workspace.database.engine.begin() as connection:
+        found = differences(connection)
+    yield Finding("constraints, indexes and triggers are complete", ok=not found, detail="; ".join(found))
 
 
 def _signing_key(home: ProjectHome) -> SigningKey:

@@ -22,9 +22,7 @@ def every(opened: Opened) -> Answer:
     """
     from tasks.inference.registry import list_models
 
-    rows = [
-        (m.name, m.source, m.licence, "yes" if m.installed else "no", m.note) for m in list_models()
-    ]
+    rows = [(m.name, m.source, m.licence, "yes" if m.installed else "no", m.note) for m in list_models()]
     columns = ("name", "source", "licence", "installed", "note")
     return Answer([dict(zip(columns, row, strict=True)) for row in rows], [table(columns, rows)])
 
@@ -42,4 +40,6 @@ def pull(
     opened.say(f"Fetching {name} if it is not here yet (about 140 MB, then half a minute of unpacking).")
     with showing(opened):
         model = fetch(name, lambda stage: progress.report(stage, 0, 1))
-    return Answer({"model": name, "sha256": model.digest}, [f"{name} is ready; its weights have SHA-256 {model.digest}."])
+    return Answer(
+        {"model": name, "sha256": model.digest}, [f"{name} is ready; its weights have SHA-256 {model.digest}."]
+    )

@@ -1,9 +1,7 @@
 """Internal metrics, once the publish decision is recorded (PRIVACY §7)."""
 
+from dataclasses import dataclass
 from pathlib import Path
-
-from tasks.inference.loading import load
-from tasks.publishing.draft import read_texts
 
 from flows.publish import find_artifact
 from flows.workspace import open_workspace
@@ -15,6 +13,17 @@ from tasks.corpus.store import open_corpus
 from tasks.evaluate import evaluate_texts
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.results import MetricResult
+from tasks.inference.loading import load
+from tasks.publishing.draft import read_samples
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A released text as it lies in quarantine: its tokens are not stored, and internal metrics need none."""
+
+    text: str
+    tokens: int = 0
+    complete: bool = True
 
 
 def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
@@ -32,7 +41,7 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
             raise WrongState(request_id, state, "published or discarded: internal metrics wait for the decision")
         uid = session.get_one(DatasetVersion, request.version_id).uid
         model = releases.model_of(request)
-    texts = read_texts(workspace.home.inside("quarantine", artifact.folder))
+    texts = [Plain(text) for text in read_samples(workspace.home.inside("quarantine", artifact.folder))]
     internal = [metric for metric in METRICS.values() if metric.exposure == "internal"]
     results = evaluate_texts(internal, texts, load(model, "auto"), open_corpus(workspace.home, uid))
     with workspace.database.write() as session:

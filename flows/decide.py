@@ -6,7 +6,6 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from sqlalchemy.orm import Session
-from tasks.publishing.draft import read_samples
 
 from flows.propose import dataset_facts
 from flows.workspace import Workspace
@@ -17,6 +16,7 @@ from models_db.services import ledger, releases
 from models_db.services.releases import Decision, WrongState
 from models_db.tables import Dataset, DatasetVersion, Request
 from tasks.generation.quote import lifetime_epsilon
+from tasks.publishing.draft import read_samples
 
 
 @dataclass(frozen=True)

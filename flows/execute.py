@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prefect import flow
-from tasks.inference.loading import load
 
 from flows.keep import keep
 from flows.running import Run, begin, ending_safely
@@ -24,6 +23,7 @@ from tasks.generation.interface import Bench
 from tasks.generation.systems import system_for
 from tasks.inference.devices import choose_device
 from tasks.inference.engine import Engine
+from tasks.inference.loading import load
 from tasks.mechanisms.rng import OperatingSystemRandom
 from tasks.progress import report
 

@@ -4,13 +4,12 @@ import stat
 from collections.abc import Callable, Iterator
 from importlib.metadata import packages_distributions
 
-from models_db.services.health import Finding
-from tasks.inference.registry import list_models
-
 from flows.workspace import ROOMS, Workspace, open_workspace
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.services import health
+from models_db.services.health import Finding
+from tasks.inference.registry import list_models
 
 Check = Callable[[Workspace], Iterator[Finding]]
 
@@ -63,7 +62,5 @@ def _rooms(_: Workspace) -> Iterator[Finding]:
 
 def _models(_: Workspace) -> Iterator[Finding]:
     for model in list_models():
-        detail = (
-            "installed" if model.installed else f"not installed; `almoner models pull {model.name}` when needed"
-        )
+        detail = "installed" if model.installed else f"not installed; `almoner models pull {model.name}` when needed"
         yield Finding(f"model {model.name}", ok=True, detail=detail)

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prefect import flow
-from tasks.publish import deliver, require_unchanged
 
 from flows.settings import PRIVATE_FLOW
 from flows.workspace import Workspace, open_workspace
-from models_db.base import moment
 from models_db.home import ProjectHome
 from models_db.services import audits, releases
-from models_db.tables import Artifact, Checkpoint
+from models_db.tables import Artifact
+from tasks.publish import deliver, require_unchanged
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
     workspace = open_workspace(ProjectHome.locate(home))
     artifact = find_artifact(workspace, request_id)
     draft = workspace.home.inside("quarantine", artifact.folder)
-    require_unchanged(draft, artifact.files)
+    require_unchanged(draft, artifact)
     with workspace.database.write() as session:
         publication = releases.publish(session, workspace.actor, request_id)
         head = audits.head(session)
@@ -44,15 +43,8 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
     bundle = deliver(draft, artifact, decisions, head.hash, workspace.key, destination)
     with workspace.database.write() as session:
         releases.delivered(session, workspace.actor, publication, str(bundle.folder), bundle.digest)
-        session.add(
-            Checkpoint(
-                seq=head.seq,
-                hash=head.hash,
-                at=moment(),
-                signature=bundle.checkpoint.signature,
-                public_key=bundle.checkpoint.public_key,
-            )
-        )
+        checkpoint = bundle.checkpoint
+        audits.record_checkpoint(session, checkpoint.ledger_head, checkpoint.signature, checkpoint.public_key)
     return Published(request_id, bundle.folder, bundle.digest)
 
 

@@ -7,7 +7,6 @@ from flows.written import FileUnreadable
 from models_db.base import moment
 from models_db.canonical import canonical
 from models_db.services import audits
-from models_db.tables import Checkpoint
 
 
 def checkpoint(workspace: Workspace, to: Path) -> dict[str, str | int]:
@@ -29,15 +28,7 @@ def checkpoint(workspace: Workspace, to: Path) -> dict[str, str | int]:
             "signature": workspace.key.sign(canonical(statement)),
             "public_key": workspace.key.public_key,
         }
-        session.add(
-            Checkpoint(
-                seq=head.seq,
-                hash=head.hash,
-                at=str(statement["at"]),
-                signature=str(signed["signature"]),
-                public_key=workspace.key.public_key,
-            )
-        )
+        audits.record_checkpoint(session, head.hash, str(signed["signature"]), workspace.key.public_key)
         try:
             with to.open("xb") as out:
                 out.write(canonical(signed) + b"\n")

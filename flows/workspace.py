@@ -118,5 +118,9 @@ def code_digest() -> str:
 
 def provenance(device: str, rng_kind: str) -> Provenance:
     """What is recorded with every mechanism that runs here."""
-    libraries = {name: version(name) for name in LIBRARIES}
-    return Provenance(device=device, code_digest=code_digest(), libraries=libraries, rng_kind=rng_kind)
+    return Provenance(device, code_digest(), library_versions(), rng_kind)
+
+
+def library_versions() -> dict[str, str]:
+    """The libraries that decide what a run computes."""
+    return {name: version(name) for name in LIBRARIES}

@@ -62,6 +62,7 @@ class Database:
         snapshot = {"almoner_begin": "DEFERRED"} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
         with self._session(**snapshot) as session, session.begin():
             yield session
+            session.expunge_all()  # what was read stays readable outside; a rollback would expire it
             session.rollback()
 
     @contextmanager

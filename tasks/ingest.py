@@ -32,7 +32,7 @@ def ingest_version(
     def record(version: IngestedVersion) -> None:
         with database.write() as session:
             row = datasets.add_version(
-                session, actor, session.merge(dataset, load=False),
+                session, actor, datasets.find(session, dataset.name),
                 uid=version.uid, source_mark=version.source_mark, manifest_mark=version.manifest_mark,
                 marks=iter_marks(home, version.uid),
             )  # fmt: skip

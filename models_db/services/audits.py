@@ -98,6 +98,13 @@ def head(session: Session) -> Head:
     return Head(row.seq, row.hash)
 
 
+def record_checkpoint(session: Session, link: str, signature: str, public_key: str) -> None:
+    """Remember a signed checkpoint of the link with that hash; `verify` compares it with the chain for ever after."""
+    seq = session.scalars(select(Audit.seq).where(Audit.row_hash == link)).one_or_none() or 0
+    session.add(Checkpoint(seq=seq, hash=link, at=moment(), signature=signature, public_key=public_key))
+    session.flush()
+
+
 def verify(session: Session) -> ChainReport:
     """Walk the whole chain from the first link, and check every recorded checkpoint against it."""
     stored = head(session)

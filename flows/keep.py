@@ -1,0 +1,71 @@
+"""The end of a run: record and card are written beside the texts, and the whole is committed as one artifact."""
+
+from collections.abc import Sequence
+
+from flows.running import Run
+from flows.workspace import library_versions
+from models_db.services import datasets, releases
+from models_db.tables import PolicyVersion
+from tasks.evaluation.results import MetricResult
+from tasks.generation.interface import Generated
+from tasks.publishing.draft import write_draft
+from tasks.publishing.record import Lifetime, People, PolicyFacts, ReleaseRecord
+from tasks.publishing.second_opinion import second_opinion
+
+
+def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str:
+    """Put what was made into quarantine and commit the attempt; returns the artifact's digest.
+
+    The files are on disk before the ledger says so. Killed in between, they are orphans that a sweep removes.
+
+    Raises:
+        Fenced: the attempt was swept away meanwhile.
+    """
+    texts = [text.text for text in generated.texts]
+    files = write_draft(run.quarantine, release_record(run, generated), texts, metrics)
+    with run.workspace.database.write() as session:
+        artifact = releases.produce(
+            session,
+            run.workspace.actor,
+            run.attempt,
+            files,
+            sum(int(file["bytes"]) for file in files.values()),
+            run.quarantine.name,
+            [(metric.name, metric.exposure, metric.to_json()) for metric in metrics],
+        )
+        return artifact.digest
+
+
+def release_record(run: Run, generated: Generated) -> ReleaseRecord:
+    """Everything public about the release; whatever is not on the record's list cannot be published."""
+    facts = run.facts
+    events = [invocation.event for invocation in run.quote.plan.invocations]
+    return ReleaseRecord.from_request(
+        run.request_id,
+        run.body,
+        governed=facts.governed,
+        second_opinion=second_opinion(events, run.quote.request.delta or 0),
+        lifetime=Lifetime(epsilon=facts.epsilon_cap, delta=facts.delta_cap, shared=_is_shared(run)),
+        released=generated.released,
+        policy=_policy(run),
+        people=People(requester=run.requester, runner=run.workspace.actor.name),
+        libraries=library_versions(),
+        rng="os",
+    )
+
+
+def _policy(run: Run) -> PolicyFacts:
+    with run.workspace.database.read() as session:
+        policy = session.get_one(PolicyVersion, releases.find(session, run.request_id).policy_id)
+        return PolicyFacts(
+            sha256=policy.digest,
+            several_roles=policy.several_roles,
+            spend_approvals=policy.spend_approvals,
+            publish_approvals=policy.publish_approvals,
+        )
+
+
+def _is_shared(run: Run) -> bool:
+    with run.workspace.database.read() as session:
+        sharing = [d for d in datasets.every(session) if d.account_id == run.attempt.account_id]
+        return len(sharing) > 1
