@@ -20,6 +20,8 @@ from rich.console import Console, RenderableType
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 
+WIDTH_WITHOUT_TERMINAL = 150
+
 JsonLike = Mapping[str, object] | Sequence[object]
 
 
@@ -38,13 +40,12 @@ class Opened:
 
     home: ProjectHome
     as_json: bool
-    console: Console = field(default_factory=lambda: Console(stderr=True, highlight=False, soft_wrap=True))
+    console: Console = field(default_factory=lambda: make_console(stderr=True))
 
     def say(self, *what: RenderableType) -> None:
         """Show something on the way; silent under --json."""
         if not self.as_json:
-            for each in what:
-                self.console.print(each)
+            show(self.console, what)
 
 
 HomeOption = Annotated[
@@ -85,19 +86,32 @@ def execute(function: Callable[..., Answer], home: Path | None, as_json: bool, p
         _print_problem(problem, as_json)
         return problem.exit_code
     except KeyboardInterrupt:
-        Console(stderr=True).print("Interrupted; nothing was left half done.")
+        show(make_console(stderr=True), ["Interrupted; nothing was left half done."])
         return 130
     _print_answer(answer, as_json)
     return answer.exit_code
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Where text goes: as wide as the terminal, or wide enough for tables where there is none."""
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+
+
+def show(console: Console, what: Sequence[RenderableType]) -> None:
+    """Print tables as they are and sentences as plain text: nothing in a name or reason is ever markup."""
+    for each in what:
+        if isinstance(each, str):
+            console.print(each, markup=False, soft_wrap=True)
+        else:
+            console.print(each)
 
 
 def _print_answer(answer: Answer, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(answer.data, indent=2, ensure_ascii=False) + "\n")
         return
-    console = Console(highlight=False, soft_wrap=True)
-    for each in answer.shown:
-        console.print(each)
+    show(make_console(), answer.shown)
 
 
 def _print_problem(problem: AlmonerError, as_json: bool) -> None:
@@ -105,8 +119,6 @@ def _print_problem(problem: AlmonerError, as_json: bool) -> None:
         body = {"error": problem.name, "message": problem.message, "advice": problem.advice, "facts": problem.facts}
         sys.stdout.write(json.dumps(body, indent=2, ensure_ascii=False, default=str) + "\n")
         return
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(f"[bold red]{problem.name}[/]: ", end="")
-    console.print(problem.message, markup=False)
-    if problem.advice:
-        console.print(problem.advice, markup=False)
+    show(
+        make_console(stderr=True), [f"{problem.name}: {problem.message}", *([problem.advice] if problem.advice else [])]
+    )

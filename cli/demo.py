@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 import yaml
-from rich.console import Console
+from rich.text import Text
 
-from cli.command import Answer, Opened, command
+from cli.command import Answer, Opened, command, make_console
 from cli.tables import table
 from models_db.errors import EnvironmentProblem
 from tasks.corpus.demo import DEMO_PATIENTS, write_demo_corpus
@@ -129,11 +129,11 @@ class Teller:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.times: list[tuple[str, float]] = []
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = make_console()
 
     def tell(self, text: str) -> None:
         """A sentence of the story."""
-        self._console.print(f"\n[bold]{text}[/]")
+        self._console.print(Text(f"\n{text}", style="bold"), soft_wrap=True)
 
     def run(self, line: str, expected: int = 0) -> None:
         """One command, in this process, with its output on the terminal.
@@ -143,7 +143,7 @@ class Teller:
         """
         from cli.app import app
 
-        self._console.print(f"\n[cyan]$ almoner {line}[/]", markup=True)
+        self._console.print(Text(f"\n$ almoner {line}", style="cyan"), soft_wrap=True)
         before, started = (Path.cwd(), os.environ.get("ALMONER_HOME")), time.monotonic()
         os.chdir(self.folder)
         os.environ["ALMONER_HOME"] = str(self.folder / "home")
