@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from flows.propose import dataset_facts
+from flows.pricing import dataset_facts
 from flows.workspace import Workspace
 from models_db.base import moment
 from models_db.budgets import Amount

@@ -6,15 +6,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from prefect import flow
-from sqlalchemy.orm import Session
 
+from flows.pricing import price
 from flows.settings import PRIVATE_FLOW
-from flows.workspace import Workspace, code_digest, open_workspace
+from flows.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
 from models_db.requests import ReleaseRequest, parse
-from models_db.services import datasets, ledger, releases
-from models_db.tables import Dataset, DatasetVersion
-from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote
+from models_db.services import datasets, releases
+from tasks.generation.quote import Quote
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,6 @@ def propose(home: Path, written: dict[str, object], dry_run: bool = False) -> Pr
     return submit(workspace, priced)
 
 
-def price(workspace: Workspace, request: ReleaseRequest) -> Quote:
-    """What the request would charge, and what would stay."""
-    with workspace.database.read() as session:
-        dataset = datasets.find(session, request.dataset)
-        facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset))
-    return quote(request, facts, model_facts(request.model), workspace.policy_digest, code_digest())
-
-
 def submit(workspace: Workspace, priced: Quote) -> Proposal:
     """Record the request; from here on it waits for the spend gate."""
     with workspace.database.write() as session:
@@ -64,22 +55,3 @@ def submit(workspace: Workspace, priced: Quote) -> Proposal:
             timedelta(days=workspace.policy.request_days),
         )
         return Proposal(priced, made.id, made.digest)
-
-
-def dataset_facts(session: Session, dataset: Dataset, version: DatasetVersion) -> DatasetFacts:
-    """The public facts of a dataset and its budget as they are now."""
-    cap, scheme = datasets.lifetime(session, dataset), datasets.partition(session, dataset)
-    return DatasetFacts(
-        name=dataset.name,
-        unit_field=dataset.unit_field,
-        relation=dataset.relation,
-        governed=dataset.governed,
-        population=dataset.population,
-        blocks=scheme.blocks,
-        version=version.number,
-        version_uid=version.uid,
-        epsilon_cap=cap.epsilon,
-        delta_cap=cap.delta,
-        delta_conversion=cap.delta_conversion,
-        balance=ledger.balance(session, dataset.account_id),
-    )

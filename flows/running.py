@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.propose import dataset_facts
+from flows.pricing import dataset_facts
 from flows.workspace import Workspace, code_digest, partition_key_path, provenance
 from models_db.canonical import Json, canonical
 from models_db.errors import AlmonerError, Refused
