@@ -1,0 +1,173 @@
+"""The card of a release (`README.md`): the whole claim in plain words first, then what it rests on and its limits.
+
+A pure function of the record and the publishable metrics. The order follows the pyramid of NIST SP 800-226 (figures,
+algorithm, trust), the wording the W3C note "Considerations for Reviewing Differential Privacy Systems": who knows no
+mathematics must be able to tell what is promised, for whom, and what is not.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tasks.evaluation.results import MetricResult
+from tasks.publishing import card_text
+from tasks.publishing.claim import Claim
+from tasks.publishing.layout import TEXTS
+from tasks.publishing.markdown import block, code, table, yaml_text
+from tasks.publishing.record import Lifetime, ReleaseRecord, SecondOpinion
+
+_CLAIM: Final = "## The claim"
+_STATED: Final = re.compile(r"^\| (epsilon|delta) \| `([0-9.]+)` \|$", re.MULTILINE)
+
+
+def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
+    """The card, as Markdown with a short YAML front matter."""
+    parts = [
+        _front_matter(record),
+        f"# Release {record.release} from {code(record.dataset.name)}",
+        _what_this_is(record),
+        *_claim_sections(record),
+        *_mechanisms(record),
+        *([card_text.LIMITS] if record.claim else []),
+        _people(record),
+        *_measurements(metrics),
+        card_text.VERIFY,
+        card_text.FILES,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def stated_claim(text: str) -> dict[str, str]:
+    """Epsilon and delta as the card's claim states them; empty where it says that nothing is claimed.
+
+    Only the first section of that name is read: all that stands before it is ours, or in one line.
+
+    Raises:
+        ValueError: it states a figure twice, only one of them, or neither figures nor that there is no claim.
+    """
+    section = text.partition(f"\n{_CLAIM}\n")[2].partition("\n## ")[0]
+    found = _STATED.findall(section)
+    stated = dict(found)
+    if len(stated) != len(found) or set(stated) not in (set(), {"epsilon", "delta"}):
+        raise ValueError("the card does not state epsilon and delta once each")
+    if bool(stated) == (card_text.NO_CLAIM in section):
+        raise ValueError("the card must state either its figures or that nothing is claimed")
+    return stated
+
+
+def _front_matter(record: ReleaseRecord) -> str:
+    name = yaml_text(f"{record.dataset.name}, release {record.release}")
+    tags = ["synthetic", *(["differential-privacy"] if record.claim else []), "almoner"]
+    return "\n".join([
+        "---",
+        f"pretty_name: {name}",
+        f"tags: [{', '.join(tags)}]",
+        f"configs: [{{config_name: default, data_files: {TEXTS}}}]",
+        "# license: for the owner of the data to choose",
+        "---",
+    ])  # fmt: skip
+
+
+def _what_this_is(record: ReleaseRecord) -> str:
+    return (
+        f"Texts written by the language model {code(record.model.name)} through the mechanism {code(record.mechanism)}"
+        f" (kind: {code(record.kind)}). What they say is not a fact about anybody."
+    )
+
+
+def _claim_sections(record: ReleaseRecord) -> list[str]:
+    if record.claim is None:
+        return [_CLAIM, f"**{card_text.NO_CLAIM}** {card_text.PUBLIC_DATA}"]
+    unit = _unit(record)
+    return [
+        _CLAIM,
+        f"This release is (epsilon, delta)-differentially private. What it protects is **{unit}**.",
+        table(("figure", "value"), _figures(record.claim, unit)),
+        card_text.in_words(record.claim),
+        f"{card_text.BEFOREHAND} Conversion: {record.claim.conversion}.",
+        *([_lifetime(record.lifetime)] if record.lifetime else []),
+    ]
+
+
+def _unit(record: ReleaseRecord) -> str:
+    if record.dataset.unit == "record":
+        return "one record of the dataset"
+    return f"all records of the dataset with one value of {code(record.dataset.unit)}, however many they are"
+
+
+def _figures(claim: Claim, unit: str) -> list[tuple[str, str]]:
+    other = claim.replace_one
+    return [
+        ("epsilon", code(claim.epsilon)),
+        ("delta", code(claim.delta)),
+        ("privacy unit", unit),
+        ("relation", "add or remove one unit"),
+        ("rho (zCDP) behind it", code(claim.rho)),
+        ("part of delta for mechanisms that can fail", code(claim.delta_fail)),
+        ("where a unit is replaced by another", f"epsilon {code(other.epsilon)} at delta {code(other.delta)}"),
+    ]
+
+
+def _lifetime(lifetime: Lifetime) -> str:
+    together = " Several datasets share this budget; the claim is for all of them together." if lifetime.shared else ""
+    return (
+        "**The dataset.** Losses add up. Everything ever run on the dataset, published or not, this release included,"
+        f" is together (epsilon {code(lifetime.epsilon)}, delta {code(lifetime.delta)})-differentially private for the"
+        f" same unit; a ledger refuses what would exceed that.{together} {card_text.CHOICES}"
+    )
+
+
+def _mechanisms(record: ReleaseRecord) -> list[str]:
+    events = [(code(e.mechanism), str(e.count), code(e.loss.rho_text), _inline(e.parameters)) for e in record.events]
+    sections = [
+        "## How it was made",
+        f"The model was asked for texts of this public description:\n\n{block(record.prompt)}",
+        table(("mechanism", "times in a row", "rho in all", "parameters"), events),
+        "Public parameters, approved with the request before private text was read:",
+        table(("parameter", "value"), _rows(record.facts)),
+    ]
+    if record.released:
+        sections += ["Declared, or released by a mechanism above:", table(("figure", "value"), _rows(record.released))]
+    if record.second_opinion:
+        sections.append(_opinion(record.second_opinion))
+    sections.append(
+        f"Licence of the model: {code(record.model.licence)}; SHA-256 of its weights:"
+        f" {code(record.model.weights_sha256)}. {card_text.RANDOMNESS[record.rng]}"
+    )
+    return sections
+
+
+def _opinion(found: SecondOpinion) -> str:
+    return (
+        f"A second opinion: {code(found.library)} ({code(found.accountant)} accountant), from the stored events alone,"
+        f" arrives at epsilon {code(found.epsilon)} at delta {code(found.delta)}. {card_text.OPINION}"
+    )
+
+
+def _people(record: ReleaseRecord) -> str:
+    policy = record.policy
+    roles = card_text.SEVERAL_ROLES if policy.several_roles else card_text.SEPARATE_ROLES
+    return (
+        f"## Who decided\n\nAsked for by {code(record.people.requester)}, run by {code(record.people.runner)}. Approved"
+        f" before private text was read (at least {policy.spend_approvals}) and again for exactly these files (at least"
+        f" {policy.publish_approvals}); the signed decisions, with names and reasons, are in `approvals.json`. {roles}"
+    )
+
+
+def _measurements(metrics: Sequence[MetricResult]) -> list[str]:
+    if not metrics:
+        return ["## Measurements", "None were asked for."]
+    rows = [
+        (code(metric.name), code(name), code(value if value is not None else "not measurable"))
+        for metric in metrics
+        for name, value in metric.values.items()
+    ]
+    return ["## Measurements", table(("metric", "figure", "value"), rows), card_text.MEASURED]
+
+
+def _inline(parameters: Mapping[str, str | int]) -> str:
+    return ", ".join(code(f"{name} = {value}") for name, value in sorted(parameters.items())) or "none"
+
+
+def _rows(values: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(code(name), code(value)) for name, value in sorted(values.items())]

@@ -1,0 +1,104 @@
+"""The fixed words of a card, each a promise or a warning: they change together with docs/privacy-guarantee.md."""
+
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import Final
+
+from tasks.publishing.claim import Claim
+from tasks.publishing.strict import figure
+
+NO_CLAIM: Final = "No differential privacy is claimed for this release."
+PUBLIC_DATA: Final = "Its owner has marked the dataset as public, and the texts may repeat it word for word."
+
+LIMITS: Final = """\
+## What is not protected
+
+- **Other people.** A record protects its unit. Whoever else is mentioned in it is not a unit of this claim.
+- **One person under several units** (two ids, two records without an id field, or another dataset): the losses add up.
+- **What is true of many.** General knowledge can say something about a person, even one who was never in the data.
+- **Small groups.** What few units have in common is drowned on purpose: rare cases are missing or wrong in these texts,
+  and no quality is promised.
+- **The people and machines that hold the data.** Trust is central: whoever runs the software sees the private text. The
+  claim is about what leaves, not about access rights, backups or theft.
+- **What can be watched from outside the release**: when and for how long something ran, memory, electricity.
+- **Choices made past the ledger.** If somebody looked at the private text, or at an unprotected measurement, to write
+  the description, to choose parameters or to decide about publication, the figures above no longer hold.
+- **The public model.** What it had memorised before it came here is not covered.
+- **Delta** is not zero: with about that probability the bound of epsilon may fail, in whatever way.
+- **Faults** in this software, its libraries or the operating system's random numbers would not show in the texts."""
+
+VERIFY: Final = """\
+## Check it yourself
+
+`almoner verify-release DIR`, without network or database, recomputes every mechanism's loss and epsilon, and checks
+all digests and signatures. Compare the publisher's key with one from a source you trust: without it the check shows
+that the files belong together, not who made them. `sha256sum -c SHA256SUMS` needs no almoner."""
+
+FILES: Final = """\
+## Files
+
+| file | content |
+| --- | --- |
+| `texts.jsonl` | the texts, one JSON object (`id`, `text`) a line; nothing else of the corpus is included |
+| `evaluation.json` | the measurements, with method and source |
+| `release.json` | the record: claim, mechanisms, parameters, request, policy |
+| `approvals.json` | the signed decisions |
+| `checkpoint.json` | the head of the publisher's audit chain, signed |
+| `SHA256SUMS`, `SHA256SUMS.sig` | digests of all of these, and their signature |"""
+
+BEFOREHAND: Final = "These figures were fixed and approved before private text was read; none was computed afterwards."
+CHOICES: Final = (
+    "It holds as long as each choice - what to ask, what to publish, when to stop - follows from protected outputs and"
+    " public facts alone."
+)
+OPINION: Final = (
+    "It is a report and admits nothing; for token draws its fixed grid of orders puts it a little above the tight"
+    " figure."
+)
+MEASURED: Final = (
+    "Public: computed from the released texts and public models alone, after the figures of the claim were fixed."
+    " Method and source of each: `evaluation.json`."
+)
+
+SEVERAL_ROLES: Final = (
+    "**The policy in force lets one person ask for, approve and run the same release**: an approval need not be a"
+    " second pair of eyes."
+)
+SEPARATE_ROLES: Final = "The policy in force does not let anybody approve what they asked for or ran."
+
+RANDOMNESS: Final = {
+    "os": "Random numbers: the operating system's, without a seed.",
+    "deterministic-not-private": "Random numbers: a repeatable test generator. **NOT PRIVATE.**",
+}
+
+_EXACT = Context(prec=30, rounding=ROUND_CEILING, Emax=10**7, Emin=-(10**7))
+_SHOWN = Context(prec=4, rounding=ROUND_CEILING, Emax=10**7, Emin=-(10**7))
+_MILLION = Decimal(10**6)
+
+
+def in_words(claim: Claim) -> str:
+    """What epsilon and delta mean for an attacker."""
+    if claim.rho == claim.delta_fail == "0":
+        return "No private text had a part in it: without the dataset it would have come out the same way."
+    factor, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
+    times = f"{figure(factor)} times" if factor < _MILLION else "e to the power of epsilon, more than a million, times"
+    return (
+        "**What an attacker cannot do.** Take somebody who knows every other record, this software and all its"
+        " parameters, and reads all of this release. Whatever there is to find in it, finding it is at most"
+        f" {times} as likely with a unit in the data as without it, and the other way round, give or take a probability"
+        f" of {claim.delta}. Who must guess at even odds whether the unit was in the data is right in at most"
+        f" {figure(right)} % of all cases. This is a ceiling for the worst case, not an estimate; it rises fast with"
+        " epsilon.\n\n"
+        "**What an attacker can learn.** What many records have in common: how such texts are written, and what usually"
+        " goes with what."
+    )
+
+
+def bounds(epsilon: Decimal, delta: Decimal) -> tuple[Decimal, Decimal]:
+    """e^epsilon, and the best rate (percent) of guessing membership at even odds, both rounded up to four digits.
+
+    Kairouz, Oh, Viswanath, ICML 2015: the two error rates of any test satisfy a + e^epsilon b >= 1 - delta and
+    e^epsilon a + b >= 1 - delta, so (a + b)/2 >= (1 - delta)/(1 + e^epsilon).
+    """
+    factor = _EXACT.exp(epsilon)
+    wrong = (1 - delta) / (1 + factor.next_plus(_EXACT))  # rounded by the default context: 28 digits
+    return _SHOWN.plus(factor), min(_SHOWN.plus(100 * (1 - wrong)), Decimal(100))

@@ -1,0 +1,230 @@
+"""What an offline verification looks at, one check a function: it returns what it found, or raises what is wrong."""
+
+import os
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from models_db.budgets import Amount
+from models_db.canonical import digest
+from models_db.errors import Refused
+from tasks.accounting.amounts import exact
+from tasks.accounting.zcdp import rho_of
+from tasks.evaluation.registry import METRICS
+from tasks.evaluation.results import MetricResult
+from tasks.mechanisms.catalogue import recompute
+from tasks.publishing import signing
+from tasks.publishing.approvals import require_approved
+from tasks.publishing.card import stated_claim
+from tasks.publishing.claim import implied_epsilon, state_claim
+from tasks.publishing.draft import EVALUATION_FORMAT, refuse_internal
+from tasks.publishing.layout import (
+    BUNDLE_FILES,
+    CARD,
+    EVALUATION,
+    SUMS,
+    TEXTS,
+    parse_document,
+    plain_file,
+    read_document,
+    sums,
+)
+from tasks.publishing.opened import Opened
+from tasks.publishing.record import ReleaseRecord
+from tasks.publishing.second_opinion import second_opinion
+
+_LONGEST_LINE = 16 << 20
+_LARGEST_REPORTABLE = 100  # beyond, dp-accounting's curves take memory without end
+_TOLERANCE = Decimal("0.01")  # versions of dp-accounting search different grids of orders
+
+
+class CheckFailed(Refused):
+    """One thing in a bundle that is not as it should be."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "Do not rely on this bundle.")
+
+
+def files(bundle: Opened) -> str:
+    """Exactly the files of a bundle, and each a plain one."""
+    present = set(os.listdir(bundle.folder))
+    if missing := sorted(set(BUNDLE_FILES) - present):
+        raise CheckFailed(f"missing: {', '.join(missing)}")
+    if present != set(BUNDLE_FILES):
+        raise CheckFailed(f"{len(present) - len(BUNDLE_FILES)} files too many")
+    for name in BUNDLE_FILES:
+        with plain_file(bundle.folder / name):
+            pass
+    return f"{len(BUNDLE_FILES)} files, none missing, none too many"
+
+
+def digests(bundle: Opened) -> str:
+    """SHA256SUMS is exactly the list of the files' digests."""
+    listed = read_document(bundle.folder / SUMS)
+    if listed == sums({name: str(facts["sha256"]) for name, facts in bundle.digests.items()}):
+        return "every file has its digest in SHA256SUMS"
+    for name, facts in bundle.digests.items():
+        if f"{facts['sha256']}  {name}\n".encode() not in listed:
+            raise CheckFailed(f"{name} does not have the digest that SHA256SUMS lists")
+    raise CheckFailed("SHA256SUMS lists other files, or is out of form")
+
+
+def signature(bundle: Opened) -> str:
+    """The seal is its key's on SHA256SUMS."""
+    if not bundle.seal.fits(read_document(bundle.folder / SUMS)):
+        raise CheckFailed("the signature does not fit SHA256SUMS")
+    return f"signed by the key {signing.fingerprint(bundle.seal.public_key)}"
+
+
+def record(bundle: Opened) -> str:
+    """The record is in its format."""
+    return f"release {bundle.record.release}, format {bundle.record.format}"
+
+
+def request(bundle: Opened) -> str:
+    """The record is what follows from the approved request, and the request has the stated digest."""
+    found = bundle.record
+    if digest(found.request) != found.request_sha256:
+        raise CheckFailed("the request does not have the stated digest")
+    if found.request["policy"] != found.policy.sha256:
+        raise CheckFailed("the request was made under another policy")
+    kept = ("second_opinion", "lifetime", "released", "policy", "people", "libraries", "rng")
+    given: dict[str, Any] = {name: getattr(found, name) for name in kept}
+    rebuilt = ReleaseRecord.from_request(
+        found.release, found.request, governed=found.dataset.governed, **given
+    ).to_json()
+    stated = found.to_json()
+    if wrong := sorted(name for name in stated if stated[name] != rebuilt[name]):
+        raise CheckFailed(f"not what the approved request says: {', '.join(wrong)}")
+    return "claim, mechanisms and parameters are those of the approved request"
+
+
+def events(bundle: Opened) -> str:
+    """Each event's loss is what its parameters cost."""
+    for event in bundle.record.events:
+        if recompute(event) != event.loss:
+            raise CheckFailed(f"a {event.mechanism!r} event costs more or less than it states")
+    return f"{len(bundle.record.events)} events, each recomputed to the last digit"
+
+
+def claim(bundle: Opened) -> str:
+    """The recomputed losses imply no more than is claimed, and fit into the dataset's lifetime claim."""
+    found = bundle.record
+    if found.claim is None:
+        return "the release claims nothing; the dataset is marked as public"
+    epsilon, delta = exact(found.claim.epsilon), exact(found.claim.delta)
+    if state_claim(found.events, epsilon, delta) != found.claim:
+        raise CheckFailed("the claim's figures do not follow from the events")
+    implied = implied_epsilon(bundle.spent, delta)
+    if Fraction(implied) > epsilon:
+        raise CheckFailed(f"the events imply epsilon {implied}, more than the claimed {found.claim.epsilon}")
+    if found.lifetime and bundle.spent.rho > rho_of(found.lifetime.epsilon, found.lifetime.delta):
+        raise CheckFailed("the release alone exceeds the lifetime claim of its dataset")
+    return (
+        f"rho {bundle.spent.rho_text} implies epsilon {implied}, claimed {found.claim.epsilon} at {found.claim.delta}"
+    )
+
+
+def independent_accountant(bundle: Opened) -> str:
+    """dp-accounting, as installed here, reads about the stated figure out of the events."""
+    stated, promised = bundle.record.second_opinion, bundle.record.claim
+    if promised is None or bundle.spent == Amount():
+        return "nothing to account for"
+    if stated is None:
+        raise CheckFailed("the record has no second opinion")
+    if exact(promised.epsilon) > _LARGEST_REPORTABLE:
+        return f"not recomputed: epsilon is above {_LARGEST_REPORTABLE}"
+    found = second_opinion(bundle.record.events, promised.delta)
+    ours, theirs = Decimal(found.epsilon if found else 0), Decimal(stated.epsilon)
+    if stated.delta != promised.delta or abs(ours - theirs) > _TOLERANCE * max(ours, theirs):
+        raise CheckFailed(f"dp-accounting gives epsilon {ours} here, the record states {theirs}")
+    return f"dp-accounting gives epsilon {ours}"
+
+
+def texts(bundle: Opened) -> str:
+    """One numbered text a line, as many as the request asked for."""
+    count = 0
+    with plain_file(bundle.folder / TEXTS) as file:
+        while line := file.readline(_LONGEST_LINE):
+            count += 1
+            row = parse_document(line, TEXTS)
+            if not isinstance(row, dict) or set(row) != {"id", "text"} or not isinstance(row["text"], str):
+                raise CheckFailed(f"line {count} is not an id and a text")
+            if row["id"] != count or isinstance(row["id"], bool):
+                raise CheckFailed(f"line {count} is out of order")
+    found = bundle.record
+    if found.claim is not None and count != found.request["parameters"]["samples"]:
+        raise CheckFailed(f"{count} texts, not as many as were asked for")
+    return f"{count} texts"
+
+
+def measurements(bundle: Opened) -> str:
+    """Only metrics that may be published, and those that were asked for."""
+    stored = parse_document(read_document(bundle.folder / EVALUATION), EVALUATION)
+    if not isinstance(stored, dict) or set(stored) != {"format", "metrics"} or not isinstance(stored["metrics"], list):
+        raise CheckFailed("evaluation.json has no list of metrics")
+    if stored["format"] != EVALUATION_FORMAT:
+        raise CheckFailed("evaluation.json has another format")
+    found = [MetricResult.from_json(one) for one in stored["metrics"]]
+    refuse_internal(found, bundle.record)
+    for metric in found:
+        if metric.name not in METRICS or METRICS[metric.name].exposure != metric.exposure:
+            raise CheckFailed(f"a metric {metric.name!r} marked {metric.exposure!r} is unknown here")
+    if [metric.name for metric in found] != list(dict.fromkeys(bundle.record.request["evaluation"])):
+        raise CheckFailed("not the metrics that were asked for")
+    return f"{len(found)} metrics, all publishable"
+
+
+def approvals(bundle: Opened) -> str:
+    """Both gates were passed for this request and these bytes."""
+    require_approved(bundle.approvals, bundle.record, bundle.artifact)
+    names = sorted({decision.approver for decision in bundle.approvals})
+    return f"signed by {', '.join(map(repr, names))}"
+
+
+def checkpoint(bundle: Opened) -> str:
+    """The checkpoint is the publisher's, for this artifact."""
+    found = bundle.checkpoint
+    if found.artifact_sha256 != bundle.artifact:
+        raise CheckFailed("the checkpoint is for another artifact")
+    if not found.authentic or found.public_key != bundle.seal.public_key:
+        raise CheckFailed("the checkpoint is not signed by the publisher's key")
+    return f"audit chain at {found.ledger_head}"
+
+
+def card(bundle: Opened) -> str:
+    """The card states the record's figures."""
+    promised = bundle.record.claim
+    expected = {"epsilon": promised.epsilon, "delta": promised.delta} if promised else {}
+    if stated_claim(read_document(bundle.folder / CARD).decode()) != expected:
+        raise CheckFailed("the card states other figures than the record")
+    return "states the same figures"
+
+
+def carries_key(trusted: str) -> Callable[[Opened], str]:
+    """The check that the bundle is signed by the key one trusts."""
+
+    def authenticity(bundle: Opened) -> str:
+        if bundle.seal.public_key != trusted:
+            raise CheckFailed(f"signed by {signing.fingerprint(bundle.seal.public_key)}, not by the trusted key")
+        return "signed by the trusted key"
+
+    return authenticity
+
+
+CHECKS: Final[tuple[tuple[str, Callable[[Opened], str]], ...]] = (
+    ("files", files),
+    ("digests", digests),
+    ("signature", signature),
+    ("record", record),
+    ("request", request),
+    ("events", events),
+    ("claim", claim),
+    ("independent accountant", independent_accountant),
+    ("texts", texts),
+    ("measurements", measurements),
+    ("approvals", approvals),
+    ("checkpoint", checkpoint),
+    ("card", card),
+)

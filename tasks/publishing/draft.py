@@ -1,0 +1,137 @@
+"""What a run produces, in quarantine: texts, measurements, record and card, and the digests that a steward approves."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from models_db.errors import EnvironmentProblem, Refused
+from tasks.evaluation.results import MetricResult
+from tasks.publishing.card import card
+from tasks.publishing.layout import (
+    CARD,
+    DRAFT_FILES,
+    EVALUATION,
+    RECORD,
+    TEXTS,
+    FileTable,
+    FileUnfit,
+    document,
+    measure,
+    plain_file,
+    sync_folder,
+    write_new,
+)
+from tasks.publishing.record import ReleaseRecord
+
+EVALUATION_FORMAT: Final = "almoner-evaluation/1"
+
+
+def write_draft(
+    folder: Path, record: ReleaseRecord, texts: Sequence[str], metrics: Sequence[MetricResult]
+) -> FileTable:
+    """Write a draft into the new folder `folder` (0700, files 0600; on disk when this returns).
+
+    Returns:
+        {name: {"sha256", "bytes"}}; the digest of its canonical JSON is what the publish gate approves.
+
+    Raises:
+        UnpublishableMetric: an internal metric of governed data.
+        DraftUnwritable: the folder is there already (each attempt has its own), or cannot be written.
+    """
+    refuse_internal(metrics, record)
+    contents = {
+        TEXTS: b"".join(document({"id": number, "text": _unicode(text)}) for number, text in enumerate(texts, 1)),
+        EVALUATION: document({"format": EVALUATION_FORMAT, "metrics": [metric.to_json() for metric in metrics]}),
+        RECORD: record.to_bytes(),
+        CARD: card(record, metrics).encode(),
+    }
+    try:
+        folder.mkdir(mode=0o700)
+        for name, data in contents.items():
+            write_new(folder / name, data, 0o600)
+        sync_folder(folder)
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise DraftUnwritable(folder, error) from None
+    return {name: measure(folder / name) for name in DRAFT_FILES}
+
+
+def rehash(folder: Path, files: Mapping[str, Mapping[str, str | int]]) -> None:
+    """Check that a draft is, byte for byte, what `files` says.
+
+    Raises:
+        ArtifactChanged: a file is missing, other, a link, or one too many.
+    """
+    try:
+        present = set(os.listdir(folder))
+    except OSError:
+        raise ArtifactChanged("the folder", "cannot be read") from None
+    if strangers := sorted(present ^ set(files)):
+        raise ArtifactChanged(strangers[0], "is missing or one too many")
+    for name, expected in sorted(files.items()):
+        try:
+            same = measure(folder / name) == dict(expected)
+        except FileUnfit as unfit:
+            raise ArtifactChanged(name, unfit.reason) from None
+        if not same:
+            raise ArtifactChanged(name, "has other content")
+
+
+def refuse_internal(metrics: Sequence[MetricResult], record: ReleaseRecord) -> None:
+    """Check that no metric reads governed data without protection.
+
+    Raises:
+        UnpublishableMetric: one does.
+    """
+    for metric in metrics:
+        if record.dataset.governed and metric.exposure == "internal":
+            raise UnpublishableMetric(metric.name)
+
+
+def read_samples(folder: Path, count: int | None = None) -> Iterator[str]:
+    """The first `count` texts of a draft (all without one), for the steward who decides."""
+    with plain_file(folder / TEXTS) as file:
+        for line in islice(file, count):
+            row: dict[str, Any] = json.loads(line)
+            yield str(row["text"])
+
+
+def _unicode(text: str) -> str:
+    """`text` with whatever UTF-8 cannot carry replaced: an odd character must not turn a paid release into none."""
+    return text.encode("utf-8", "replace").decode()
+
+
+class ArtifactChanged(Refused):
+    """A draft is not what was produced and approved."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"The draft is not what was approved: {name} {reason}.",
+            "Nothing was published. Find out who changed the quarantine folder; what a run produced is never edited.",
+            {"file": name, "reason": reason},
+        )
+
+
+class UnpublishableMetric(Refused):
+    """A measurement that reads governed data without protection would be published."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The metric {name!r} reads private data unprotected and may not be part of a release.",
+            "Leave it out; after the publish decision `almoner evaluate --internal` computes it for the stewards.",
+            {"metric": name},
+        )
+
+
+class DraftUnwritable(EnvironmentProblem):
+    """A draft cannot be written."""
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        super().__init__(
+            f"The draft {folder} cannot be written: {error.strerror}.",
+            "Check that there is room and that no earlier draft is there; each attempt has a folder of its own.",
+            {"folder": str(folder)},
+        )

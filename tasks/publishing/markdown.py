@@ -1,0 +1,47 @@
+"""Text from people, made harmless inside Markdown and YAML."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+_LOOKS_LIKE_A_PIPE = "\N{BOX DRAWINGS LIGHT VERTICAL}"
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def code(value: object) -> str:
+    """`value` as an inline code span: one line, no formatting, no link, no HTML."""
+    text = _visible(str(value)).strip() or " "
+    fence = "`" * (1 + _longest_run(text))
+    padded = f" {text} " if "`" in text else text
+    return f"{fence}{padded}{fence}"
+
+
+def block(value: str) -> str:
+    """`value` as a fenced block of plain text."""
+    lines = [_visible(line) for line in value.splitlines()] or [""]
+    fence = "`" * max(3, 1 + _longest_run("\n".join(lines)))
+    return "\n".join([f"{fence}text", *lines, fence])
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of inline Markdown.
+
+    Renderers disagree about a backslash before a pipe, so a pipe inside a cell becomes a sign that looks like one.
+    """
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', _LOOKS_LIKE_A_PIPE) for cell in cells)} |" for cells in lines)
+
+
+def yaml_text(value: str) -> str:
+    """`value` as a YAML double-quoted scalar (JSON's ASCII strings are a subset)."""
+    return json.dumps(_visible(value))
+
+
+def _visible(text: str) -> str:
+    """Without control, direction-changing and other invisible characters: they could make a card say two things."""
+    return "".join(" " if unicodedata.category(sign) in _INVISIBLE else sign for sign in text)
+
+
+def _longest_run(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)

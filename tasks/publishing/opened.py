@@ -1,0 +1,65 @@
+"""A bundle as it lies in a folder, read as far as somebody asks for."""
+
+from functools import cached_property
+from pathlib import Path
+
+from models_db.budgets import Amount, total
+from models_db.canonical import digest
+from tasks.mechanisms.catalogue import recompute
+from tasks.publishing.approvals import SignedDecision, read_approvals
+from tasks.publishing.checkpoint import Checkpoint
+from tasks.publishing.layout import (
+    APPROVALS,
+    CHECKPOINT,
+    DRAFT_FILES,
+    RECORD,
+    SUMMED_FILES,
+    SUMS_SIGNATURE,
+    FileTable,
+    measure,
+    read_document,
+)
+from tasks.publishing.record import ReleaseRecord
+from tasks.publishing.seal import Seal
+
+
+class Opened:
+    """A bundle at `folder`; every reader raises FileUnfit for what cannot be read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def record(self) -> ReleaseRecord:
+        """release.json."""
+        return ReleaseRecord.from_bytes(read_document(self.folder / RECORD))
+
+    @cached_property
+    def seal(self) -> Seal:
+        """SHA256SUMS.sig."""
+        return Seal.from_bytes(read_document(self.folder / SUMS_SIGNATURE))
+
+    @cached_property
+    def approvals(self) -> list[SignedDecision]:
+        """approvals.json."""
+        return read_approvals(read_document(self.folder / APPROVALS))
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """checkpoint.json."""
+        return Checkpoint.from_bytes(read_document(self.folder / CHECKPOINT))
+
+    @cached_property
+    def digests(self) -> FileTable:
+        """Digests and sizes of the files as they are now."""
+        return {name: measure(self.folder / name) for name in SUMMED_FILES}
+
+    @property
+    def artifact(self) -> str:
+        """The digest that the publish gate approves."""
+        return digest({name: self.digests[name] for name in DRAFT_FILES})
+
+    @property
+    def spent(self) -> Amount:
+        """The sum of the losses of the record's events, each recomputed from its parameters."""
+        return total([recompute(event) for event in self.record.events])

@@ -1,0 +1,234 @@
+"""`release.json`: everything a reader needs to recompute a release's claim, and nothing about the private data.
+
+The format is closed: a field that is not declared here cannot be written and is refused when read. Never in it: the
+number of units, documents or chunks, a hash of private data, times, attempts, crashes, internal metrics (PRIVACY §1,
+§7). Evolution: a field's meaning never changes; a new field is a new format.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, GetPydanticSchema, model_validator
+from pydantic_core import core_schema
+
+from models_db.budgets import Amount, total
+from models_db.canonical import Json, digest
+from models_db.events import PrivacyEvent
+from tasks.publishing.claim import Claim, state_claim
+from tasks.publishing.layout import RECORD, FileUnfit, document, parse_document
+from tasks.publishing.strict import Digest, Figure, Name, Strict, read_as
+
+FORMAT: Final = "almoner-release/1"
+NON_PRIVATE: Final = "non_private"
+
+RELEASED_FIGURES: Final = frozenset({"batches_per_block", "noisy_population"})
+"""Names of figures that a charged mechanism may have released on the way to the texts."""
+
+
+def _event(value: Any) -> PrivacyEvent:
+    try:
+        found = value if isinstance(value, PrivacyEvent) else PrivacyEvent.from_json(value)
+    except (KeyError, TypeError):
+        raise ValueError("not a stored event") from None
+    if any(isinstance(number, bool) for number in (found.count, *found.parameters.values())):
+        raise ValueError("an event counts in numbers")
+    return found
+
+
+def _publishable(figures: dict[str, str]) -> dict[str, str]:
+    if unknown := sorted(set(figures) - RELEASED_FIGURES):
+        raise ValueError(f"not on the list of publishable figures: {unknown}")
+    return figures
+
+
+_EVENT = core_schema.no_info_plain_validator_function(
+    _event, serialization=core_schema.plain_serializer_function_ser_schema(PrivacyEvent.to_json)
+)
+Event = Annotated[PrivacyEvent, GetPydanticSchema(lambda _type, _handler: _EVENT)]
+Released = Annotated[dict[str, str], AfterValidator(_publishable)]
+
+
+class DatasetFacts(Strict):
+    """The dataset as it was registered; `unit` is the field that names the privacy unit, or 'record'."""
+
+    name: Name
+    unit: Name
+    relation: Literal["add_or_remove_one"]
+    governed: bool
+
+
+class SecondOpinion(Strict):
+    """dp-accounting's figure for the same events at the claim's delta. A report; it admits nothing."""
+
+    library: Name
+    accountant: Name
+    epsilon: Figure
+    delta: Figure
+
+
+class Lifetime(Strict):
+    """The claim of the dataset: everything ever run on it; `shared` where several datasets draw on one account."""
+
+    epsilon: Figure
+    delta: Figure
+    shared: bool
+
+
+class PublicModel(Strict):
+    """The model that took part."""
+
+    name: Name
+    weights_sha256: Digest
+    licence: Name
+
+
+class PolicyFacts(Strict):
+    """The policy the request was made under."""
+
+    sha256: Digest
+    several_roles: bool
+    spend_approvals: Annotated[int, Field(ge=1)]
+    publish_approvals: Annotated[int, Field(ge=1)]
+
+
+class People(Strict):
+    """Who asked and who ran; who approved is in the signed approvals."""
+
+    requester: Name
+    runner: Name
+
+
+class ReleaseRecord(Strict):
+    """One release, complete; `claim` is null only for releases of public data that make none.
+
+    Amounts in `events` are integers (rho in 1e-12, delta in 1e-18), all other figures plain decimals.
+    """
+
+    format: Literal["almoner-release/1"] = FORMAT
+    release: Annotated[int, Field(ge=1)]
+    dataset: DatasetFacts
+    kind: Name
+    mechanism: Name
+    claim: Claim | None
+    events: tuple[Event, ...]
+    second_opinion: SecondOpinion | None
+    lifetime: Lifetime | None
+    facts: dict[str, str]
+    released: Released
+    model: PublicModel
+    prompt: str
+    request: dict[str, Any]
+    request_sha256: Digest
+    policy: PolicyFacts
+    people: People
+    code_sha256: Digest
+    libraries: dict[str, str]
+    rng: Literal["os", "deterministic-not-private"]
+
+    @classmethod
+    def from_request(
+        cls,
+        release: int,
+        request: Mapping[str, Any],
+        *,
+        governed: bool,
+        second_opinion: SecondOpinion | None,
+        lifetime: Lifetime | None,
+        released: Mapping[str, str],
+        policy: PolicyFacts,
+        people: People,
+        libraries: Mapping[str, str],
+        rng: str,
+    ) -> "ReleaseRecord":
+        """The record of release number `release`; all but what is named here follows from the approved request.
+
+        Parameters come from the plan that was approved before data was touched, so none can have been read off it.
+
+        Raises:
+            ClaimTooSmall: the plan costs more than the request claims.
+            KeyError, TypeError, ValueError: the request is not a canonical one, or a figure may not be published.
+        """
+        events = planned_events(request)
+        return cls.model_validate({
+            "release": release,
+            "dataset": {
+                "name": request["dataset"]["name"],
+                "unit": request["unit"],
+                "relation": request["relation"],
+                "governed": governed,
+            },
+            "kind": request["kind"],
+            "mechanism": request["mechanism"],
+            "claim": _claim(events, request),
+            "events": tuple(events),
+            "second_opinion": second_opinion,
+            "lifetime": lifetime,
+            "facts": dict(request["plan"]["facts"]),
+            "released": dict(released),
+            "model": {
+                "name": request["model"]["name"],
+                "weights_sha256": request["model"]["sha256"],
+                "licence": request["model"]["licence"],
+            },
+            "prompt": request["prompt"]["description"],
+            "request": dict(request),
+            "request_sha256": digest(request),
+            "policy": policy,
+            "people": people,
+            "code_sha256": request["code"],
+            "libraries": dict(libraries),
+            "rng": rng,
+        })  # fmt: skip
+
+    @model_validator(mode="after")
+    def _claims_what_it_may(self) -> "ReleaseRecord":
+        if self.dataset.governed and (self.claim is None or self.lifetime is None):
+            raise ValueError("a release of governed data has a claim, and its dataset a lifetime claim")
+        if self.rng != "os" and self.claim is not None:
+            raise ValueError("a release without real randomness makes no claim")
+        return self
+
+    def to_json(self) -> dict[str, Json]:
+        """The stable stored form."""
+        return self.model_dump()
+
+    def to_bytes(self) -> bytes:
+        """The content of `release.json`."""
+        return document(self.to_json())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "ReleaseRecord":
+        """Read `release.json`.
+
+        Raises:
+            FileUnfit: another format, a field too many or too few, a value out of form.
+        """
+        found = read_as(cls, parse_document(data, RECORD), RECORD)
+        if found.to_bytes() != data:
+            raise FileUnfit(RECORD, "holds an event that is not in its stored form")
+        return found
+
+
+def planned_events(request: Mapping[str, Any]) -> list[PrivacyEvent]:
+    """What the approved plan invokes.
+
+    Raises:
+        KeyError, TypeError, ValueError: an event is not one of ours, or its instalments are not its loss.
+    """
+    events = []
+    for invocation in request["plan"]["invocations"]:
+        event = PrivacyEvent.from_json(invocation["event"])
+        parts = [Amount(int(part["rho"]), int(part["delta"])) for part in invocation["instalments"]]
+        if total(parts) != event.loss:
+            raise ValueError("the instalments of an event are not its loss")
+        events.append(event)
+    return events
+
+
+def _claim(events: Sequence[PrivacyEvent], request: Mapping[str, Any]) -> Claim | None:
+    """The request's claim; (0, 0) where nothing is charged; none at all without protection."""
+    if any(event.mechanism == NON_PRIVATE for event in events):
+        return None
+    if total([event.loss for event in events]) == Amount():
+        return state_claim(events, 0, 0)
+    return state_claim(events, request["epsilon"], request["delta"])

@@ -1,0 +1,160 @@
+"""Verification of a bundle: offline, without a database, trusting nothing in it but what a signature covers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from models_db.canonical import Json
+from models_db.errors import AlmonerError, UsageError
+from tasks.accounting.amounts import exact
+from tasks.publishing import checks
+from tasks.publishing.checks import CHECKS
+from tasks.publishing.claim import implied_epsilon
+from tasks.publishing.opened import Opened
+from tasks.publishing.signing import checked_public_key, fingerprint
+
+T = TypeVar("T")
+
+# A bundle comes from a stranger: whatever reading it may raise is a failed check, never a crash.
+_MALFORMED: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+    MemoryError,
+    OSError,
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked, and what was found."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class VerificationReport:
+    """Everything that was checked.
+
+    Attributes:
+        checks: in order; a check that could not be made has failed.
+        public_key: the key the bundle is signed with, if it names one.
+        pinned: whether it was compared with a key the reader trusts.
+        release, dataset: what the record says it is.
+        epsilon, delta: the claim.
+        rho, recomputed_epsilon: from the mechanisms' parameters alone; None where they could not be recomputed.
+    """
+
+    checks: tuple[Check, ...]
+    public_key: str | None
+    pinned: bool
+    release: int | None
+    dataset: str | None
+    epsilon: str | None
+    delta: str | None
+    rho: str | None
+    recomputed_epsilon: str | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether every check passed."""
+        return all(check.ok for check in self.checks)
+
+    @property
+    def conclusion(self) -> str:
+        """What a reader may rely on, in one or two sentences."""
+        if not self.holds:
+            failed = ", ".join(check.name for check in self.checks if not check.ok)
+            return f"Do not rely on this bundle. Failed: {failed}."
+        if self.pinned:
+            return "The bundle is whole, its claim follows from its mechanisms, and the trusted key signed it."
+        key = fingerprint(self.public_key) if self.public_key else ""
+        return (
+            "The bundle is whole and its claim follows from its mechanisms. Who made it is unproven: compare the key"
+            f" {key} with one from a source you trust."
+        )
+
+    def to_json(self) -> dict[str, Json]:
+        """The report as programs read it."""
+        return {
+            "holds": self.holds,
+            "authentic": self.holds and self.pinned,
+            "conclusion": self.conclusion,
+            "dataset": self.dataset,
+            "release": self.release,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "rho": self.rho,
+            "recomputed_epsilon": self.recomputed_epsilon,
+            "public_key": self.public_key,
+            "checks": [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in self.checks],
+        }
+
+
+def verify_release(folder: Path, trusted_key: str | None = None) -> VerificationReport:
+    """Check a bundle.
+
+    Args:
+        trusted_key: the publisher's public key from another source; without it, integrity is checked and authenticity
+            stays unproven.
+
+    Raises:
+        NoBundle: there is no such folder.
+        NotAPublicKey: the trusted key is not one.
+    """
+    if not folder.is_dir():
+        raise NoBundle(folder)
+    bundle, todo = Opened(folder), list(CHECKS)
+    if trusted_key is not None:
+        todo.insert(3, ("authenticity", checks.carries_key(checked_public_key(trusted_key))))
+    done = tuple(_made(name, check, bundle) for name, check in todo)
+    return _report(bundle, done, pinned=trusted_key is not None)
+
+
+def _made(name: str, check: Callable[[Opened], str], bundle: Opened) -> Check:
+    try:
+        return Check(name, True, check(bundle))
+    except AlmonerError as problem:
+        return Check(name, False, problem.message)
+    except _MALFORMED as problem:
+        return Check(name, False, f"cannot be read ({type(problem).__name__})")
+
+
+def _report(bundle: Opened, done: tuple[Check, ...], *, pinned: bool) -> VerificationReport:
+    record = _if_readable(lambda: bundle.record)
+    claim = record.claim if record else None
+    spent = _if_readable(lambda: bundle.spent)
+    implied = _if_readable(lambda: implied_epsilon(spent, exact(claim.delta))) if spent and claim else None
+    return VerificationReport(
+        checks=done,
+        public_key=_if_readable(lambda: bundle.seal.public_key),
+        pinned=pinned,
+        release=record.release if record else None,
+        dataset=record.dataset.name if record else None,
+        epsilon=claim.epsilon if claim else None,
+        delta=claim.delta if claim else None,
+        rho=spent.rho_text if spent else None,
+        recomputed_epsilon=str(implied) if implied is not None else None,
+    )
+
+
+def _if_readable(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except (AlmonerError, *_MALFORMED):
+        return None
+
+
+class NoBundle(UsageError):
+    """There is no bundle where one was looked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"There is no folder {folder}.", "Name the folder that `almoner publish` made.", {"bundle": str(folder)}
+        )

@@ -1,0 +1,122 @@
+"""A small release, made by hand: two texts, one token draw event, two stewards, no model and no database."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from models_db.events import PrivacyEvent
+from models_db.services.releases import Decision
+from tasks.accounting.zcdp import rho_of
+from tasks.evaluation.registry import METRICS, evaluate
+from tasks.evaluation.results import MetricResult
+from tasks.evaluation.subject import Subject
+from tasks.mechanisms.token_draw import calibrate
+from tasks.publishing.approvals import SignedDecision
+from tasks.publishing.bundle import WrittenBundle, write_bundle
+from tasks.publishing.layout import FileTable
+from tasks.publishing.record import Lifetime, People, PolicyFacts, ReleaseRecord
+from tasks.publishing.second_opinion import second_opinion
+from tasks.publishing.signing import SigningKey
+
+DRAW = calibrate(rho_of("4", "1e-7"), 48, 7, "1")
+TEXTS = ("Doctor: How are you? Patient: Better.", "")
+HEAD = "ab" * 32
+POLICY = "9c" * 32
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+    tokens: int = 5
+    complete: bool = True
+
+
+def event(draws: int = 48) -> PrivacyEvent:
+    return DRAW.event(draws)
+
+
+def invocation(planned: PrivacyEvent) -> dict[str, Any]:
+    loss = {"rho": str(planned.loss.rho), "delta": str(planned.loss.delta)}
+    return {"event": planned.to_json(), "instalments": [loss]}
+
+
+def a_request(**changes: Any) -> dict[str, Any]:
+    request = {
+        "format": "almoner-request/1",
+        "dataset": {"name": "clinic", "version": 1, "uid": "4d2f"},
+        "unit": "id",
+        "relation": "add_or_remove_one",
+        "kind": "synthetic_corpus",
+        "mechanism": "invisible_ink",
+        "epsilon": "4",
+        "delta": "0.0000001",
+        "model": {"name": "tiny", "revision": "1", "sha256": "1f" * 32, "licence": "Apache-2.0"},
+        "parameters": {"samples": 2, "references": 7, "max_new_tokens": 48, "temperature": "1"},
+        "prompt": {"description": "Short dialogues between a doctor and a patient."},
+        "evaluation": ["length", "distinct"],
+        "plan": {
+            "blocks": [0],
+            "facts": {"samples": "2", "references B": "7", "clip norm C": "0.737376"},
+            "invocations": [invocation(event())],
+        },
+        "policy": POLICY,
+        "code": "c0" * 32,
+        "nonce": "77" * 16,
+    }
+    return {**request, **changes}
+
+
+def a_record(request: dict[str, Any] | None = None, **changes: Any) -> ReleaseRecord:
+    given = {
+        "governed": True,
+        "second_opinion": second_opinion([event()], "1e-7"),
+        "lifetime": Lifetime(epsilon="8", delta="0.000001", shared=False),
+        "released": {"batches_per_block": "2"},
+        "policy": PolicyFacts(sha256=POLICY, several_roles=False, spend_approvals=1, publish_approvals=2),
+        "people": People(requester="ana", runner="robin"),
+        "libraries": {"opendp": "0.16.0"},
+        "rng": "os",
+    }
+    return ReleaseRecord.from_request(1, a_request() if request is None else request, **{**given, **changes})
+
+
+def metrics_of(texts: Sequence[str], *names: str) -> tuple[MetricResult, ...]:
+    subject = Subject([Text(t) for t in texts], documents=lambda: ["Patient: Better."])
+    return evaluate([METRICS[name] for name in names], subject)
+
+
+@dataclass(frozen=True)
+class Steward:
+    name: str
+    key: SigningKey
+
+    def decide(self, record: ReleaseRecord, gate: str, subject: str, **changes: str) -> SignedDecision:
+        decision = Decision(record.release, gate, subject, "approve", "as agreed", "2026-12-31T23:59:59.000000Z")
+        decision = replace(decision, **changes)
+        return SignedDecision(
+            request=decision.request_id,
+            gate=decision.gate,
+            subject_sha256=decision.subject_digest,
+            decision=decision.verdict,
+            reason=decision.reason,
+            expires_at=decision.expires_at,
+            approver=self.name,
+            public_key=self.key.public_key,
+            signature=self.key.sign(decision.statement(self.name)),
+        )
+
+
+@dataclass(frozen=True)
+class Release:
+    """Everything around one release: its draft, its decisions and the keys."""
+
+    record: ReleaseRecord
+    draft: Path
+    files: FileTable
+    approvals: tuple[SignedDecision, ...]
+    key: SigningKey
+    stewards: tuple[Steward, ...]
+
+    def publish(self, destination: Path, head: str = HEAD) -> WrittenBundle:
+        return write_bundle(self.draft, self.files, self.approvals, head, self.key, destination)

@@ -1,0 +1,150 @@
+"""Which decisions open both gates, and which do not."""
+
+import json
+
+import pytest
+
+from models_db.canonical import digest
+from models_db.services import releases
+from tasks.publishing.approvals import (
+    NotApproved,
+    SignedDecision,
+    approvals_document,
+    read_approvals,
+    require_approved,
+)
+from tasks.publishing.layout import FileUnfit, document
+from tasks.publishing.record import PolicyFacts
+from tests.support import World
+from tests.unit.tasks.publishing.builders import POLICY, Steward, a_record
+
+
+@pytest.fixture
+def artifact(release):
+    return digest(release.files)
+
+
+@pytest.fixture
+def requester(new_key):
+    return Steward("ana", new_key("ana"))
+
+
+def test_enough_signed_decisions_open_both_gates(release, artifact):
+    require_approved(release.approvals, release.record, artifact)
+
+
+@pytest.mark.parametrize("left_out", [0, 1, 2])
+def test_one_decision_too_few(release, artifact, left_out):
+    kept = [one for number, one in enumerate(release.approvals) if number != left_out]
+    with pytest.raises(NotApproved, match="of"):
+        require_approved(kept, release.record, artifact)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reason": "another reason"},
+        {"expires_at": "2099-12-31T23:59:59.000000Z"},
+        {"approver": "robin2"},
+        {"signature": "0" * 128},
+        {"public_key": "1" * 64},
+        {"request": 2},
+        {"gate": "publish"},
+        {"subject_sha256": "0" * 64},
+        {"decision": "reject"},
+    ],
+)
+def test_no_word_of_a_decision_can_be_changed(release, artifact, fields):
+    first, *others = release.approvals
+    with pytest.raises(NotApproved):
+        require_approved([first.model_copy(update=fields), *others], release.record, artifact)
+
+
+def test_a_rejection_closes_the_gate_whatever_others_say(release, artifact, new_key):
+    third = Steward("uma", new_key("uma"))
+    rejection = third.decide(release.record, "publish", artifact, verdict="reject")
+    assert rejection.authentic
+    with pytest.raises(NotApproved, match="rejected"):
+        require_approved([*release.approvals, rejection], release.record, artifact)
+
+
+def test_one_person_counts_once(release, artifact):
+    sue, _tom = release.stewards
+    twice = [*release.approvals[:2], sue.decide(release.record, "publish", artifact, reason="again")]
+    with pytest.raises(NotApproved, match="twice"):
+        require_approved(twice, release.record, artifact)
+
+
+def test_one_key_under_two_names_counts_once(release, artifact):
+    sue, _tom = release.stewards
+    alias = Steward("susan", sue.key)
+    with pytest.raises(NotApproved, match="one key"):
+        require_approved(
+            [*release.approvals[:2], alias.decide(release.record, "publish", artifact)], release.record, artifact
+        )
+
+
+def test_one_name_with_two_keys_is_nobody(release, artifact, new_key):
+    impostor = Steward("sue", new_key("impostor"))
+    forged = [impostor.decide(release.record, "spend", release.record.request_sha256), *release.approvals[1:]]
+    with pytest.raises(NotApproved, match="two keys"):
+        require_approved(forged, release.record, artifact)
+
+
+@pytest.mark.parametrize("name", ["ana", "robin"])
+def test_requester_and_runner_approve_only_where_the_policy_allows_it(release, artifact, new_key, name):
+    self_made = Steward(name, new_key(name)).decide(release.record, "spend", release.record.request_sha256)
+    decisions = [self_made, *release.approvals[1:]]
+    with pytest.raises(NotApproved, match="asked for it or ran it"):
+        require_approved(decisions, release.record, artifact)
+    lenient = PolicyFacts(sha256=POLICY, several_roles=True, spend_approvals=1, publish_approvals=2)
+    require_approved(decisions, a_record(policy=lenient), artifact)
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+def test_a_reason_is_needed(release, artifact, reason):
+    sue, _tom = release.stewards
+    silent = sue.decide(release.record, "spend", release.record.request_sha256, reason=reason)
+    with pytest.raises(NotApproved, match="no reason"):
+        require_approved([silent, *release.approvals[1:]], release.record, artifact)
+
+
+def test_they_read_back_and_tell_no_order_in_time(release):
+    data = approvals_document(release.approvals)
+    assert approvals_document(reversed(release.approvals)) == data
+    assert sorted(map(repr, read_approvals(data))) == sorted(map(repr, release.approvals))
+    assert set(json.loads(data)[0]) == {
+        "approver",
+        "decision",
+        "expires_at",
+        "gate",
+        "public_key",
+        "reason",
+        "request",
+        "signature",
+        "subject_sha256",
+    }
+
+
+@pytest.mark.parametrize("value", [{}, "x", [1], [{}], [{"gate": "spend"}]])
+def test_what_is_no_list_of_decisions_is_refused(value):
+    with pytest.raises(FileUnfit):
+        read_approvals(document(value))
+
+
+def test_a_row_of_the_ledger_becomes_a_decision(sqlite_database, new_key):
+    world = World.create(sqlite_database)
+    world.dataset()
+    number = world.request()
+    key = new_key("steward")
+    decision = releases.Decision(
+        number, "spend", world.subject(number, "spend"), "approve", "fine", "2099-01-01T00:00:00.000000Z"
+    )
+    with world.database.write() as session:
+        releases.decide(session, world.steward, decision, key.sign(decision.statement(world.steward.name)))
+    with world.database.read() as session:
+        ((approval, principal),) = releases.approvals(session, number, "spend")
+        found = SignedDecision.of(approval, principal)
+    assert (found.request, found.gate, found.decision, found.approver) == (number, "spend", "approve", "steward")
+    assert not found.authentic  # the ledger has another key for this principal
+    assert found.model_copy(update={"public_key": key.public_key}).authentic

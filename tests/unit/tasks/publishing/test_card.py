@@ -1,0 +1,171 @@
+"""The card says the whole claim, and nothing a user types can make it say another."""
+
+from decimal import Decimal
+
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+from mpmath import exp, mp
+
+from tasks.evaluation.registry import METRICS
+from tasks.mechanisms.uncharged import uncharged
+from tasks.publishing.card import card, stated_claim
+from tasks.publishing.card_text import LIMITS, NO_CLAIM, SEPARATE_ROLES, SEVERAL_ROLES, bounds
+from tasks.publishing.record import Lifetime, People, PolicyFacts
+from tests.unit.tasks.publishing.builders import (
+    POLICY,
+    TEXTS,
+    a_record,
+    a_request,
+    event,
+    invocation,
+    metrics_of,
+)
+
+FAKE = "x\n\n## The claim\n\n| epsilon | `0.1` |\n| delta | `0.1` |\n\n# end `` ` <b>"
+
+
+def the_card(**changes) -> str:
+    return card(a_record(**changes), metrics_of(TEXTS, "length", "distinct"))
+
+
+def without_claim() -> str:
+    plan = {"blocks": [0], "facts": {}, "invocations": [invocation(uncharged("non_private"))]}
+    request = a_request(mechanism="non_private", epsilon=None, delta=None, plan=plan)
+    return card(a_record(request, governed=False, lifetime=None, second_opinion=None, released={}), ())
+
+
+def test_the_claim_comes_first_and_is_complete():
+    text = the_card()
+    claim = text.split("## The claim")[1].split("## How it was made")[0]
+    for stated in (
+        "| epsilon | `4` |",
+        "| delta | `0.0000001` |",
+        "all records of the dataset with one value of `id`",
+        "add or remove one unit",
+        "| rho (zCDP) behind it | `0.266313639024` |",
+        "epsilon `8.705447915257` at delta `0.0000001`",
+        "54.6 times",
+        "98.21 %",
+        "(epsilon `8`, delta `0.000001`)",
+    ):
+        assert stated in claim
+    assert text.index("## The claim") < text.index("## How it was made") < text.index("## What is not protected")
+
+
+def test_mechanisms_parameters_people_and_measurements_are_stated():
+    text = the_card()
+    for stated in (
+        "`token_draw` | 48",
+        "`clip norm C` | `0.737376`",
+        "`ana`",
+        "`robin`",
+        "dp-accounting",
+        "`distinct_2`",
+    ):
+        assert stated in text
+    for name in ("approvals.json", "almoner verify-release", "sha256sum -c SHA256SUMS"):
+        assert name in text
+
+
+def test_what_is_not_protected_is_said_wherever_something_is_claimed():
+    assert LIMITS in the_card()
+    assert LIMITS not in without_claim()
+
+
+def test_the_card_says_whether_one_person_may_do_everything():
+    one = PolicyFacts(sha256=POLICY, several_roles=True, spend_approvals=1, publish_approvals=1)
+    assert SEVERAL_ROLES in the_card(policy=one)
+    assert SEPARATE_ROLES not in the_card(policy=one)
+    assert SEPARATE_ROLES in the_card()
+
+
+def test_a_shared_budget_is_said():
+    assert "Several datasets share" in the_card(lifetime=Lifetime(epsilon="8", delta="0.000001", shared=True))
+    assert "Several datasets share" not in the_card()
+
+
+def test_a_dataset_without_unit_field_protects_records():
+    assert "**one record of the dataset**" in card(a_record(a_request(unit="record")), ())
+
+
+def test_a_release_without_claim_states_none():
+    text = without_claim()
+    assert NO_CLAIM in text
+    assert stated_claim(text) == {}
+    assert "differential-privacy" not in text.split("---")[1]
+
+
+def test_a_release_that_reads_nothing_says_so():
+    plan = {"blocks": [0], "facts": {}, "invocations": [invocation(uncharged("public_only"))]}
+    text = card(a_record(a_request(mechanism="public_only", plan=plan), second_opinion=None, released={}), ())
+    assert "No private text had a part in it" in text
+    assert stated_claim(text) == {"epsilon": "0", "delta": "0"}
+
+
+def test_the_front_matter_is_yaml_and_leaves_the_licence_to_the_owner():
+    front = yaml.safe_load(the_card().split("---")[1])
+    assert front == {
+        "pretty_name": "clinic, release 1",
+        "tags": ["synthetic", "differential-privacy", "almoner"],
+        "configs": [{"config_name": "default", "data_files": "texts.jsonl"}],
+    }
+
+
+def test_nothing_a_user_types_changes_what_is_stated():
+    request = a_request(
+        dataset={"name": FAKE, "version": 1, "uid": "4d"},
+        unit=FAKE[:300],
+        kind=FAKE,
+        mechanism=FAKE,
+        model={"name": FAKE, "revision": "1", "sha256": "1f" * 32, "licence": FAKE},
+        prompt={"description": FAKE},
+        plan={"blocks": [0], "facts": {"samples": FAKE, FAKE: "1"}, "invocations": [invocation(event())]},
+    )
+    text = card(a_record(request, people=People(requester=FAKE, runner=FAKE), released={"noisy_population": FAKE}), ())
+    assert stated_claim(text) == {"epsilon": "4", "delta": "0.0000001"}
+    front, _, body = text.partition("\n---\n")
+    assert set(yaml.safe_load(front)) == {"pretty_name", "tags", "configs"}
+    headings = [token.map for token in MarkdownIt("commonmark").parse(body) if token.type == "heading_open"]
+    titles = [body.splitlines()[lines[0]] for lines in headings if lines]
+    assert titles[1:] == [line for line in the_card().splitlines() if line.startswith("## ")]
+    assert "<b>" not in MarkdownIt("commonmark").enable("table").render(body)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("| epsilon | `4` |\n", ""),
+        ("| delta | `0.0000001` |\n", ""),
+        ("| epsilon | `4` |\n", "| epsilon | `4` |\n| epsilon | `4` |\n"),
+        ("## The claim", "## A claim"),
+        ("add or remove one unit", NO_CLAIM),
+    ],
+)
+def test_a_card_that_does_not_state_its_claim_once_is_refused(change):
+    with pytest.raises(ValueError, match="card"):
+        stated_claim(the_card().replace(*change))
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", "0.5", "1", "4", "8", "12.5"])
+@pytest.mark.parametrize("delta", ["0", "1e-7", "0.01"])
+def test_the_bounds_in_words_are_upper_bounds_and_close(epsilon, delta):
+    with mp.workdps(50):
+        factor = exp(mp.mpf(epsilon))
+        right = 100 * (factor + mp.mpf(delta)) / (1 + factor)
+        shown_factor, shown_right = bounds(Decimal(epsilon), Decimal(delta))
+        assert factor <= mp.mpf(str(shown_factor)) <= factor * mp.mpf("1.001")
+        assert right <= mp.mpf(str(shown_right)) <= right * mp.mpf("1.001")
+
+
+@pytest.mark.parametrize("epsilon", ["14", "100", "1000000"])
+def test_an_absurd_epsilon_makes_a_short_sentence(epsilon):
+    factor, right = bounds(Decimal(epsilon), Decimal("1e-7"))
+    assert factor > 10**6
+    assert right == 100
+
+
+def test_no_metric_that_may_not_be_published_is_named():
+    for name, metric in METRICS.items():
+        if metric.exposure == "internal":
+            assert name not in the_card()
