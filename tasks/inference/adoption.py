@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from models_db.errors import UsageError
+from tasks.inference import attention
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.packed_linear import PackedLinear, can_pack, pack_linear_layers
 from tasks.inference.rows import RowBatch
@@ -41,7 +42,11 @@ def adopt(
     prompt = [(7 * index + 3) % network.config.vocab_size for index in range(12)]
     own = network(torch.tensor([prompt], device=device)).logits[0, -1]
     model = _take_over(network, tokenizer, name=name, revision=revision, digest=digest, device=device)
-    if not _close(_padded_logits(model, prompt), own):
+    try:
+        ours = _padded_logits(model, prompt)
+    except ValueError as error:
+        raise UnsupportedModel(name, str(error)) from error
+    if not _close(ours, own):
         raise UnsupportedModel(name, "its logits are more than hidden states times its head")
     return model
 
@@ -55,6 +60,7 @@ def _take_over(
         packed = PackedLinear(head)
         pack_linear_layers(network.base_model)
     heads = config.num_attention_heads
+    network.set_attn_implementation(attention.NAME)
     return LanguageModel(
         name=name,
         revision=revision,
@@ -67,6 +73,7 @@ def _take_over(
         device=device,
         stop_tokens=_stop_tokens(network, tokenizer),
         layers=config.num_hidden_layers,
+        heads=heads,
         key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
         head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
         positions=config.max_position_embeddings,

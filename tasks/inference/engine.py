@@ -99,8 +99,6 @@ class Engine:
         private: Sequence[PromptPieces],
         per_chunk: int,
     ) -> Session:
-        if rows:
-            self.isolation.decoding(per_chunk)
         public, hidden = self._public_rows(prompts, sizes)
         chunks = self._chunks(rows, [pieces.prefix for pieces in private], sizes, per_chunk)
         return Session(
@@ -147,7 +145,7 @@ class Engine:
     ) -> Chunk:
         nulls = per_chunk - len(members)
         placed = [rows[member] for member in members] + [Row(0, ())] * nulls
-        batch = RowBatch(self.model, per_chunk, sizes.private_columns)
+        batch = RowBatch(self.model, per_chunk, sizes.private_columns, self.isolation.before_pass)
         batch.begin_with(shared, [which[row.generation] for row in placed])
         hidden = batch.read_long([row.segment for row in placed], sizes.segment)
         return Chunk(batch, self._tensor(members), self._tensor([row.generation for row in placed]), hidden)

@@ -2,16 +2,21 @@
 
 PRIVACY §4.2 point 1 needs it: when one unit leaves, the rows behind it move up, and when a text changes its length
 rows are sorted anew. Fixed shapes make it true only where a kernel treats all rows alike; some do not (MKL's float32
-product at 5, 6, 7 and 9 to 11 rows; work-splitting kernels on accelerators). So the engine asks the device itself,
-once for every shape it is about to use and with public tokens: once in one order, once reversed among other neighbours.
+product at 5, 6, 7 and 9 to 11 rows; torch's CPU attention, see `attention`; work-splitting kernels on accelerators).
+So the engine asks the device itself, once for every shape it is about to use and with public numbers: rows in one
+order, then half of them in reverse order among other neighbours.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from models_db.errors import EnvironmentProblem
+from tasks.inference.attention import grouped_attention
+from tasks.inference.cache import KeyValueCache
 from tasks.inference.language_model import LanguageModel
-from tasks.inference.rows import RowBatch, prefill_shape
+from tasks.inference.rows import RowBatch
 
 
 class RowsNotIsolated(EnvironmentProblem):
@@ -19,7 +24,7 @@ class RowsNotIsolated(EnvironmentProblem):
 
     def __init__(self, device: str, shape: str) -> None:
         super().__init__(
-            f"On {device}, the results of a row in a pass of {shape} depend on the rows beside it; "
+            f"On {device}, the results of a row ({shape}) depend on the rows beside it; "
             "a private row must not influence another.",
             "Use --device cpu.",
             {"device": device, "shape": shape},
@@ -27,57 +32,75 @@ class RowsNotIsolated(EnvironmentProblem):
 
 
 class IsolationCheck:
-    """Checks every shape once, the first time it is about to be used."""
+    """Checks every shape once, the first time it is about to be used.
+
+    Its methods raise RowsNotIsolated if some row came out with other bits.
+    """
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
-        self._passed: set[tuple[int, int]] = set()
+        self._passed: set[tuple[str, int, int, int]] = set()
 
-    def decoding(self, rows: int) -> None:
-        """Check the passes over private rows: prefill, and one token for each of `rows` rows with the full head.
+    def before_pass(self, rows: int, queries: int, columns: int) -> None:
+        """A pass over `queries` new tokens for each of `rows` rows that see `columns` columns."""
+        self.whole_pass(rows, queries)
+        self.attention(rows, queries, columns)
 
-        Raises:
-            RowsNotIsolated: some row came out with other bits.
-        """
-        for shape in ((rows, 1), prefill_shape(self._model.device)):
-            if shape not in self._passed:
-                one, other = _pair(_tokens(self._model, *shape))
-                straight, turned = self._logits(one), self._logits(other)
-                self._compare(straight, turned, f"{shape[0]} rows x {shape[1]} tokens")
-                self._passed.add(shape)
+    def whole_pass(self, rows: int, columns: int) -> None:
+        """All layers and the full head, `columns` new tokens for each of `rows` rows."""
+
+        def run(tokens: Tensor) -> Tensor:
+            hidden = RowBatch(self._model, rows, columns).read(tokens.tolist(), columns)
+            return torch.cat([hidden, self._model.logits(hidden)], dim=1)
+
+        self._once("new tokens", (rows, columns, columns), run, lambda salt: self._tokens(rows, columns, salt))
+
+    def attention(self, rows: int, queries: int, columns: int) -> None:
+        """Attention of `queries` tokens per row to `columns` columns of a cache."""
+        heads, groups, size = self._model.heads, self._model.key_value_heads, self._model.head_size
+        mask = torch.zeros((rows, 1, queries, columns), device=self._model.device)
+
+        def run(numbers: Tensor) -> Tensor:
+            query = numbers[:, : heads * queries * size].view(rows, heads, queries, size)
+            both = numbers[:, heads * queries * size :].view(rows, 2, groups, columns, size)
+            cache = KeyValueCache.allocate(
+                layers=1, rows=rows, heads=groups, columns=columns, head_size=size, device=self._model.device
+            )
+            key, value = cache.window(slice(0, rows), 0).update(both[:, 0], both[:, 1], 0)
+            return grouped_attention(None, query, key, value, mask)[0].flatten(1)
+
+        width = (heads * queries + 2 * groups * columns) * size
+        self._once("attention", (rows, queries, columns), run, lambda salt: self._numbers(rows, width, salt))
 
     def candidates(self, rows: int, candidates: int) -> None:
-        """Check the head over `candidates` candidate tokens.
+        """The head over `candidates` candidate tokens."""
+        some = torch.arange(candidates, device=self._model.device) % self._model.vocabulary
+        self._once(
+            "candidates",
+            (rows, 1, candidates),
+            lambda hidden: self._model.logits_of(hidden, some),
+            lambda salt: self._numbers(rows, self._model.width, salt),
+        )
 
-        Raises:
-            RowsNotIsolated: as above.
-        """
-        shape = (rows, -candidates)
-        if shape not in self._passed:
-            some = torch.arange(candidates, device=self._model.device) % self._model.vocabulary
-            spread = torch.arange(rows * self._model.width, device=self._model.device).sin()
-            one, other = _pair(spread.view(rows, self._model.width))
-            straight, turned = self._model.logits_of(one, some), self._model.logits_of(other, some)
-            self._compare(straight, turned, f"{rows} rows x {candidates} candidates")
-            self._passed.add(shape)
+    def _once(
+        self,
+        what: str,
+        shape: tuple[int, int, int],
+        run: Callable[[Tensor], Tensor],
+        make: Callable[[int], Tensor],
+    ) -> None:
+        if (what, *shape) in self._passed:
+            return
+        rows, other = make(1), make(2)
+        other[::2] = rows[::2]
+        if not torch.equal(run(rows)[::2], run(other.flip(0)).flip(0)[::2]):
+            raise RowsNotIsolated(str(self._model.device), f"{shape[0]} rows, {shape[1]} x {shape[2]} {what}")
+        self._passed.add((what, *shape))
 
-    def _logits(self, tokens: Tensor) -> Tensor:
-        rows, columns = tokens.shape
-        hidden = RowBatch(self._model, rows, columns).read(tokens.tolist(), columns)
-        return torch.cat([hidden, self._model.logits(hidden)], dim=1)
+    def _tokens(self, rows: int, columns: int, salt: int) -> Tensor:
+        index = torch.arange(rows * columns, device=self._model.device).view(rows, columns)
+        return (index * 7919 + salt * 104729) % self._model.vocabulary
 
-    def _compare(self, straight: Tensor, turned: Tensor, shape: str) -> None:
-        if not torch.equal(straight[::2], turned.flip(0)[::2]):
-            raise RowsNotIsolated(str(self._model.device), shape)
-
-
-def _pair(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows, and the even ones of them in reverse order among odd ones that are other rows."""
-    other = rows.roll(1, dims=1) if rows.shape[1] > 1 else rows.roll(1, dims=0)
-    other[::2] = rows[::2]
-    return rows, other.flip(0)
-
-
-def _tokens(model: LanguageModel, rows: int, columns: int) -> Tensor:
-    """Public, varied and fixed token ids, int64 [rows, columns]."""
-    return (torch.arange(rows * columns).view(rows, columns) * 7919 + 104729) % model.vocabulary
+    def _numbers(self, rows: int, width: int, salt: int) -> Tensor:
+        index = torch.arange(rows * width, device=self._model.device, dtype=torch.float32)
+        return (index + salt).sin().view(rows, width)

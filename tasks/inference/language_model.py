@@ -21,7 +21,7 @@ class LanguageModel:
         packed_head: the head in packed form, on a CPU.
         tokenizer: transformers' tokenizer.
         stop_tokens: every token id that ends a text, ascending.
-        layers, key_value_heads, head_size: shape of the key/value cache.
+        layers, heads, key_value_heads, head_size: shape of attention and of the key/value cache.
         positions: the longest context, in tokens.
     """
 
@@ -35,6 +35,7 @@ class LanguageModel:
     device: torch.device
     stop_tokens: tuple[int, ...]
     layers: int
+    heads: int
     key_value_heads: int
     head_size: int
     positions: int

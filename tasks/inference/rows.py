@@ -6,12 +6,13 @@ zero. Row isolation (PRIVACY §4.2 point 1) rests on that, on shapes that are pu
 not depend on a row's place in the batch, which `isolation` checks on the device at hand.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from tasks.inference.attention import aligned
 from tasks.inference.cache import KeyValueCache
 from tasks.inference.language_model import LanguageModel
 
@@ -36,17 +37,26 @@ def left_padded(sequences: Sequence[Sequence[int]], columns: int) -> tuple[Tenso
     return tokens, real
 
 
+def _unchecked(rows: int, queries: int, columns: int) -> None:
+    """Public rows need no isolation from each other."""
+
+
 class RowBatch:
     """`rows` rows that are read together, over one preallocated cache of `columns` columns.
 
+    `check` hears the shape of each pass (rows, tokens of each, columns seen) before it runs.
+
     Attributes:
-        bias: float32 [rows, columns], 0 where a column holds a real token, else -inf.
+        bias: float32 [rows, aligned columns], 0 where a column holds a real token, else -inf.
         positions: int64 [rows], the number of real tokens read so far.
         filled: the number of columns written so far, the same for all rows.
     """
 
-    def __init__(self, model: LanguageModel, rows: int, columns: int) -> None:
+    def __init__(
+        self, model: LanguageModel, rows: int, columns: int, check: Callable[[int, int, int], None] = _unchecked
+    ) -> None:
         self.model, self.rows, self.filled = model, rows, 0
+        self._columns, self._check = columns, check
         self.cache = KeyValueCache.allocate(
             layers=model.layers,
             rows=rows,
@@ -55,7 +65,7 @@ class RowBatch:
             head_size=model.head_size,
             device=model.device,
         )
-        self.bias = torch.full((rows, columns), -torch.inf, device=model.device)
+        self.bias = torch.full((rows, aligned(columns)), -torch.inf, device=model.device)
         self.positions = torch.zeros(rows, dtype=torch.int64, device=model.device)
 
     def begin_with(self, source: "RowBatch", rows: Sequence[int]) -> None:
@@ -72,15 +82,19 @@ class RowBatch:
         Raises:
             ValueError: all columns are written.
         """
-        if self.filled == self.bias.shape[1]:
+        if self.filled == self._columns:
             raise ValueError(f"all {self.filled} columns are written: max_new_tokens is reached")
         real = torch.ones((self.rows, 1), dtype=torch.bool, device=self.model.device)
         hidden = self._read(tokens[:, None], real, slice(0, self.rows), self.filled)
         self.filled += 1
-        return hidden
+        return hidden[:, -1]
 
     def read(self, sequences: Sequence[Sequence[int]], columns: int) -> Tensor:
         """Read one sequence per row, padded to `columns`, in one pass; return the last hidden states [rows, D]."""
+        return self.read_all(sequences, columns)[:, -1]
+
+    def read_all(self, sequences: Sequence[Sequence[int]], columns: int) -> Tensor:
+        """As `read`; return all hidden states [rows, columns, D]."""
         tokens, real = (part.to(self.model.device) for part in left_padded(sequences, columns))
         hidden = self._read(tokens, real, slice(0, self.rows), self.filled)
         self.filled += columns
@@ -105,7 +119,8 @@ class RowBatch:
             longest = max(len(sequence) for sequence in sequences[some])
             for block in _blocks(columns, width):
                 if block.stop > columns - longest:
-                    hidden[some] = self._read(tokens[some, block], real[some, block], some, self.filled + block.start)
+                    start = self.filled + block.start
+                    hidden[some] = self._read(tokens[some, block], real[some, block], some, start)[:, -1]
         self.filled += columns
         return hidden
 
@@ -115,8 +130,9 @@ class RowBatch:
         count = real.cumsum(1)
         positions = (self.positions[rows, None] + count - 1).clamp_min(0)
         self.positions[rows] += count[:, -1]
-        bias = _causal(self.bias[rows, :stop], start)
-        return self.model.hidden(tokens, positions, bias, self.cache.window(rows, start))[:, -1]
+        bias = _causal(self.bias[rows, : aligned(stop)], start, stop)
+        self._check(tokens.shape[0], tokens.shape[1], bias.shape[-1])
+        return self.model.hidden(tokens, positions, bias, self.cache.window(rows, start))
 
 
 def _blocks(columns: int, width: int) -> list[slice]:
@@ -125,12 +141,12 @@ def _blocks(columns: int, width: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
-def _causal(bias: Tensor, start: int) -> Tensor:
-    """[R, S] -> [R, 1, Q, S] for queries in columns start..S-1: the real columns up to the query, and itself.
+def _causal(bias: Tensor, start: int, stop: int) -> Tensor:
+    """[R, S] -> [R, 1, Q, S] for queries in columns start..stop-1: the real columns up to the query, and itself.
 
     Padding sees itself so that no softmax is empty; nothing real ever sees padding.
     """
     keys = torch.arange(bias.shape[1], device=bias.device)
-    queries = keys[start:, None]
+    queries = keys[start:stop, None]
     seen = bias[:, None, None, :].masked_fill(keys > queries, -torch.inf)
     return seen.masked_fill(keys == queries, 0.0)

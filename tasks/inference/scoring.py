@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.prompts import reference_tokens
+from tasks.inference.rows import RowBatch, left_padded
 
 # Tokens of a pass, padding included, unless one text alone is longer; and tokens whose logits exist at one time.
 _TOKENS_AT_ONCE = 1024
@@ -50,18 +51,15 @@ def _groups(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
 
 @torch.inference_mode()
 def _score(model: LanguageModel, sequences: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
-    """Padded on the right, where causal attention never looks, so no mask is needed."""
     longest = max(len(sequence) for sequence in sequences)
     if longest < 2:
         return [(0.0, 0)] * len(sequences)
-    tokens = torch.zeros((len(sequences), longest), dtype=torch.int64, device=model.device)
-    for row, sequence in enumerate(sequences):
-        tokens[row, : len(sequence)] = torch.tensor(list(sequence), dtype=torch.int64)
-    hidden = model.decoder(input_ids=tokens, use_cache=False).last_hidden_state
-    scored = [max(0, len(sequence) - 1) for sequence in sequences]
-    gains = _next_token_scores(model, hidden[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
-    gains = gains.view(len(sequences), longest - 1).double()
-    return [(float(gains[row, :count].sum()), count) for row, count in enumerate(scored)]
+    hidden = RowBatch(model, len(sequences), longest).read_all(sequences, longest)
+    tokens, real = (part.to(model.device) for part in left_padded(sequences, longest))
+    scored = real[:, :-1]
+    gains = torch.zeros(scored.shape, dtype=torch.float64, device=model.device)
+    gains[scored] = _next_token_scores(model, hidden[:, :-1][scored], tokens[:, 1:][scored]).double()
+    return list(zip(gains.sum(1).tolist(), scored.sum(1).tolist(), strict=True))
 
 
 def _next_token_scores(model: LanguageModel, hidden: Tensor, following: Tensor) -> Tensor:

@@ -1,0 +1,208 @@
+"""PRIVACY §4.2 point 1: a row's logits are a function of that row, public inputs and the drawn prefix, to the bit."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from tasks.inference import isolation
+from tasks.inference.engine import Engine
+from tasks.inference.isolation import IsolationCheck, RowsNotIsolated
+from tasks.inference.language_model import LanguageModel
+from tasks.inference.prompts import private_prompt, public_prompt, reference_tokens
+from tasks.inference.quiet import quiet_libraries
+from tasks.inference.store import model_folder
+from tests.unit.tasks.inference.conftest import Twins
+from tests.unit.tasks.inference.naive import naive_logits
+from tests.unit.tasks.inference.rows_at_work import DRAWN, MOST, PRIVATE, PUBLIC, Rows, by_row, text
+
+Batches = list[dict[str, list[int]]]
+LENGTHS = {"a": 12, "b": 33, "changed": 30, "c": 64, "d": 3, "e": 70, "f": 41, "g": 18, "h": 55}
+
+
+def batches() -> Batches:
+    """Three generations of three, four and two rows; the one that will change is in the first."""
+    rows = {name: text(length, salt) for salt, (name, length) in enumerate(LENGTHS.items())}
+    return [{name: rows[name] for name in names} for names in (["a", "changed", "b"], list("cdef"), ["g", "h"])]
+
+
+def _set(new: list[int]) -> Callable[[Batches], Batches]:
+    return lambda old: [{**old[0], "changed": new}, *old[1:]]
+
+
+def _remove(old: Batches) -> Batches:
+    return [{name: row for name, row in old[0].items() if name != "changed"}, *old[1:]]
+
+
+def _permute(old: Batches) -> Batches:
+    return [dict(reversed(batch.items())) for batch in old]
+
+
+def _crowd(old: Batches) -> Batches:
+    return [old[0] | {f"new {number}": text(9 + 7 * number, 90 + number) for number in range(9)}, *old[1:]]
+
+
+CHANGES = {
+    "replace": _set(text(30, 99)),
+    "lengthen": _set(text(70, 2)),
+    "lengthen beyond the limit": _set(text(200, 2)),
+    "shorten": _set(text(2, 2)),
+    "empty": _set([]),
+    "not a text": _set([999_999]),
+    "remove": _remove,
+    "permute": _permute,
+    "more rows than nominal": _crowd,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("chunk_rows", [None, 4, 12])
+@pytest.mark.parametrize("chosen", [True, False], ids=["candidates", "vocabulary"])
+def test_other_rows_keep_every_bit(tiny: Twins, change: str, chunk_rows: int | None, chosen: bool) -> None:
+    candidates = torch.arange(60).view(3, 20) * 4 if chosen else None
+    engine = Engine(tiny.model, chunk_rows)
+    before = by_row(engine, batches(), candidates=candidates)
+    after = by_row(engine, CHANGES[change](batches()), candidates=candidates)
+    others = before.keys() - {"changed"}
+    assert len(others) == 8
+    for name in others:
+        assert torch.equal(before[name], after[name]), f"row {name} felt {change!r}"
+    if change == "replace":
+        assert not torch.equal(before["changed"], after["changed"])
+
+
+@pytest.mark.parametrize("change", ["lengthen", "lengthen beyond the limit", "shorten"])
+def test_joint_padding_fails_the_same_test(tiny: Twins, change: str) -> None:
+    def logits(rows: Rows) -> dict[str, Tensor]:
+        names = [name for batch in rows for name in batch]
+        prompts = [PRIVATE.around(row) for batch in rows for row in batch.values()]
+        steps = naive_logits(tiny.network, [*prompts, PUBLIC.tokens], DRAWN)
+        return {name: torch.stack([step[index] for step in steps]) for index, name in enumerate([*names, "public"])}
+
+    before = logits([{"changed": text(40, 2)}, {"a": text(12, 0), "d": text(3, 4)}])
+    new = {"lengthen": 70, "lengthen beyond the limit": 200, "shorten": 2}[change]
+    after = logits([{"changed": text(new, 2)}, {"a": text(12, 0), "d": text(3, 4)}])
+    assert any(not torch.equal(before[name], after[name]) for name in ("a", "d", "public"))
+    assert torch.allclose(before["a"], after["a"], atol=1e-3)  # wrong in the last bits only, which is enough to leak
+
+
+NOTES = [
+    "Doctor: What brings you in?\nPatient: My knee hurts since Monday.",
+    "Patient: I take no medicines.\nDoctor: Any allergies?\nPatient: Penicillin, when I was a child.",
+    "Doctor: Any fever?\nPatient: No.",
+    "Doctor: How long have you had the cough?\nPatient: Three weeks, and it is worse at night. " * 3,
+    "Doctor: Do you smoke?\nPatient: I quit ten years ago, after my father's heart attack.",
+]
+
+
+@pytest.mark.parametrize("change", ["replace", "lengthen", "shorten", "remove", "permute"])
+def test_real_model_keeps_every_bit(real: LanguageModel, change: str) -> None:
+    rows = _notes(real, dict(enumerate(NOTES)))
+    long = " ".join(NOTES * 3)
+    changed = {
+        "replace": rows[0] | {"1": list(reference_tokens(real.tokenizer, "An entirely different text.", 60))},
+        "lengthen": rows[0] | {"1": list(reference_tokens(real.tokenizer, long, 60))},
+        "shorten": rows[0] | {"1": rows[0]["1"][:3]},
+        "remove": {name: row for name, row in rows[0].items() if name != "1"},
+        "permute": dict(reversed(rows[0].items())),
+    }[change]
+    before, after = _real_rows(real, rows), _real_rows(real, [changed])
+    for name in before.keys() - {"1"}:
+        assert torch.equal(before[name], after[name]), f"row {name} felt {change!r}"
+
+
+def test_joint_padding_fails_on_the_real_model(real: LanguageModel) -> None:
+    with quiet_libraries():
+        plain = AutoModelForCausalLM.from_pretrained(model_folder(real.name, real.revision), dtype=torch.float32)
+
+    def logits(longest: int) -> Tensor:
+        rows = _notes(real, dict(enumerate(NOTES)))[0]
+        prompts = [private_prompt(real.tokenizer, "Notes.").around(row) for row in rows.values()]
+        prompts[3] = (*prompts[3], *prompts[3])[:longest]
+        return torch.stack(naive_logits(plain, prompts, [40]))
+
+    short, long = logits(80), logits(150)
+    for row in (0, 1, 2, 4):
+        assert torch.allclose(short[:, row], long[:, row], atol=1e-2)
+    assert not torch.equal(short[:, [0, 1, 2, 4]], long[:, [0, 1, 2, 4]])
+
+
+def _notes(model: LanguageModel, notes: dict[int, str]) -> Batches:
+    return [{str(name): list(reference_tokens(model.tokenizer, note, 60)) for name, note in notes.items()}]
+
+
+def _real_rows(model: LanguageModel, rows: Batches) -> dict[str, Tensor]:
+    return by_row(
+        Engine(model),
+        rows,
+        nominal=5,
+        public=public_prompt(model.tokenizer, "Notes."),
+        private=private_prompt(model.tokenizer, "Notes."),
+        most=60,
+        drawn=[3000, 28],
+    )
+
+
+def _rigged(model: LanguageModel, spoil: Callable[[Tensor], Tensor]) -> LanguageModel:
+    def decoder(**inputs: Any) -> Any:
+        output = model.decoder(**inputs)
+        output.last_hidden_state = spoil(output.last_hidden_state)
+        return output
+
+    return replace(model, decoder=decoder)
+
+
+SPOILS: dict[str, Callable[[Tensor], Tensor]] = {
+    "one scale for all rows": lambda h: torch.round(h / h.abs().max() * 127) * h.abs().max() / 127,
+    "the place counts": lambda h: h * (1 + 1e-6 * torch.arange(len(h))[:, None, None]),
+    "the neighbour counts": lambda h: h + 1e-6 * h.roll(1, dims=0),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+def test_a_device_that_couples_rows_is_refused(tiny: Twins, spoil: str) -> None:
+    with pytest.raises(RowsNotIsolated) as refusal:
+        by_row(Engine(_rigged(tiny.model, SPOILS[spoil])), batches())
+    assert refusal.value.exit_code == 3
+    assert "--device cpu" in refusal.value.advice
+
+
+def test_a_head_that_couples_rows_is_refused(tiny: Twins) -> None:
+    class Coupled(torch.nn.Module):
+        def forward(self, hidden: Tensor) -> Tensor:
+            return tiny.model.logits(hidden + 1e-5 * hidden.mean(0))
+
+    with pytest.raises(RowsNotIsolated):
+        IsolationCheck(replace(tiny.model, packed_head=Coupled())).whole_pass(8, 1)  # type: ignore[arg-type]
+
+
+def test_candidate_products_that_couple_rows_are_refused(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LanguageModel, "logits_of", lambda self, hidden, tokens: hidden[:, :1] + hidden.mean())
+    with pytest.raises(RowsNotIsolated):
+        IsolationCheck(tiny.model).candidates(8, 256)
+
+
+def test_a_shape_is_checked_once(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = IsolationCheck(tiny.model)
+
+    def ask() -> None:
+        check.whole_pass(8, 1)
+        check.attention(8, 1, 96)
+        check.candidates(8, 256)
+
+    ask()
+    monkeypatch.setattr(isolation, "RowBatch", lambda *_: pytest.fail("checked again"))
+    monkeypatch.setattr(isolation, "grouped_attention", lambda *_: pytest.fail("checked again"))
+    monkeypatch.setattr(LanguageModel, "logits_of", lambda *_: pytest.fail("checked again"))
+    ask()
+
+
+def test_reference_limit_is_part_of_the_row_itself(tiny: Twins) -> None:
+    long = text(200, 2)
+    assert torch.equal(
+        by_row(Engine(tiny.model), [{"x": long}])["x"], by_row(Engine(tiny.model), [{"x": long[:MOST]}])["x"]
+    )
