@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from models_db.canonical import digest
 from models_db.events import PrivacyEvent
 from models_db.services.releases import Decision
 from tasks.accounting.zcdp import rho_of
@@ -14,6 +15,7 @@ from tasks.evaluation.subject import Subject
 from tasks.mechanisms.token_draw import calibrate
 from tasks.publishing.approvals import SignedDecision
 from tasks.publishing.bundle import WrittenBundle, write_bundle
+from tasks.publishing.draft import write_draft
 from tasks.publishing.layout import FileTable
 from tasks.publishing.record import Lifetime, People, PolicyFacts, ReleaseRecord
 from tasks.publishing.second_opinion import second_opinion
@@ -120,3 +122,17 @@ class Release:
 
     def publish(self, destination: Path, head: str = HEAD) -> WrittenBundle:
         return write_bundle(self.draft, self.files, self.approvals, head, self.key, destination)
+
+
+def a_release(folder: Path, record: ReleaseRecord | None = None, texts: Sequence[str] = TEXTS) -> Release:
+    """A draft in `folder`, decided on by two stewards with keys of their own."""
+    found = record or a_record()
+    draft = folder / "draft"
+    files = write_draft(draft, found, texts, metrics_of(texts, "length", "distinct"))
+    sue, tom = (Steward(name, SigningKey.create(folder / f"{name}.pem")) for name in ("sue", "tom"))
+    approvals = (
+        sue.decide(found, "spend", found.request_sha256),
+        sue.decide(found, "publish", digest(files)),
+        tom.decide(found, "publish", digest(files)),
+    )
+    return Release(found, draft, files, approvals, SigningKey.create(folder / "publisher.pem"), (sue, tom))

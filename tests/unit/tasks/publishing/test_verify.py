@@ -1,0 +1,462 @@
+"""A stranger's check of a bundle: everything that was changed is found, and nothing can make it crash."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from models_db.canonical import digest
+from tasks.publishing.bundle import _sha256
+from tasks.publishing.checkpoint import Checkpoint
+from tasks.publishing.layout import (
+    BUNDLE_FILES,
+    CARD,
+    CHECKPOINT,
+    DRAFT_FILES,
+    EVALUATION,
+    RECORD,
+    SUMMED_FILES,
+    TEXTS,
+    document,
+    measure,
+    sums,
+)
+from tasks.publishing.seal import Seal
+from tasks.publishing.signing import NotAPublicKey, SigningKey
+from tasks.publishing.verify import NoBundle, VerificationReport, verify_release
+from tests.unit.tasks.publishing.builders import DRAW, HEAD, a_record, a_release, metrics_of
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory) -> tuple[Path, SigningKey]:
+    base = tmp_path_factory.mktemp("published")
+    release = a_release(base)
+    return release.publish(base / "out").folder, release.key
+
+
+@pytest.fixture
+def folder(published, tmp_path) -> Path:
+    """A copy to be spoiled."""
+    return Path(shutil.copytree(published[0], tmp_path / "bundle"))
+
+
+@pytest.fixture
+def key(published) -> SigningKey:
+    return published[1]
+
+
+def failed(report: VerificationReport) -> set[str]:
+    return {check.name for check in report.checks if not check.ok}
+
+
+def reseal(folder: Path, key: SigningKey) -> None:
+    """Make digests, checkpoint and seal fit the files as they are now, with a key of the forger's."""
+    artifact = digest({name: measure(folder / name) for name in DRAFT_FILES})
+    (folder / CHECKPOINT).write_bytes(Checkpoint.signed(artifact, HEAD, key).to_bytes())
+    listed = sums({name: _sha256((folder / name).read_bytes()) for name in SUMMED_FILES})
+    (folder / "SHA256SUMS").write_bytes(listed)
+    (folder / "SHA256SUMS.sig").write_bytes(Seal.on(listed, key).to_bytes())
+
+
+def edit(folder: Path, name: str, change: Callable[[Json], None]) -> None:
+    stored = json.loads((folder / name).read_text())
+    change(stored)
+    (folder / name).write_bytes(document(stored))
+
+
+def test_an_untouched_bundle_holds(folder, key):
+    report = verify_release(folder, key.public_key)
+    assert report.holds, failed(report)
+    assert report.pinned
+    assert (report.dataset, report.release, report.epsilon, report.delta) == ("clinic", 1, "4", "0.0000001")
+    assert report.rho == "0.266313639024"
+    assert report.recomputed_epsilon == "3.999997279805"
+    assert report.to_json()["authentic"] is True
+    assert "trusted key signed it" in report.conclusion
+
+
+def test_without_a_trusted_key_authenticity_is_said_to_be_unproven(folder, key):
+    report = verify_release(folder)
+    assert report.holds
+    assert not report.pinned
+    assert report.to_json()["authentic"] is False
+    assert "unproven" in report.conclusion
+    assert key.fingerprint in report.conclusion
+
+
+def test_another_trusted_key_fails(folder, new_key):
+    report = verify_release(folder, new_key("another").public_key)
+    assert failed(report) == {"authenticity"}
+    assert not report.to_json()["authentic"]
+
+
+@pytest.mark.parametrize("wrong", ["", "abc", "g" * 64])
+def test_a_trusted_key_that_is_none_is_a_usage_error(folder, wrong):
+    with pytest.raises(NotAPublicKey):
+        verify_release(folder, wrong)
+
+
+def test_it_needs_a_folder(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for wrong in (tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(NoBundle):
+            verify_release(wrong)
+
+
+def test_it_opens_no_network_and_no_database(folder, key, monkeypatch):
+    import socket
+    import sqlite3
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("not offline")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr(sqlite3, "connect", refuse)
+    assert verify_release(folder, key.public_key).holds
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BUNDLE_FILES)
+@pytest.mark.parametrize("place", [0, 0.3, 0.7, -1])
+def test_a_changed_byte_is_found_even_without_a_trusted_key(folder, name, place):
+    data = bytearray((folder / name).read_bytes())
+    data[place if place == -1 else int(place * len(data))] ^= 1
+    (folder / name).write_bytes(data)
+    assert not verify_release(folder).holds
+
+
+@pytest.mark.parametrize("name", BUNDLE_FILES)
+@pytest.mark.parametrize("what", ["missing", "empty", "link", "folder", "pipe", "dangling"])
+def test_a_file_that_is_none_is_found(folder, name, what, tmp_path):
+    path = folder / name
+    path.rename(tmp_path / "kept")
+    if what == "empty":
+        path.write_bytes(b"")
+    elif what == "link":
+        path.symlink_to(tmp_path / "kept")
+    elif what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "dangling":
+        path.symlink_to(tmp_path / "nowhere")
+    report = verify_release(folder)
+    assert not report.holds
+    if what != "empty":
+        assert "files" in failed(report)
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "link"])
+def test_one_file_too_many_is_found(folder, what, tmp_path):
+    path = folder / "extra"
+    {"file": path.touch, "folder": path.mkdir, "link": lambda: path.symlink_to(tmp_path)}[what]()
+    assert failed(verify_release(folder)) == {"files"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: lines[:-1],
+        lambda lines: [*lines, f"{'0' * 64}  ../outside\n"],
+        lambda lines: [*lines, lines[0]],
+        lambda lines: lines[::-1],
+        lambda lines: [line.replace("  ", " *") for line in lines],
+        lambda lines: [line.upper() for line in lines],
+    ],
+)
+def test_a_list_of_digests_out_of_form_is_found_though_it_is_signed(folder, key, change):
+    listed = "".join(change((folder / "SHA256SUMS").read_text().splitlines(keepends=True))).encode()
+    (folder / "SHA256SUMS").write_bytes(listed)
+    (folder / "SHA256SUMS.sig").write_bytes(Seal.on(listed, key).to_bytes())
+    assert failed(verify_release(folder, key.public_key)) == {"digests"}
+
+
+# --- forgeries: everything is signed again, with the forger's own key ------------------------------------------------
+
+
+def event_of(stored: Json) -> Json:
+    return stored["events"][0]
+
+
+def cheaper(stored: Json) -> None:
+    event_of(stored)["rho"] = "1"
+
+
+def parameter(name: str, value: object) -> Callable[[Json], None]:
+    return lambda stored: event_of(stored)["parameters"].update({name: value})
+
+
+def consistently_cheaper(stored: Json) -> None:
+    """A whole, self-consistent event of a tenth of the clip norm: only the approved request says otherwise."""
+    stored["events"] = [replace(DRAW, clip_steps=DRAW.clip_steps // 10).event(48).to_json()]
+
+
+def also_in_the_request(stored: Json) -> None:
+    """The forger rewrites the request too, and its digest: now the spend approval is on something else."""
+    event = replace(DRAW, clip_steps=DRAW.clip_steps // 10).event(48)
+    request = stored["request"]
+    request["plan"]["invocations"][0] = {
+        "event": event.to_json(),
+        "instalments": [{"rho": str(event.loss.rho), "delta": "0"}],
+    }
+    stored.update(a_record(request).to_json())
+
+
+def setting(*path: str, to: object) -> Callable[[Json], None]:
+    def change(stored: Json) -> None:
+        *parents, last = path
+        for name in parents:
+            stored = stored[name]
+        stored[last] = to
+
+    return change
+
+
+FORGERIES = {
+    "a cheaper event": (cheaper, {"events", "claim", "request"}),
+    "a smaller clip norm": (parameter("clip_steps", 1000), {"events", "request"}),
+    "more references": (parameter("references", 70), {"events", "request"}),
+    "another temperature": (parameter("temperature", "9"), {"events", "request"}),
+    "a parameter too many": (parameter("sigma", "9"), {"events", "request"}),
+    "a parameter of another type": (parameter("clip_steps", "773195"), {"events", "request"}),
+    "a parameter beyond reason": (parameter("clip_steps", 2**53 - 1), {"events", "request"}),
+    "fewer draws": (lambda s: event_of(s).update(count=1), {"events", "request"}),
+    "draws below none": (lambda s: event_of(s).update(count=-1), {"events", "request"}),
+    "another relation": (lambda s: event_of(s).update(relation="replace_one"), {"events", "request"}),
+    "another dp_event": (lambda s: event_of(s).update(dp_event={}), {"events", "request"}),
+    "no events": (lambda s: s.update(events=[]), {"request"}),
+    "an event twice": (lambda s: s.update(events=s["events"] * 2), {"claim", "request"}),
+    "an unknown mechanism": (lambda s: event_of(s).update(mechanism="telepathy"), {"events", "claim", "request"}),
+    "a whole cheaper event": (consistently_cheaper, {"request"}),
+    "a cheaper request": (also_in_the_request, {"approvals"}),
+    "a smaller epsilon": (setting("claim", "epsilon", to="1"), {"claim", "request", "card"}),
+    "another delta": (setting("claim", "delta", to="0.001"), {"claim", "request", "card"}),
+    "a smaller rho": (setting("claim", "rho", to="0.1"), {"claim", "request"}),
+    "a smaller replace-one": (setting("claim", "replace_one", "epsilon", to="4"), {"claim", "request"}),
+    "no claim": (setting("claim", to=None), {"record"}),
+    "no claim, data called public": (
+        lambda s: s.update(claim=None, dataset=s["dataset"] | {"governed": False}),
+        {"request", "card"},
+    ),
+    "a smaller lifetime": (setting("lifetime", "epsilon", to="1"), {"claim"}),
+    "a rosier second opinion": (setting("second_opinion", "epsilon", to="1"), {"independent accountant"}),
+    "no second opinion": (setting("second_opinion", to=None), {"independent accountant"}),
+    "another request digest": (setting("request_sha256", to="0" * 64), {"request", "approvals"}),
+    "another epsilon in the request": (setting("request", "epsilon", to="9"), {"request"}),
+    "no plan in the request": (lambda s: s["request"].pop("plan"), {"request"}),
+    "no parameters in the request": (lambda s: s["request"].pop("parameters"), {"request", "texts"}),
+    "another unit": (setting("dataset", "unit", to="record"), {"request"}),
+    "another dataset": (setting("dataset", "name", to="other"), {"request"}),
+    "another fact": (setting("facts", to={"clip norm C": "0.1"}), {"request"}),
+    "another model": (setting("model", "weights_sha256", to="0" * 64), {"request"}),
+    "another prompt": (setting("prompt", to="other"), {"request"}),
+    "another code": (setting("code_sha256", to="0" * 64), {"request"}),
+    "another policy": (setting("policy", "sha256", to="0" * 64), {"request"}),
+    "another release number": (setting("release", to=2), {"approvals"}),
+    "a requester who approved": (setting("people", "requester", to="sue"), {"approvals"}),
+    "more approvals needed": (setting("policy", "spend_approvals", to=2), {"approvals"}),
+    "a repeatable generator": (setting("rng", to="deterministic-not-private"), {"record"}),
+    "a private count": (lambda s: s.update(units="154"), {"record"}),
+    "a private count among released figures": (setting("released", to={"units": "154"}), {"record"}),
+    "a float": (setting("release", to=1.5), {"record"}),
+    "another format": (setting("format", to="almoner-release/2"), {"record"}),
+    "a list": (lambda s: s.update(events={}), {"record"}),
+}
+
+
+@pytest.mark.parametrize(("change", "found_by"), FORGERIES.values(), ids=list(FORGERIES))
+def test_a_forged_record_is_found_though_everything_is_signed_again(folder, new_key, key, change, found_by):
+    forger = new_key("forger")
+    stored = json.loads((folder / RECORD).read_text())
+    change(stored)
+    (folder / RECORD).write_bytes(json.dumps(stored, sort_keys=True, separators=(",", ":")).encode() + b"\n")
+    reseal(folder, forger)
+    report = verify_release(folder)
+    assert found_by <= failed(report)
+    assert "approvals" in failed(report)  # a steward approved other bytes, whatever was changed
+    assert "authenticity" in failed(verify_release(folder, key.public_key))
+
+
+def test_a_forger_who_replaces_every_key_is_stopped_by_the_trusted_one_only(make_release, tmp_path, key):
+    """What a signature is for: a whole other release, approved by invented stewards, is consistent in itself."""
+    other = make_release().publish(tmp_path / "forged").folder
+    assert verify_release(other).holds
+    assert failed(verify_release(other, key.public_key)) == {"authenticity"}
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        (lambda rows: rows[:-1], "texts"),
+        (lambda rows: [*rows, {"id": 3, "text": "more"}], "texts"),
+        (lambda rows: rows[::-1], "texts"),
+        (lambda rows: [rows[0] | {"unit": "p-17"}, rows[1]], "texts"),
+        (lambda rows: [rows[0] | {"text": 5}, rows[1]], "texts"),
+        (lambda rows: [rows[0] | {"id": True}, rows[1]], "texts"),
+        (lambda rows: [rows[0] | {"text": "other words"}, rows[1]], "approvals"),
+        (lambda rows: ["x", *rows], "texts"),
+    ],
+)
+def test_forged_texts_are_found(folder, new_key, change, check):
+    rows = [json.loads(line) for line in (folder / TEXTS).read_text().splitlines()]
+    (folder / TEXTS).write_bytes(b"".join(document(row) for row in change(rows)))
+    reseal(folder, new_key("forger"))
+    assert check in failed(verify_release(folder))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s["metrics"].append(metrics_of(["a"], "verbatim_overlap")[0].to_json()),
+        lambda s: s["metrics"].append(metrics_of(["a"], "verbatim_overlap")[0].to_json() | {"exposure": "public"}),
+        lambda s: s["metrics"].append(s["metrics"][0] | {"name": "corpus_size"}),
+        lambda s: s["metrics"].pop(),
+        lambda s: s["metrics"][0].update(extra=1),
+        lambda s: s["metrics"].append(7),
+        lambda s: s.update(units=154),
+        lambda s: s.update(metrics={}),
+        lambda s: s.update(format="almoner-evaluation/2"),
+    ],
+)
+def test_forged_measurements_are_found(folder, new_key, change):
+    edit(folder, EVALUATION, change)
+    reseal(folder, new_key("forger"))
+    assert "measurements" in failed(verify_release(folder))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("| epsilon | `4` |", "| epsilon | `1` |"),
+        ("| delta | `0.0000001` |", "| delta | `0` |"),
+        ("| epsilon | `4` |\n", ""),
+        ("## The claim", "## Claims"),
+    ],
+)
+def test_a_card_with_other_figures_is_found(folder, new_key, change):
+    text = (folder / CARD).read_text()
+    assert change[0] in text
+    (folder / CARD).write_text(text.replace(*change))
+    reseal(folder, new_key("forger"))
+    assert "card" in failed(verify_release(folder))
+
+
+def test_a_card_that_is_not_text_is_found(folder, new_key):
+    (folder / CARD).write_bytes(b"\xff\xfe")
+    reseal(folder, new_key("forger"))
+    assert "card" in failed(verify_release(folder))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda all_of_them: all_of_them.pop(),
+        lambda all_of_them: all_of_them.clear(),
+        lambda all_of_them: all_of_them[0].update(reason="because I say so"),
+        lambda all_of_them: all_of_them[0].update(approver="ursula"),
+        lambda all_of_them: all_of_them[0].update(expires_at="2099-01-01T00:00:00.000000Z"),
+        lambda all_of_them: all_of_them[0].update(public_key="0" * 64),
+        lambda all_of_them: all_of_them[0].update(public_key=5),
+        lambda all_of_them: all_of_them.append(all_of_them[0]),
+        lambda all_of_them: all_of_them.append({}),
+    ],
+)
+def test_forged_approvals_are_found_though_the_bundle_is_signed_by_the_publisher(folder, key, change):
+    edit(folder, "approvals.json", change)
+    reseal(folder, key)
+    assert failed(verify_release(folder, key.public_key)) == {"approvals"}
+
+
+@pytest.mark.parametrize("field", ["artifact_sha256", "ledger_head", "public_key", "signature", "format"])
+def test_a_forged_checkpoint_is_found(folder, key, field):
+    edit(folder, CHECKPOINT, lambda stored: stored.update({field: "0" * len(stored[field])}))
+    listed = sums({name: _sha256((folder / name).read_bytes()) for name in SUMMED_FILES})
+    (folder / "SHA256SUMS").write_bytes(listed)
+    (folder / "SHA256SUMS.sig").write_bytes(Seal.on(listed, key).to_bytes())
+    assert failed(verify_release(folder, key.public_key)) == {"checkpoint"}
+
+
+def test_a_checkpoint_by_another_key_is_found(folder, key, new_key):
+    found = json.loads((folder / CHECKPOINT).read_text())
+    other = Checkpoint.signed(found["artifact_sha256"], HEAD, new_key("forger"))
+    (folder / CHECKPOINT).write_bytes(other.to_bytes())
+    listed = sums({name: _sha256((folder / name).read_bytes()) for name in SUMMED_FILES})
+    (folder / "SHA256SUMS").write_bytes(listed)
+    (folder / "SHA256SUMS.sig").write_bytes(Seal.on(listed, key).to_bytes())
+    assert failed(verify_release(folder, key.public_key)) == {"checkpoint"}
+
+
+# --- malformed on purpose --------------------------------------------------------------------------------------------
+
+HOSTILE = [
+    b"",
+    b"\x00",
+    b"[" * 200_000,
+    b'{"a":' * 50_000,
+    b"9" * 10_000,
+    b"1e999999",
+    b"NaN",
+    b'"\\ud800"',
+    b"\xef\xbb\xbf{}",
+    b"null\n",
+    b"[]\n",
+    b"{}\n",
+    b'{"events":[{}]}\n',
+]
+
+
+@pytest.mark.parametrize("name", BUNDLE_FILES)
+@pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
+def test_nothing_makes_it_crash(folder, name, data):
+    (folder / name).write_bytes(data)
+    report = verify_release(folder)
+    assert not report.holds
+    assert report.conclusion.startswith("Do not rely")
+    json.dumps(report.to_json())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rho", "9" * 4000),
+        ("rho", "-1"),
+        ("rho", "x"),
+        ("delta", str(10**30)),
+        ("count", 2**53 - 1),
+        ("parameters", []),
+        ("parameters", {"clip_steps": 1, "grid_exponent": 20, "references": 7, "temperature": "1e-399"}),
+        ("parameters", {"clip_steps": 1, "grid_exponent": 20, "references": 7, "temperature": "1/0"}),
+        ("mechanism", "x" * 100_000),
+    ],
+)
+def test_absurd_events_are_failed_checks(folder, new_key, name, value):
+    edit(folder, RECORD, lambda stored: event_of(stored).update({name: value}))
+    reseal(folder, new_key("forger"))
+    report = verify_release(folder)
+    assert failed(report) & {"record", "events"}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_random_damage_is_found(folder, data):
+    name = data.draw(st.sampled_from(BUNDLE_FILES))
+    original = (folder / name).read_bytes()
+    start = data.draw(st.integers(0, len(original) - 1))
+    length = data.draw(st.integers(0, 40))
+    damaged = original[:start] + data.draw(st.binary(max_size=40)) + original[start + length :]
+    (folder / name).write_bytes(damaged)
+    try:
+        assert verify_release(folder).holds == (damaged == original)
+    finally:
+        (folder / name).write_bytes(original)
