@@ -5,14 +5,22 @@ import os
 import typer
 
 from cli import approve, audit, budget, dataset, demo, evaluate, home, models, publish, release, run
+from cli.command import HomeOption
 
 app = typer.Typer(
     name="almoner",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # a pretty traceback shows local variables, and those may hold private text
-    help="Private text corpora in, differentially private releases out: priced, approved and recorded in one ledger.",
 )
+
+
+@app.callback()
+def root(almoner_home: HomeOption = None) -> None:
+    """Private text corpora in, differentially private releases out: priced, approved and recorded in one ledger."""
+    if almoner_home is not None:
+        os.environ["ALMONER_HOME"] = str(almoner_home)
+
 
 for each in (home, approve, run, publish, evaluate, demo):
     each.add_to(app)

@@ -92,7 +92,7 @@ def begin(workspace: Workspace, request_id: int) -> Run:
         TooManyAttempts: the policy allows no further one.
     """
     with workspace.database.read() as session:
-        request = releases.find(session, request_id)
+        request = releases.require_startable(session, request_id)
         body = json.loads(request.canonical)
         steps = releases.history(session, request_id)
         requester = releases.name_of(session, request.requester_id)

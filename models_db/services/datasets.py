@@ -78,7 +78,7 @@ class UnitsOverlap(Refused):
         super().__init__(
             f"Some units (or the very file) of {name!r} belong to a dataset with a budget of its own;"
             " a person in two datasets suffers the sum of both losses.",
-            "Register this dataset with `--shares-account-with OTHER`, so that both draw on one budget.",
+            "Register it under another name with `--shares-account-with OTHER`, so that both draw on one budget.",
             {"dataset": name},
         )
 

@@ -15,7 +15,7 @@ from models_db.errors import Refused
 
 _GUARD = re.compile(r"almoner: ([^\n]+)")
 _CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
-_BUDGET = ("ck_account_rho", "ck_account_delta")
+_BUDGET = ("the cap would be passed", "ck_account_rho", "ck_account_delta")
 _RECORDED = "has recorded this already"
 _UNIQUE = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505")
 

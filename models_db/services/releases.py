@@ -303,8 +303,8 @@ def withdraw(session: Session, actor: Actor, request_id: int, reason: str) -> No
     audits.append(session, actor, "request.withdrawn", {"reason": reason}, dataset.name, request_id)
 
 
-def start(session: Session, actor: Actor, request_id: int, token: str, owner: str) -> int:
-    """Begin an attempt of an approved request and take its lease. Returns the attempt's number.
+def require_startable(session: Session, request_id: int) -> Request:
+    """The request, if it may be run now.
 
     Raises:
         StillRunning: another process holds it.
@@ -314,13 +314,21 @@ def start(session: Session, actor: Actor, request_id: int, token: str, owner: st
     state = state_of(session, request_id)
     if state == "running":
         raise StillRunning(request_id, session.get_one(Lease, request_id).owner)
-    if state == "submitted":
-        require_gate(session, request, "spend", request.digest)
-    if state != "approved":
+    if state not in ("submitted", "approved"):
         raise WrongState(request_id, state, "approved")
     require_gate(session, request, "spend", request.digest)
     if request.expires_at <= moment():
         raise WrongState(request_id, "expired", "unexpired", "Submit it again: `almoner release request FILE`.")
+    return request
+
+
+def start(session: Session, actor: Actor, request_id: int, token: str, owner: str) -> int:
+    """Begin an attempt of an approved request and take its lease. Returns the attempt's number.
+
+    Raises:
+        StillRunning, WrongState, GateClosed: see `require_startable`.
+    """
+    request = require_startable(session, request_id)
     move(session, actor, request_id, "approved", "running")
     attempt = _attempts(session, request_id)
     session.merge(
