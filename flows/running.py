@@ -5,9 +5,7 @@ and model; unless that gives exactly the approved plan, the run is refused.
 """
 
 import json
-import os
 import secrets
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.pricing import dataset_facts
-from flows.workspace import Workspace, code_digest, partition_key_path, provenance
+from flows.workspace import Workspace, code_digest, owner, partition_key_path, provenance
 from models_db.canonical import Json, canonical
 from models_db.errors import AlmonerError, Refused
 from models_db.requests import Prompt, ReleaseRequest
@@ -128,11 +126,6 @@ def ending_safely(run: Run) -> Iterator[None]:
     except BaseException as problem:
         run.abandon(type(problem).__name__)
         raise
-
-
-def owner() -> str:
-    """This process, as the lease names it."""
-    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def _repriced(workspace: Workspace, request_id: int, facts: DatasetFacts, body: dict[str, Any]) -> Quote:

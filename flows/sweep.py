@@ -1,11 +1,12 @@
 """Cleaning up after processes that died: leases, holds, half-written folders."""
 
-import os
 import shutil
 import socket
 from dataclasses import dataclass
 
-from flows.workspace import Workspace
+import psutil
+
+from flows.workspace import Workspace, owner
 from models_db.base import moment
 from models_db.services import datasets, ledger, releases
 from models_db.tables import Lease
@@ -38,21 +39,20 @@ def close(workspace: Workspace, lease: Lease) -> None:
 
 
 def is_dead(lease: Lease) -> bool:
-    """Whether the lease's process is known to be gone, or has been silent for too long."""
-    if lease.expires_at <= moment():
-        return True
-    host, _, pid = lease.owner.rpartition(":")
-    return host == socket.gethostname() and not _alive(int(pid))
+    """Whether the lease's process is gone: on this machine that can be seen, of another one only its silence.
+
+    A wrong answer is safe either way: a living run whose attempt was closed is fenced at its next step.
+    """
+    if lease.owner.startswith(f"{socket.gethostname()}/"):
+        return not _alive(lease.owner)
+    return lease.expires_at <= moment()
 
 
-def _alive(pid: int) -> bool:
+def _alive(holder: str) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return owner(int(holder.split("/")[1])) == holder
+    except psutil.NoSuchProcess:
         return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _remove_orphans(workspace: Workspace) -> int:

@@ -2,11 +2,13 @@
 
 import getpass
 import hashlib
+import socket
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+import psutil
 from sqlalchemy.orm import Session
 
 import models_db
@@ -114,6 +116,16 @@ def code_digest() -> str:
             found.update(f"{path.relative_to(root).as_posix()}\0".encode())
             found.update(hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()
+
+
+def owner(pid: int | None = None) -> str:
+    """A process, this one by default, as a lease names it; the start time tells a reused number apart.
+
+    Raises:
+        psutil.NoSuchProcess: there is none.
+    """
+    process = psutil.Process(pid)
+    return f"{socket.gethostname()}/{process.pid}/{process.create_time():.2f}"
 
 
 def provenance(device: str, rng_kind: str) -> Provenance:
