@@ -74,6 +74,8 @@ class Engine:
             raise ValueError(f"{len(public)}, {len(private)}, {len(references)} differ: one of each per generation")
         if not public or min(max_reference_tokens, max_new_tokens) < 1:
             raise ValueError("at least one generation, reference token and new token are needed")
+        if not all(pieces.prefix and pieces.suffix for pieces in private):
+            raise ValueError("a private prompt needs public tokens before and after the reference")
         sizes = Sizes.of(public, private, max_reference_tokens, max_new_tokens)
         sizes.check_fits(self.model)
         rows = _laid_out(private, references, max_reference_tokens, self.model.vocabulary)
@@ -87,7 +89,7 @@ class Engine:
         Raises:
             ContextTooLong: the longest prompt and the new tokens exceed the model's positions.
         """
-        sizes = Sizes(max(len(prompt) for prompt in prompts), 0, 0, max_new_tokens - 1)
+        sizes = Sizes(max(map(len, prompts)), 0, 0, max_new_tokens - 1)
         sizes.check_fits(self.model)
         return self._session(prompts, sizes, [], [], per_chunk=0)
 
@@ -99,6 +101,8 @@ class Engine:
         private: Sequence[PromptPieces],
         per_chunk: int,
     ) -> Session:
+        if not all(prompts):
+            raise ValueError("every prompt needs a token")
         public, hidden = self._public_rows(prompts, sizes)
         chunks = self._chunks(rows, [pieces.prefix for pieces in private], sizes, per_chunk)
         return Session(

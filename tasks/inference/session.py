@@ -116,6 +116,7 @@ class Session:
         self._read_private()
         self._for_public = self._for_private = tokens.to(self._model.device)
 
+    @torch.inference_mode()
     def finish(self, generation: int) -> None:
         """Mark a generation as ended, a public fact; a chunk that serves only ended ones is let go."""
         self._running[generation] = False

@@ -18,7 +18,7 @@ from tasks.inference.quiet import quiet_libraries
 from tasks.inference.store import model_folder
 from tests.unit.tasks.inference.conftest import Twins
 from tests.unit.tasks.inference.naive import naive_logits
-from tests.unit.tasks.inference.rows_at_work import DRAWN, MOST, PRIVATE, PUBLIC, Rows, by_row, text
+from tests.unit.tasks.inference.rows_at_work import DRAWN, MOST, PRIVATE, PUBLIC, by_row, text
 
 Batches = list[dict[str, list[int]]]
 LENGTHS = {"a": 12, "b": 33, "changed": 30, "c": 64, "d": 3, "e": 70, "f": 41, "g": 18, "h": 55}
@@ -75,19 +75,18 @@ def test_other_rows_keep_every_bit(tiny: Twins, change: str, chunk_rows: int | N
         assert not torch.equal(before["changed"], after["changed"])
 
 
-@pytest.mark.parametrize("change", ["lengthen", "lengthen beyond the limit", "shorten"])
-def test_joint_padding_fails_the_same_test(tiny: Twins, change: str) -> None:
-    def logits(rows: Rows) -> dict[str, Tensor]:
-        names = [name for batch in rows for name in batch]
-        prompts = [PRIVATE.around(row) for batch in rows for row in batch.values()]
+def test_joint_padding_fails_the_same_test(tiny: Twins) -> None:
+    def logits(longest: int) -> dict[str, Tensor]:
+        prompts = [PRIVATE.around(row) for row in (text(longest, 2), text(12, 0), text(3, 4))]
         steps = naive_logits(tiny.network, [*prompts, PUBLIC.tokens], DRAWN)
-        return {name: torch.stack([step[index] for step in steps]) for index, name in enumerate([*names, "public"])}
+        return {
+            name: torch.stack([step[row] for step in steps]) for row, name in enumerate(("long", "a", "d", "public"))
+        }
 
-    before = logits([{"changed": text(40, 2)}, {"a": text(12, 0), "d": text(3, 4)}])
-    new = {"lengthen": 70, "lengthen beyond the limit": 200, "shorten": 2}[change]
-    after = logits([{"changed": text(new, 2)}, {"a": text(12, 0), "d": text(3, 4)}])
-    assert any(not torch.equal(before[name], after[name]) for name in ("a", "d", "public"))
-    assert torch.allclose(before["a"], after["a"], atol=1e-3)  # wrong in the last bits only, which is enough to leak
+    before = logits(40)
+    after = [logits(longest) for longest in range(43, 73, 3)]  # some lengths change nothing, by luck
+    assert any(not torch.equal(before[name], one[name]) for one in after for name in ("a", "d", "public"))
+    assert torch.allclose(before["a"], after[0]["a"], atol=1e-3)  # only the last bits: enough to tell on a neighbour
 
 
 NOTES = [
