@@ -29,9 +29,9 @@ LIMITS: Final = """\
 VERIFY: Final = """\
 ## Check it yourself
 
-`almoner verify-release DIR`, without network or database, recomputes every mechanism's loss and epsilon, and checks
-all digests and signatures. Compare the publisher's key with one from a source you trust: without it the check shows
-that the files belong together, not who made them. `sha256sum -c SHA256SUMS` needs no almoner."""
+`almoner verify-release DIR --key PUBLIC_KEY`, without network or database, recomputes every mechanism's loss and
+epsilon, and checks all digests and signatures. Get the publisher's public key from a source you trust: without one the
+check shows that the files belong together, not who made them. `sha256sum -c SHA256SUMS` needs no almoner."""
 
 FILES: Final = """\
 ## Files

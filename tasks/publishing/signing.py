@@ -137,5 +137,5 @@ class NotAPublicKey(UsageError):
 
     def __init__(self) -> None:
         super().__init__(
-            "A public key is 64 hexadecimal digits.", "Ask the publisher for the key that `almoner doctor` shows."
+            "A public key is 64 hexadecimal digits.", "Ask the publisher for the public key that `almoner init` showed."
         )

@@ -59,12 +59,19 @@ def failed(report: VerificationReport) -> set[str]:
 
 
 def reseal(folder: Path, key: SigningKey) -> None:
-    """Make digests, checkpoint and seal fit the files as they are now, with a key of the forger's."""
+    """Make checkpoint, digests and seal fit the files as they are now."""
     artifact = digest({name: measure(folder / name) for name in DRAFT_FILES})
     (folder / CHECKPOINT).write_bytes(Checkpoint.signed(artifact, HEAD, key).to_bytes())
-    listed = sums({name: _sha256((folder / name).read_bytes()) for name in SUMMED_FILES})
+    seal_as_it_is(folder, key)
+
+
+def seal(folder: Path, key: SigningKey, listed: bytes) -> None:
     (folder / "SHA256SUMS").write_bytes(listed)
     (folder / "SHA256SUMS.sig").write_bytes(Seal.on(listed, key).to_bytes())
+
+
+def seal_as_it_is(folder: Path, key: SigningKey) -> None:
+    seal(folder, key, sums({name: _sha256((folder / name).read_bytes()) for name in SUMMED_FILES}))
 
 
 def edit(folder: Path, name: str, change: Callable[[Json], None]) -> None:
@@ -177,8 +184,7 @@ def test_one_file_too_many_is_found(folder, what, tmp_path):
 )
 def test_a_list_of_digests_out_of_form_is_found_though_it_is_signed(folder, key, change):
     listed = "".join(change((folder / "SHA256SUMS").read_text().splitlines(keepends=True))).encode()
-    (folder / "SHA256SUMS").write_bytes(listed)
-    (folder / "SHA256SUMS.sig").write_bytes(Seal.on(listed, key).to_bytes())
+    seal(folder, key, listed)
     assert failed(verify_release(folder, key.public_key)) == {"digests"}
 
 
@@ -381,9 +387,14 @@ def test_forged_approvals_are_found_though_the_bundle_is_signed_by_the_publisher
 @pytest.mark.parametrize("field", ["artifact_sha256", "ledger_head", "public_key", "signature", "format"])
 def test_a_forged_checkpoint_is_found(folder, key, field):
     edit(folder, CHECKPOINT, lambda stored: stored.update({field: "0" * len(stored[field])}))
-    listed = sums({name: _sha256((folder / name).read_bytes()) for name in SUMMED_FILES})
-    (folder / "SHA256SUMS").write_bytes(listed)
-    (folder / "SHA256SUMS.sig").write_bytes(Seal.on(listed, key).to_bytes())
+    seal_as_it_is(folder, key)
+    assert failed(verify_release(folder, key.public_key)) == {"checkpoint"}
+
+
+@pytest.mark.parametrize("key_too_many", ["seq", "at", "attempts"])
+def test_a_checkpoint_that_tells_more_is_found(folder, key, key_too_many):
+    edit(folder, CHECKPOINT, lambda stored: stored.update({key_too_many: 41}))
+    seal_as_it_is(folder, key)
     assert failed(verify_release(folder, key.public_key)) == {"checkpoint"}
 
 
@@ -391,9 +402,7 @@ def test_a_checkpoint_by_another_key_is_found(folder, key, new_key):
     found = json.loads((folder / CHECKPOINT).read_text())
     other = Checkpoint.signed(found["artifact_sha256"], HEAD, new_key("forger"))
     (folder / CHECKPOINT).write_bytes(other.to_bytes())
-    listed = sums({name: _sha256((folder / name).read_bytes()) for name in SUMMED_FILES})
-    (folder / "SHA256SUMS").write_bytes(listed)
-    (folder / "SHA256SUMS.sig").write_bytes(Seal.on(listed, key).to_bytes())
+    seal_as_it_is(folder, key)
     assert failed(verify_release(folder, key.public_key)) == {"checkpoint"}
 
 
