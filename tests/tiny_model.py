@@ -1,0 +1,67 @@
+"""A language model small enough for every test: random weights, and one token per byte."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+import flows.assess
+import flows.execute
+from tasks.inference import registry
+from tasks.inference.adoption import adopt
+from tasks.inference.language_model import LanguageModel
+
+NAME = "tiny"
+DIGEST = "d" * 64
+SPEC = registry.ModelSpec(NAME, "causal_lm", "tiny==1", "tiny", DIGEST, "1", "Apache-2.0", "random weights")
+LISTED = registry.ListedModel(NAME, SPEC.revision, "tests", SPEC.licence, SPEC.note, True, DIGEST)
+TEMPLATE = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+
+
+@cache
+def tiny_model(*, stops: bool = True) -> LanguageModel:
+    """The model; with `stops=False` no token ends a text, so that every planned draw is made."""
+    tokenizer = _tokenizer()
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        initializer_range=0.2,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    network = LlamaForCausalLM(config).eval()
+    device = torch.device("cpu")
+    made = adopt(network, tokenizer, name=NAME, revision=SPEC.revision, digest=DIGEST, device=device)
+    return made if stops else replace(made, stop_tokens=())
+
+
+def _tokenizer() -> Any:
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: number for number, token in enumerate(["<|start|>", "<|end|>", *letters])}
+    inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    made = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<|start|>", eos_token="<|end|>")
+    made.chat_template = TEMPLATE
+    return made
+
+
+def install(patch: pytest.MonkeyPatch) -> None:
+    """Let requests name the tiny model as one that is pulled; every planned draw is made."""
+    patch.setattr(registry, "REGISTRY", (*registry.REGISTRY, SPEC))
+    patch.setattr(registry, "list_models", lambda: [LISTED])
+    for room in (flows.execute, flows.assess):
+        patch.setattr(room, "load", lambda name, device: tiny_model(stops=False))

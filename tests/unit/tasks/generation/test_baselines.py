@@ -1,0 +1,79 @@
+"""The two references: one reads nothing, the other is refused wherever it would matter."""
+
+import pytest
+
+from models_db.budgets import Amount
+from tasks.corpus.store import Corpus
+from tasks.generation.baselines import BaselineParameters, NonPrivate, PublicOnly
+from tasks.generation.interface import BlockWithoutSample, NotForGovernedData
+from tasks.generation.invisible_ink import InvisibleInkParameters
+from tests.unit.tasks.generation.asking import ask, ink
+from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
+
+
+def baseline(**changes: object) -> BaselineParameters:
+    return BaselineParameters.model_validate({"samples": 3, "max_new_tokens": 8, "temperature": "1"} | changes)
+
+
+def test_the_public_baseline_reads_no_private_text() -> None:
+    workshop = Workshop(NoCorpus())
+    system = PublicOnly()
+    made = system.generate(system.plan(ask(baseline(), None)), baseline(), workshop.bench())
+    assert [text.tokens for text in made.texts] == [8, 8, 8]
+    assert workshop.seen == [("arm", 0, 0)]
+    assert made.released == {}
+
+
+def test_texts_of_the_public_baseline_differ(corpus: Corpus) -> None:
+    system = PublicOnly()
+    made = system.generate(system.plan(ask(baseline(), None)), baseline(), Workshop(corpus).bench())
+    assert len({text.text for text in made.texts}) == 3
+
+
+@pytest.mark.parametrize("system", [PublicOnly(), NonPrivate()])
+def test_a_baseline_charges_nothing_and_is_recorded(system) -> None:
+    plan = system.plan(ask(baseline(), None, governed=False))
+    assert plan.loss == Amount()
+    (invocation,) = plan.invocations
+    assert invocation.event.mechanism == system.name
+    assert invocation.instalments == (Amount(),)
+    assert not system.charges
+
+
+def test_the_non_private_baseline_is_refused_on_governed_data() -> None:
+    with pytest.raises(NotForGovernedData, match="on governed data it is refused") as refused:
+        NonPrivate().plan(ask(baseline(), None, governed=True))
+    assert "--public" in refused.value.advice
+
+
+def test_the_non_private_baseline_puts_one_document_into_each_prompt(corpus: Corpus) -> None:
+    workshop = Workshop(corpus)
+    system = NonPrivate()
+    made = system.generate(system.plan(ask(baseline(), None, governed=False)), baseline(), workshop.bench())
+    assert workshop.seen == [("arm", 0, 0), ("texts",)]
+    assert len(made.texts) == 3
+    public = PublicOnly().generate(PublicOnly().plan(ask(baseline(), None)), baseline(), Workshop(corpus).bench())
+    assert made.texts != public.texts
+
+
+def test_the_non_private_baseline_makes_no_more_texts_than_there_are_documents(corpus: Corpus) -> None:
+    documents = len(list(corpus.texts()))
+    wanted = baseline(samples=documents + 5, max_new_tokens=1, max_reference_tokens=4)
+    system = NonPrivate()
+    made = system.generate(system.plan(ask(wanted, None, governed=False)), wanted, Workshop(corpus).bench())
+    assert len(made.texts) == documents
+
+
+def test_a_request_file_for_invisible_ink_fits_a_baseline() -> None:
+    """`references` is accepted and unused; what would change the privacy of InvisibleInk is a mistake here."""
+    assert baseline(references=7).samples == 3
+    with pytest.raises(ValueError, match="clipping"):
+        baseline(clipping="logit")
+
+
+@pytest.mark.parametrize("system", [PublicOnly(), NonPrivate()])
+def test_wrong_asks_are_refused(system) -> None:
+    with pytest.raises(BlockWithoutSample):
+        system.plan(ask(baseline(samples=1), None, blocks=2, governed=False))
+    with pytest.raises(TypeError, match=InvisibleInkParameters.__name__):
+        system.plan(ask(ink(), None, governed=False))

@@ -1,0 +1,98 @@
+"""A bench with a tiny model and a corpus that writes down when it is read."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from models_db.home import ProjectHome
+from tasks.corpus.demo import demo_notes
+from tasks.corpus.ingest import ingest
+from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.store import Corpus, open_corpus
+from tasks.generation.interface import Bench
+from tasks.inference.engine import Engine
+from tasks.mechanisms.rng import DeterministicRandom, RandomSource
+from tests.tiny_model import tiny_model
+
+KEY = b"k" * 32
+PATIENTS = 12
+NOTES = [note for note in demo_notes() if note["patient_id"] <= f"patient-{PATIENTS:03}"]
+Step = tuple[object, ...]
+
+
+def store(home: ProjectHome, source: Path, notes: Iterable[Mapping[str, str]]) -> Corpus:
+    """The notes as a version of the home."""
+    home.create()
+    source.write_text("".join(json.dumps(note) + "\n" for note in notes))
+    return open_corpus(home, ingest(home, source, "patient_id", KEY).uid)
+
+
+@dataclass(frozen=True)
+class WatchedCorpus:
+    """A corpus; each reading of it goes into `seen`."""
+
+    corpus: Corpus
+    seen: list[Step]
+
+    def unit_count(self) -> int:
+        self.seen.append(("count",))
+        return self.corpus.unit_count()
+
+    def texts(self) -> Iterator[str]:
+        self.seen.append(("texts",))
+        return self.corpus.texts()
+
+    def batches(self, scheme: PartitionScheme, scheme_id: str, per_block: int, wanted: Collection[Any]) -> Any:
+        self.seen.append(("batches", per_block, tuple(wanted)))
+        return self.corpus.batches(scheme, scheme_id, per_block, wanted)
+
+
+class NoCorpus:
+    """Whoever looks at it has read private data."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(f"the corpus was asked for {name}")
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A bench whose every reading and arming is on one list, in order."""
+
+    corpus: Any
+    blocks: int = 1
+    seen: list[Step] = field(default_factory=list)
+
+    def bench(
+        self,
+        rng: RandomSource | None = None,
+        *,
+        key: bytes = KEY,
+        stops: bool = False,
+        arm: Callable[[int, int], None] | None = None,
+        description: str = "Short notes.",
+    ) -> Bench:
+        """A bench over the corpus; `arm` is called after the arming is written down."""
+
+        def armed(sequence: int, instalment: int) -> None:
+            self.seen.append(("arm", sequence, instalment))
+            if arm is not None:
+                arm(sequence, instalment)
+
+        corpus: Any = WatchedCorpus(self.corpus, self.seen) if type(self.corpus) is Corpus else self.corpus
+        return Bench(
+            engine=Engine(tiny_model(stops=stops)),
+            corpus=corpus,
+            scheme=PartitionScheme(key, self.blocks),
+            scheme_id="release",
+            description=description,
+            rng=rng or DeterministicRandom("tests"),
+            arm=armed,
+            progress=lambda what, done, total: None,
+        )
+
+    def place(self, unit: str, per_block: int) -> tuple[int, int]:
+        """Where a unit is."""
+        scheme = PartitionScheme(KEY, self.blocks)
+        return scheme.block_of(unit), scheme.batch_of(unit, "release", per_block)
