@@ -40,11 +40,6 @@ REQUEST = {
 Keep = Annotated[Path | None, typer.Option(help="Keep the demo's home and bundle in this new folder.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands of this file."""
-    command(app, "demo")(demo)
-
-
 class DemoFailed(EnvironmentProblem):
     """A step of the demo did not end as the story says."""
 
@@ -56,20 +51,24 @@ class DemoFailed(EnvironmentProblem):
         )
 
 
-def demo(opened: Opened, keep: Keep = None) -> Answer:
-    """The whole story: register, ingest, request, approve, run, publish, verify, and three refusals.
+def add_to(app: typer.Typer) -> None:
+    """Register the command of this file; the story is told by the commands of `app` themselves."""
 
-    Example: almoner demo --keep ./demo
-    """
-    if keep is not None:
-        keep.mkdir(mode=0o700, parents=True)
-        return _story(keep.absolute(), opened)
-    with tempfile.TemporaryDirectory(prefix="almoner-demo-") as folder:
-        return _story(Path(folder), opened)
+    @command(app, "demo")
+    def demo(opened: Opened, keep: Keep = None) -> Answer:
+        """The whole story: register, ingest, request, approve, run, publish, verify, and three refusals.
+
+        Example: almoner demo --keep ./demo
+        """
+        if keep is not None:
+            keep.mkdir(mode=0o700, parents=True)
+            return _story(Teller(app, keep.absolute()))
+        with tempfile.TemporaryDirectory(prefix="almoner-demo-") as folder:
+            return _story(Teller(app, Path(folder)))
 
 
-def _story(folder: Path, opened: Opened) -> Answer:
-    teller = Teller(folder)
+def _story(teller: "Teller") -> Answer:
+    folder = teller.folder
     secrets = write_demo_corpus(folder / "notes.jsonl")
     (folder / "request.yaml").write_text(yaml.safe_dump(REQUEST, sort_keys=False))
     (folder / "greedy.yaml").write_text(yaml.safe_dump({**REQUEST, "epsilon": 9.0}, sort_keys=False))
@@ -126,8 +125,8 @@ def _leaked(folder: Path, secrets: list[str]) -> int:
 class Teller:
     """Runs commands as a person would type them, in a folder of their own, and keeps their times."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, app: typer.Typer, folder: Path) -> None:
+        self.app, self.folder = app, folder
         self.times: list[tuple[str, float]] = []
         self._console = make_console()
 
@@ -141,14 +140,12 @@ class Teller:
         Raises:
             DemoFailed: it ended otherwise than the story says.
         """
-        from cli.app import app
-
         self._console.print(Text(f"\n$ almoner {line}", style="cyan"), soft_wrap=True)
         before, started = (Path.cwd(), os.environ.get("ALMONER_HOME")), time.monotonic()
         os.chdir(self.folder)
         os.environ["ALMONER_HOME"] = str(self.folder / "home")
         try:
-            app(shlex.split(line), standalone_mode=True)
+            self.app(shlex.split(line), standalone_mode=True)
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
         else:
