@@ -461,6 +461,11 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
     ("entry_needs_hold", "entry", "INSERT",
      f"NEW.kind <> 'HOLD' AND NOT {HELD}",
      "nothing is held"),
+    ("entry_within_cap", "entry", "INSERT",
+     "NEW.kind = 'HOLD' AND NOT EXISTS (SELECT 1 FROM hold h JOIN account a ON a.id = h.account_id"
+     " WHERE h.id = NEW.hold_id AND a.rho_held + a.rho_spent + h.rho <= a.rho_cap"
+     " AND a.delta_held + a.delta_spent + h.delta <= a.delta_cap)",
+     "the cap would be passed"),
     ("entry_needs_arm", "entry", "INSERT",
      "NEW.kind IN ('COMMIT', 'FORFEIT')"
      f" AND NOT {ARMED}",
@@ -544,7 +549,9 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
 ]  # fmt: skip
 
 # What an insert moves, and the condition under which the move did not happen. SQLite runs the statements of a trigger
-# under the conflict rule of the outer one, so `INSERT OR IGNORE INTO entry` would skip an update that a CHECK refuses.
+# under the conflict rule of the outer one: after a CHECK refuses the update, `INSERT OR IGNORE INTO entry` would go on
+# without it, and `INSERT OR FAIL` would stop with the entry in place. Hence this condition, and `entry_within_cap`
+# before the insert; RAISE(ABORT) undoes the whole statement under any rule.
 AFTER_INSERT: list[tuple[str, str, str, str, str]] = [
     # name, table, statement, denied when, message
     ("entry_moves_account", "entry",

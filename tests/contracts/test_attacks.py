@@ -1,0 +1,261 @@
+"""Attacks with hand-written SQL that no guard names: tricks of the backends themselves, and forged counters."""
+
+import importlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from sqlalchemy import Connection, UniqueConstraint, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from models_db.base import Base, moment
+from models_db.budgets import Amount
+from models_db.engine import Database
+from models_db.services import ledger
+from tests.conftest import Ledgers
+from tests.contracts.town import Town, unheld
+from tests.support import World, execute, fetch, planned, snapshot
+
+initial = importlib.import_module("migrations.versions.0001_initial")
+CAP = Amount(100, 10)
+
+
+@pytest.fixture
+def held(world: World) -> ledger.Attempt:
+    """An attempt that holds 90 of 100."""
+    world.dataset(cap=CAP)
+    attempt = world.running()
+    world.hold(attempt, planned(Amount(40), Amount(50)))
+    return attempt
+
+
+def counters(database: Database) -> list[tuple[object, ...]]:
+    return fetch(database, "SELECT rho_held, rho_spent FROM account WHERE kind = 'block'")
+
+
+@pytest.mark.parametrize("amounts", [{"rho": 11}, {"delta": 11}, {"rho": 2**63 - 1}])
+def test_a_hand_written_hold_cannot_pass_the_cap(world: World, held: ledger.Attempt, amounts: dict[str, int]) -> None:
+    before = snapshot(world.database)
+    with pytest.raises(DBAPIError, match=r"the cap would be passed|out of range"):
+        Town(world).do(*unheld(Town(world), held, "HOLD", **amounts))
+    assert snapshot(world.database) == before
+
+
+def test_the_check_holds_without_the_guards(world: World, held: ledger.Attempt) -> None:
+    """The cap does not hang on a trigger's condition: the CHECK alone refuses too."""
+    on = "" if world.database.is_sqlite else " ON entry"
+    execute(world.database, f"DROP TRIGGER entry_within_cap{on}")
+    before = snapshot(world.database)
+    with pytest.raises(IntegrityError, match="ck_account_rho"):
+        Town(world).do(*unheld(Town(world), held, "HOLD", rho=11))
+    assert snapshot(world.database) == before
+
+
+def test_a_hand_written_hold_may_use_the_rest(world: World, held: ledger.Attempt) -> None:
+    Town(world).do(*unheld(Town(world), held, "HOLD", "ARM", rho=10, delta=10))
+    assert counters(world.database) == [(90, 10)]
+
+
+@pytest.mark.parametrize("rho", ["0.5", "-1", "-0.5"])
+def test_amounts_are_whole_and_not_negative(world: World, held: ledger.Attempt, rho: str) -> None:
+    insert = (
+        "INSERT INTO hold (invocation_id, account_id, instalment, rho, delta)"
+        f" SELECT invocation_id, account_id, 9, {rho}, 0 FROM hold WHERE id = 1"
+    )
+    before = counters(world.database)
+    if rho == "0.5" and not world.database.is_sqlite:  # PostgreSQL rounds what it puts into a BIGINT
+        with world.database.write() as session:
+            session.execute(text(insert))
+        assert fetch(world.database, "SELECT rho FROM hold WHERE instalment = 9") == [(1,)]
+    else:
+        with pytest.raises(IntegrityError, match="ck_hold_amount"), world.database.write() as session:
+            session.execute(text(insert))
+    assert counters(world.database) == before
+
+
+class TestSQLite:
+    """A connection that set none of the ledger's pragmas."""
+
+    @pytest.fixture
+    def world(self, sqlite_database: Database) -> World:
+        return World.create(sqlite_database)
+
+    @pytest.fixture
+    def raw(self, world: World, held: ledger.Attempt) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(world.database.engine.url.database or "")) as connection:
+            connection.execute("PRAGMA recursive_triggers = OFF")
+            connection.execute("PRAGMA foreign_keys = OFF")
+            yield connection
+
+    def enter(self, raw: sqlite3.Connection, verb: str, hold_id: int, kind: str, tail: str = "") -> None:
+        raw.execute(
+            f"{verb} INTO entry (hold_id, kind, at, actor_id) VALUES (?, ?, ?, 1) {tail}", (hold_id, kind, moment())
+        )
+
+    @pytest.mark.parametrize(
+        ("verb", "tail"),
+        [
+            ("INSERT", ""),
+            ("INSERT OR IGNORE", ""),
+            ("INSERT OR REPLACE", ""),
+            ("INSERT OR FAIL", ""),
+            ("INSERT", "ON CONFLICT DO NOTHING"),
+        ],
+    )
+    def test_no_verb_enters_past_the_cap(self, raw: sqlite3.Connection, verb: str, tail: str) -> None:
+        raw.execute("INSERT INTO hold SELECT 99, invocation_id, account_id, 9, 1000, 0 FROM hold WHERE id = 1")
+        for kind in ("HOLD", "ARM"):
+            with pytest.raises(sqlite3.IntegrityError, match="almoner:"):
+                self.enter(raw, verb, 99, kind, tail)
+        assert raw.execute("SELECT count(*) FROM entry WHERE hold_id = 99").fetchone() == (0,)
+        assert raw.execute("SELECT rho_held, rho_spent FROM account WHERE kind = 'block'").fetchone() == (90, 0)
+
+    def test_a_trigger_that_swallows_the_counters(self, raw: sqlite3.Connection) -> None:
+        raw.execute("CREATE TEMP TRIGGER swallow BEFORE UPDATE ON account BEGIN SELECT RAISE(IGNORE); END")
+        with pytest.raises(sqlite3.IntegrityError, match="the counters did not follow"):
+            self.enter(raw, "INSERT", 1, "ARM")
+
+    def test_a_trigger_that_swallows_the_head(self, raw: sqlite3.Connection) -> None:
+        raw.execute("CREATE TEMP TRIGGER swallow BEFORE UPDATE ON audit_head BEGIN SELECT RAISE(IGNORE); END")
+        with pytest.raises(sqlite3.IntegrityError, match="the head did not follow"):
+            raw.execute("INSERT INTO audit SELECT seq + 1, hash, 'x', 'x', 'x', 'x', NULL, NULL, '{}' FROM audit_head")
+
+    def test_an_entry_of_a_hold_to_come(self, raw: sqlite3.Connection) -> None:
+        """Without foreign keys, HOLD could be recorded first and the hold's amount chosen later."""
+        with pytest.raises(sqlite3.IntegrityError, match="the cap would be passed"):
+            self.enter(raw, "INSERT", 99, "HOLD")
+
+    def test_a_publication_of_an_artifact_to_come(self, raw: sqlite3.Connection) -> None:
+        with pytest.raises(sqlite3.IntegrityError, match="the publish gate is not passed"):
+            raw.execute("INSERT INTO publication VALUES (1, 1, ?, 1)", (moment(),))
+
+    def test_a_temporary_table_of_the_same_name(self, raw: sqlite3.Connection, held: ledger.Attempt) -> None:
+        raw.execute("CREATE TEMP TABLE approval AS SELECT * FROM main.approval")
+        raw.execute("CREATE TEMP TABLE account AS SELECT * FROM main.account")
+        self.enter(raw, "INSERT", 1, "ARM")
+        assert raw.execute("SELECT rho_spent FROM main.account WHERE kind = 'block'").fetchone() == (40,)
+
+
+@pytest.fixture(scope="module")
+def careless(ledgers: Ledgers) -> Iterator[sqlite3.Connection]:
+    """A connection without the ledger's pragmas, to a ledger with a row in every table."""
+    with ledgers.new("sqlite") as database:
+        Town.build(World.create(database))
+        with closing(sqlite3.connect(database.engine.url.database or "")) as connection:
+            connection.execute("PRAGMA recursive_triggers = OFF")
+            yield connection
+
+
+class TestReplace:
+    """SQLite's REPLACE removes the row it collides with, past the delete triggers of a careless connection."""
+
+    @pytest.mark.parametrize("table", [*initial.RECORDS, "account", "audit_head"])
+    def test_a_row_is_not_replaced(self, careless: sqlite3.Connection, table: str) -> None:
+        columns = ", ".join(column.name for column in Base.metadata.tables[table].columns)
+        before = sorted(careless.execute(f"SELECT * FROM {table}"), key=repr)
+        replace = f"INSERT OR REPLACE INTO {table} ({columns}) SELECT {columns} FROM {table} WHERE TRUE LIMIT 1"
+        if table == "unit_mark":
+            careless.execute(replace)  # the same mark for the same account is a fact already
+        else:
+            with pytest.raises(sqlite3.IntegrityError, match=r"recorded this already|has one row"):
+                careless.execute(replace)
+        assert sorted(careless.execute(f"SELECT * FROM {table}"), key=repr) == before
+
+    @pytest.mark.parametrize(
+        ("table", "unique"),
+        [(table, key) for table, keys in initial.RECORDS.items() for key in keys if len(keys) > 1],
+    )
+    def test_a_unique_key_is_not_taken_over(
+        self, careless: sqlite3.Connection, table: str, unique: tuple[str, ...]
+    ) -> None:
+        """A row that is new in everything but one unique key."""
+        names = [column.name for column in Base.metadata.tables[table].columns]
+        values = ", ".join(name if name in unique else f"'{i}'" for i, name in enumerate(names, 1000))
+        with pytest.raises(sqlite3.IntegrityError, match="almoner:"):
+            careless.execute(
+                f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) SELECT {values} FROM {table} LIMIT 1"
+            )
+
+    def test_every_unique_key_is_guarded(self) -> None:
+        for table, keys in {**initial.RECORDS, "account": [("id",), ("parent_id", "block")]}.items():
+            made = Base.metadata.tables[table]
+            unique = {tuple(c.name for c in u.columns) for u in made.constraints if isinstance(u, UniqueConstraint)}
+            expected = unique | {tuple(c.name for c in made.primary_key.columns)}
+            assert table == "unit_mark" or set(keys) == expected, table
+
+
+class TestPostgreSQL:
+    """What an owner of the tables can try short of dropping the guards."""
+
+    @pytest.fixture
+    def world(self, postgresql_database: Database) -> World:
+        return World.create(postgresql_database)
+
+    @pytest.fixture
+    def raw(self, world: World, held: ledger.Attempt) -> Iterator[Connection]:
+        with world.database.engine.connect() as connection:
+            yield connection
+            connection.rollback()
+
+    ARM = f"INSERT INTO public.entry (hold_id, kind, at, actor_id) VALUES (1, 'ARM', '{moment()}', 1)"
+
+    def test_temporary_tables_do_not_stand_in(self, raw: Connection) -> None:
+        for table in ("account", "approval", "transition", "hold", "entry", "audit_head"):
+            raw.execute(text(f"CREATE TEMP TABLE {table} AS SELECT * FROM public.{table}"))
+        raw.execute(text(self.ARM))
+        assert raw.scalar(text("SELECT rho_spent FROM public.account WHERE kind = 'block'")) == 40
+        assert raw.scalar(text("SELECT rho_spent FROM account WHERE kind = 'block'")) == 0
+
+    def test_a_rule_that_swallows_the_counters(self, raw: Connection) -> None:
+        raw.execute(text("CREATE RULE swallow AS ON UPDATE TO account DO INSTEAD NOTHING"))
+        with pytest.raises(IntegrityError, match="the counters did not follow"):
+            raw.execute(text(self.ARM))
+
+    def test_a_rule_that_swallows_the_head(self, raw: Connection) -> None:
+        raw.execute(text("CREATE RULE swallow AS ON UPDATE TO audit_head DO INSTEAD NOTHING"))
+        with pytest.raises(IntegrityError, match="the head did not follow"):
+            raw.execute(
+                text("INSERT INTO audit SELECT seq + 1, hash, 'x', 'x', 'x', 'x', NULL, NULL, '{}' FROM audit_head")
+            )
+
+    def test_nothing_is_truncated(self, postgresql_database: Database) -> None:
+        for table in initial.NO_DELETE:
+            with pytest.raises(IntegrityError, match=f"almoner: {table} is append-only"):
+                execute(postgresql_database, f"TRUNCATE {table} CASCADE")
+
+    def test_upsert_does_not_update(self, raw: Connection) -> None:
+        raw.execute(text(self.ARM))
+        with pytest.raises(IntegrityError, match="entry is append-only"):
+            raw.execute(text(self.ARM + " ON CONFLICT (hold_id, kind) DO UPDATE SET kind = 'HOLD'"))
+
+
+def test_the_services_go_on_after_an_attack(world: World, held: ledger.Attempt) -> None:
+    town = Town(world)
+    with pytest.raises(IntegrityError):
+        town.do(*unheld(town, held, "ARM"))
+    world.arm(held)
+    world.produce(held)
+    assert world.balance().spent == Amount(40)
+    with world.database.read() as session:
+        assert ledger.recomputed(session) == []
+
+
+def test_a_town_of_two_backends_is_the_same(ledgers: Ledgers) -> None:
+    """The same story leaves the same counters and states on both backends."""
+    stories = []
+    for backend in ("sqlite", "postgresql"):
+        with ledgers.new(backend) as database:
+            world = Town.build(World.create(database)).world
+            stories.append(
+                (
+                    fetch(
+                        world.database,
+                        "SELECT rho_held, rho_spent, delta_spent, last_entry_id FROM account ORDER BY id",
+                    ),
+                    fetch(world.database, "SELECT request_id, to_state FROM transition ORDER BY id"),
+                    fetch(world.database, "SELECT hold_id, kind FROM entry ORDER BY id"),
+                    fetch(world.database, "SELECT seq, kind, body FROM audit WHERE kind LIKE 'ledger%' ORDER BY seq"),
+                )
+            )
+    assert stories[0] == stories[1]
