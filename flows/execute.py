@@ -24,7 +24,7 @@ from tasks.generation.systems import system_for
 from tasks.inference.devices import choose_device
 from tasks.inference.engine import Engine
 from tasks.inference.loading import load
-from tasks.mechanisms.rng import OperatingSystemRandom
+from tasks.mechanisms.rng import OS_RANDOM
 from tasks.progress import report
 
 
@@ -83,7 +83,7 @@ def prepare(run: Run, device: str) -> Bench:
         scheme=run.scheme,
         scheme_id=run.scheme_id,
         description=run.quote.request.prompt.description,
-        rng=OperatingSystemRandom(),
+        rng=OS_RANDOM,
         arm=run.arm,
         progress=report,
     )

@@ -11,15 +11,12 @@ import torch
 from torch import Tensor
 
 from tasks.generation.interface import GeneratedText
-from tasks.inference.engine import Engine
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.session import Session
 from tasks.mechanisms import token_scores
 from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.token_draw import TokenDraw
 from tasks.mechanisms.token_scores import Candidates, Variant
-
-Progress = Callable[[str, int, int], None]
 
 
 class DrawMeter:
@@ -116,8 +113,3 @@ def decode(
 def _text(model: LanguageModel, ids: Sequence[int], complete: bool) -> GeneratedText:
     text: str = model.tokenizer.decode(ids, skip_special_tokens=True)
     return GeneratedText(text=text.strip(), tokens=len(ids), complete=complete)
-
-
-def groups(engine: Engine, generations: int, at_once: int) -> list[range]:
-    """Generations in groups that fit into memory together."""
-    return [range(start, min(start + at_once, generations)) for start in range(0, generations, at_once)]
