@@ -1,0 +1,63 @@
+"""Sizes are functions of declared numbers."""
+
+import pytest
+import torch
+
+from tasks.inference.plan import ContextTooLong, Sizes, generations_at_once, likely_rows, rows_per_chunk
+from tasks.inference.prompts import PromptPieces
+from tasks.inference.rows import prefill_shape
+from tests.unit.tasks.inference.conftest import Twins
+
+CPU = torch.device("cpu")
+
+
+def test_sizes_are_the_longest_of_each_kind() -> None:
+    public = [PromptPieces((1,) * 9, (1,)), PromptPieces((1,) * 3, (1,) * 2)]
+    private = [PromptPieces((1,) * 4, (1,) * 5), PromptPieces((1,) * 6, (1,) * 2)]
+    sizes = Sizes.of(public, private, max_reference_tokens=100, max_new_tokens=20)
+    assert sizes == Sizes(public_prompt=10, prefix=6, segment=105, new_tokens=19)
+    assert (sizes.public_columns, sizes.private_columns) == (29, 130)
+
+
+def test_the_context_is_used_to_the_last_position(tiny: Twins) -> None:
+    Sizes(4, 10, 400, 101).check_fits(tiny.model)
+    with pytest.raises(ContextTooLong) as refusal:
+        Sizes(4, 10, 400, 102).check_fits(tiny.model)
+    assert refusal.value.facts == {"needed": 513, "possible": 512}
+    assert "max_reference_tokens" in refusal.value.advice
+
+
+@pytest.mark.parametrize("generations", [1, 2, 4, 8, 40])
+@pytest.mark.parametrize("nominal", [0, 1, 7, 16, 100])
+def test_chunks_hold_likely_rows_in_few_passes(generations: int, nominal: int) -> None:
+    rows, height = rows_per_chunk(generations, nominal, CPU), prefill_shape(CPU)[0]
+    assert rows % height == 0
+    assert 0 < rows <= 64
+    likely = likely_rows(generations, nominal)
+    assert likely >= generations * nominal
+    chunks = -(-likely // rows)
+    assert chunks == -(-likely // 64)  # no more chunks than the largest size would need
+    assert chunks * rows - likely < chunks * height + height  # and hardly a wasted row
+
+
+def test_the_usual_request_fits_one_chunk() -> None:
+    assert rows_per_chunk(4, 7, CPU) == 36
+    assert rows_per_chunk(1, 7, CPU) == 12
+
+
+def test_accelerators_take_larger_chunks() -> None:
+    assert rows_per_chunk(64, 7, torch.device("cuda")) > rows_per_chunk(64, 7, CPU)
+    assert rows_per_chunk(64, 7, torch.device("cuda")) % prefill_shape(torch.device("cuda"))[0] == 0
+
+
+def test_memory_bounds_the_generations_at_once(tiny: Twins) -> None:
+    sizes = Sizes(50, 40, 170, 47)
+    counts = [generations_at_once(tiny.model, sizes, 7, memory) for memory in (0, 2**24, 2**26, 2**28)]
+    assert counts == sorted(counts)
+    assert counts[0] == 1  # one is always tried
+    column = 2 * 4 * 3 * 2 * 16
+    fits = counts[2]
+    rows = likely_rows(fits, 7) + prefill_shape(CPU)[0]
+    assert column * (rows * sizes.private_columns + fits * sizes.public_columns) <= 2**26
+    rows = likely_rows(fits + 1, 7) + prefill_shape(CPU)[0]
+    assert column * (rows * sizes.private_columns + (fits + 1) * sizes.public_columns) > 2**26

