@@ -25,6 +25,7 @@ from models_db.tables import Artifact
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PROVENANCE = Provenance(device="cpu", code_digest="c" * 64, libraries={"torch": "2"}, rng_kind="os")
 FAR = timedelta(days=30)
+LATE = "9999-01-01T00:00:00.000000Z"
 CAP = Amount(1000, 100)
 TEN = Amount(10)
 

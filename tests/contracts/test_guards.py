@@ -17,7 +17,6 @@ from models_db.base import Base, moment
 from tests.conftest import Ledgers
 from tests.contracts.town import (
     DIGEST,
-    LATE,
     Town,
     account,
     approval,
@@ -34,7 +33,7 @@ from tests.contracts.town import (
     unheld,
     unit_mark,
 )
-from tests.support import World, execute, snapshot
+from tests.support import LATE, World, execute, snapshot
 
 initial = importlib.import_module("migrations.versions.0001_initial")
 MESSAGES = {name: message for name, _, _, _, message in initial.GUARDS}

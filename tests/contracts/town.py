@@ -8,9 +8,8 @@ from sqlalchemy import Executable
 from models_db.base import Base, moment
 from models_db.budgets import Amount
 from models_db.services.ledger import Attempt
-from tests.support import World, execute, fetch, planned, snapshot
+from tests.support import LATE, World, execute, fetch, planned, snapshot
 
-LATE = "9999-01-01T00:00:00.000000Z"
 DIGEST = "d" * 64
 
 

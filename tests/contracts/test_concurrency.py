@@ -1,0 +1,217 @@
+"""Two transactions at once: the second waits for the first, then sees what it did. On both backends.
+
+On SQLite the second writer waits at its beginning; on PostgreSQL at the lock it needs. Each test fails if that lock is
+taken away: the second would then decide on what it saw before the first had ended.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy.orm import Session
+
+from models_db.budgets import Amount
+from models_db.engine import Database
+from models_db.errors import Refused
+from models_db.services import audits, datasets, ledger, people, releases
+from models_db.services.audits import Actor
+from models_db.services.datasets import DatasetExists, UnitsOverlap
+from models_db.services.denials import AlreadyRecorded
+from models_db.services.ledger import BudgetExceeded, Fenced
+from models_db.services.releases import Decision, StillRunning, WrongState
+from tests.support import LATE, PROVENANCE, World, planned
+
+PATIENCE = 0.3
+"""Seconds that the second transaction has to run into the first."""
+
+
+def meanwhile(database: Database, first: Callable[[Session], object], second: Callable[[], object]) -> str:
+    """Begin `first`, let `second` run in a transaction of its own, then commit `first`.
+
+    Returns: the name of the refusal that `second` met, or 'done'.
+    """
+    begun = threading.Event()
+
+    def later() -> str:
+        begun.wait()
+        try:
+            second()
+        except Refused as refusal:
+            return refusal.name
+        return "done"
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(later)
+        with database.write() as session:
+            first(session)
+            begun.set()
+            threading.Event().wait(PATIENCE)
+            assert not waiting.done(), "the second did not wait for the first"
+        return waiting.result()
+
+
+def decision(world: World, request_id: int, by: Actor, verdict: str = "approve") -> Callable[[Session], str]:
+    made = Decision(request_id, "spend", world.subject(request_id, "spend"), verdict, "because", LATE)
+    return lambda session: releases.decide(session, by, made, "signature")
+
+
+def test_two_stewards_approve_at_once(database: Database) -> None:
+    world = World.create(database, spend_approvals=2)
+    other = world.person("second steward")
+    world.dataset()
+    request_id = world.request()
+    outcome = meanwhile(
+        database, decision(world, request_id, world.steward), lambda: world.decide(request_id, by=other)
+    )
+    assert outcome == "done"
+    assert world.state(request_id) == "approved"
+
+
+def test_one_approves_while_one_rejects(world: World) -> None:
+    other = world.person("second steward")
+    world.dataset()
+    request_id = world.request()
+    reject = decision(world, request_id, other, "reject")
+    assert meanwhile(world.database, reject, lambda: world.decide(request_id)) == WrongState.__name__
+    assert world.state(request_id) == "rejected"
+
+
+def test_two_runners_start_at_once(world: World) -> None:
+    world.dataset()
+    request_id = world.request()
+    world.decide(request_id)
+    outcome = meanwhile(
+        world.database,
+        lambda session: releases.start(session, world.runner, request_id, "one", "here"),
+        lambda: world.start(request_id),
+    )
+    assert outcome == (StillRunning if world.database.is_sqlite else WrongState).__name__
+    assert world.state(request_id) == "running"
+
+
+def test_the_last_of_the_budget_is_held_once(world: World) -> None:
+    world.dataset(cap=Amount(100))
+    one, two = world.running(), world.running()
+    outcome = meanwhile(
+        world.database,
+        lambda session: ledger.hold(session, world.runner, one, [planned(Amount(60))], PROVENANCE),
+        lambda: world.hold(two, planned(Amount(60))),
+    )
+    assert outcome == BudgetExceeded.__name__
+    assert world.balance().held == Amount(60)
+
+
+@pytest.mark.parametrize("sweeper_first", [True, False])
+def test_a_sweeper_meets_the_end_of_the_run(world: World, sweeper_first: bool) -> None:
+    world.dataset()
+    attempt = world.running()
+    world.hold(attempt, planned(Amount(10)))
+    world.arm(attempt)
+    if sweeper_first:
+        outcome = meanwhile(
+            world.database,
+            lambda session: releases.fail(session, world.steward, attempt, "swept"),
+            lambda: world.produce(attempt),
+        )
+    else:
+        outcome = meanwhile(
+            world.database,
+            lambda session: releases.produce(session, world.runner, attempt, {"f": "0"}, 1, "q", []),
+            lambda: world.fail(attempt),
+        )
+    assert outcome == Fenced.__name__
+    assert world.state(attempt.request_id) == ("approved" if sweeper_first else "produced")
+    assert world.balance().spent == Amount(10)
+
+
+def test_a_sweeper_meets_a_run_that_arms(world: World) -> None:
+    world.dataset()
+    attempt = world.running()
+    world.hold(attempt, planned(Amount(10)))
+    outcome = meanwhile(
+        world.database,
+        lambda session: releases.fail(session, world.steward, attempt, "swept"),
+        lambda: world.arm(attempt),
+    )
+    assert outcome == Fenced.__name__
+    assert world.balance().left == Amount(1000, 100)
+
+
+def ingest(world: World, dataset: str, marks: list[bytes], source: str) -> Callable[[Session], object]:
+    return lambda session: datasets.add_version(
+        session, world.analyst, datasets.find(session, dataset),
+        uid=f"uid of {dataset}", source_mark=source, manifest_mark="e" * 64, marks=marks,
+    )  # fmt: skip
+
+
+def marks(*names: str) -> list[bytes]:
+    return [name.encode().ljust(32, b"\0") for name in names]
+
+
+def test_two_ingests_share_a_unit(world: World) -> None:
+    world.dataset("clinic")
+    world.dataset("harbour")
+    outcome = meanwhile(
+        world.database,
+        ingest(world, "clinic", marks("a", "b"), "1" * 64),
+        lambda: world.version("harbour", marks("c", "b")),
+    )
+    assert outcome == UnitsOverlap.__name__
+
+
+def test_two_ingests_of_one_file(world: World) -> None:
+    """Without a unit field every record has a new random mark, so only the source tells them apart."""
+    world.dataset("clinic", unit_field=None)
+    world.dataset("harbour", unit_field=None)
+    outcome = meanwhile(
+        world.database,
+        ingest(world, "clinic", marks("a"), "5" * 64),
+        lambda: world.version("harbour", marks("b"), source="5" * 64),
+    )
+    assert outcome == UnitsOverlap.__name__
+
+
+def test_two_ingests_of_one_dataset_both_succeed(world: World) -> None:
+    world.dataset("clinic")
+    outcome = meanwhile(
+        world.database,
+        ingest(world, "clinic", marks("a", "b"), "1" * 64),
+        lambda: world.version("clinic", marks("b", "c")),
+    )
+    assert outcome == "done"
+    with world.database.read() as session:
+        found = datasets.versions(session, datasets.find(session, "clinic"))
+    assert [version.number for version in found] == [1, 2, 3]
+
+
+def test_one_name_is_registered_once(world: World) -> None:
+    one, two = world.account(), world.account()
+    wanted = datasets.Registration("clinic", "id", "text", True, None, None)
+    outcome = meanwhile(
+        world.database,
+        lambda session: datasets.register(session, world.analyst, wanted, one),
+        lambda: world.dataset("clinic", account_id=two),
+    )
+    assert outcome == DatasetExists.__name__
+
+
+def test_one_person_is_enrolled_once(world: World) -> None:
+    outcome = meanwhile(
+        world.database,
+        lambda session: people.enrol(session, "newcomer", "key of newcomer"),
+        lambda: world.person("newcomer"),
+    )
+    assert outcome == ("done" if world.database.is_sqlite else AlreadyRecorded.__name__)
+
+
+def test_a_reader_sees_one_moment(world: World) -> None:
+    """While a chain is verified somebody appends to it; the reader's chain and head are of one moment."""
+    world.dataset()
+    with world.database.read() as session:
+        before = audits.head(session)
+        world.request()
+        report = audits.verify(session)
+        assert (report.holds, report.head) == (True, before)
+    with world.database.read() as session:
+        assert audits.head(session).seq == before.seq + 1
