@@ -36,6 +36,10 @@ class AlmonerError(Exception):
         """The error's stable name, as programs see it."""
         return type(self).__name__
 
+    def diagnostics(self) -> str:
+        """The message and the advice, as a person reads them."""
+        return f"{self.message}\n{self.advice}" if self.advice else self.message
+
 
 class Refused(AlmonerError):
     """A rule said no; nothing was changed."""
