@@ -119,6 +119,4 @@ def _print_problem(problem: AlmonerError, as_json: bool) -> None:
         body = {"error": problem.name, "message": problem.message, "advice": problem.advice, "facts": problem.facts}
         sys.stdout.write(json.dumps(body, indent=2, ensure_ascii=False, default=str) + "\n")
         return
-    show(
-        make_console(stderr=True), [f"{problem.name}: {problem.message}", *([problem.advice] if problem.advice else [])]
-    )
+    show(make_console(stderr=True), [f"{problem.name}: {problem.diagnostics()}"])
