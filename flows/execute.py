@@ -67,7 +67,8 @@ def execute(home: Path, request_id: int, device: str = "auto") -> Outcome:
         run.hold(choose_device(device).type, bench.rng.kind)
         generated = generate_texts(system, run.quote.plan, parameters, bench)
         metrics = requested(run.quote.request.evaluation, governed=run.facts.governed)
-        results = evaluate_texts(metrics, generated.texts, bench.engine.model)
+        corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
+        results = evaluate_texts(metrics, generated.texts, bench.engine.model, corpus)
         artifact = keep(run, generated, results)
     with workspace.database.read() as session:
         spent = ledger.spent_by(session, request_id)
