@@ -1,0 +1,154 @@
+"""The story of a release as people type it: one object per project home, one method per stage."""
+
+import json
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from typer.testing import CliRunner
+
+from cli.app import app
+from models_db.engine import Database
+from models_db.home import ProjectHome
+from tasks.corpus.demo import demo_notes, planted_secrets
+from tests import tiny_model
+from tests.support import snapshot
+
+PATIENTS = 12
+NOTES = [note for note in demo_notes() if note["patient_id"] <= f"patient-{PATIENTS:03}"]
+SECRETS = [secret for secret in planted_secrets() if any(secret in note["text"] for note in NOTES)]
+REQUEST: dict[str, Any] = {
+    "dataset": "clinic",
+    "kind": "synthetic_corpus",
+    "mechanism": "invisible_ink",
+    "epsilon": 4.0,
+    "delta": 1.0e-7,
+    "model": tiny_model.NAME,
+    "parameters": {
+        "samples": 3,
+        "references": 4,
+        "max_new_tokens": 12,
+        "temperature": 1.0,
+        "top_k": 50,
+        "max_reference_tokens": 48,
+        "instalment": 4,
+    },
+    "prompt": {"description": "Short notes that a doctor writes."},
+    "evaluation": ["length", "distinct", "perplexity"],
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a command said, and how it ended."""
+
+    line: str
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The answer to a command with --json."""
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Almoner:
+    """A project home in `folder`, whose ALMONER_HOME names it, and everything typed there."""
+
+    folder: Path
+
+    @property
+    def home(self) -> ProjectHome:
+        """The project home."""
+        return ProjectHome(self.folder / "home")
+
+    @property
+    def database(self) -> Database:
+        """Its ledger."""
+        return Database(self.home.database_url)
+
+    @property
+    def bundle(self) -> Path:
+        """Where request 1 is published."""
+        return self.folder / "out" / "clinic-release-1"
+
+    def type(self, line: str, expected: int = 0) -> Told:
+        """One command, in this process; anything but an orderly end is raised."""
+        done = CliRunner().invoke(app, shlex.split(line))
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        told = Told(line, done.exit_code, done.stdout, done.stderr)
+        assert told.code == expected, told
+        return told
+
+    def ask(self, line: str, expected: int = 0) -> Any:
+        """The same with --json: what a program reads."""
+        return self.type(f"{line} --json", expected).json
+
+    def write(self, name: str, content: Any) -> Path:
+        """A file beside the home: text, bytes, or something to be written as YAML."""
+        path = self.folder / name
+        text = content if isinstance(content, str | bytes) else yaml.safe_dump(content, sort_keys=False)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def request_file(self, **changes: Any) -> Path:
+        """REQUEST with some fields changed."""
+        return self.write("request.yaml", REQUEST | changes)
+
+    def notes_file(self, name: str = "notes.jsonl", notes: Any = NOTES) -> Path:
+        """The corpus as JSONL."""
+        return self.write(name, "".join(json.dumps(note) + "\n" for note in notes))
+
+    def registered(self, options: str = "") -> None:
+        """A home with an empty dataset."""
+        self.type("init")
+        self.type(f"dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6 {options}")
+
+    def ingested(self, options: str = "") -> None:
+        """A home with a corpus."""
+        self.registered(options)
+        self.type(f"dataset ingest clinic {self.notes_file()}")
+
+    def submitted(self, options: str = "", **changes: Any) -> None:
+        """A request waits at the spend gate."""
+        self.ingested(options)
+        self.type(f"release request {self.request_file(**changes)}")
+
+    def approved(self, options: str = "", **changes: Any) -> None:
+        """A request may run."""
+        self.submitted(options, **changes)
+        self.type('approve 1 --gate spend --reason "a first look"')
+
+    def produced(self, options: str = "", **changes: Any) -> None:
+        """A release waits at the publish gate."""
+        self.approved(options, **changes)
+        self.type("run 1")
+
+    def passed(self, options: str = "", **changes: Any) -> None:
+        """A release may be published."""
+        self.produced(options, **changes)
+        self.type('approve 1 --gate publish --reason "names nobody"')
+
+    def published(self, options: str = "", **changes: Any) -> None:
+        """A release is out."""
+        self.passed(options, **changes)
+        self.type(f"publish 1 --to {self.folder / 'out'}")
+
+    def state(self, request: int = 1) -> str:
+        """Where a request is."""
+        return str(self.ask(f"release show {request}")["state"])
+
+    def everything(self) -> tuple[Any, Any]:
+        """Every row of the ledger, and every file of the home but the ledger's own."""
+        ledger = snapshot(self.database)
+        files = {
+            str(path.relative_to(self.home.root)): path.read_bytes() if path.is_file() else None
+            for path in self.home.root.rglob("*")
+            if not path.name.startswith("almoner.db")
+        }
+        return ledger, files

@@ -1,0 +1,258 @@
+"""The whole story, from an empty folder to a verified bundle."""
+
+import json
+from decimal import Decimal
+
+import pytest
+import yaml
+
+from tasks.inference.registry import list_models
+from tests.integration.story import PATIENTS, REQUEST, Almoner
+from tests.support import require, shared_data
+
+
+def test_the_story_in_json(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    made = almoner.ask("init")
+    assert made["home"] == str(almoner.home.root)
+    registered = almoner.ask("dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6 --blocks 1")
+    assert registered["epsilon_spent"] == "0"
+    ingested = almoner.ask(f"dataset ingest clinic {almoner.notes_file()}")
+    assert ingested["version"] == 1
+    request = almoner.request_file()
+    price = almoner.ask(f"release request {request} --dry-run")
+    submitted = almoner.ask(f"release request {request}")
+    assert price["request"] is None
+    assert submitted["request"] == 1
+    assert submitted["price"] == price["price"]
+    approved = almoner.ask('approve 1 --gate spend --reason "a first look"')
+    assert (approved["state"], approved["subject_sha256"]) == ("approved", submitted["digest"])
+    produced = almoner.ask("run 1")
+    assert (produced["state"], produced["texts"]) == ("produced", 3)
+    assert produced["rho_spent"] == price["price"]["rho"]
+    decided = almoner.ask('approve 1 --gate publish --reason "names nobody"')
+    assert (decided["state"], decided["subject_sha256"]) == ("produced", produced["artifact"])
+    published = almoner.ask(f"publish 1 --to {almoner.folder / 'out'}")
+    assert published["bundle"] == str(almoner.bundle)
+    report = almoner.ask(f"verify-release {almoner.bundle}")
+    assert report["holds"] is True
+    assert Decimal(report["recomputed_epsilon"]) <= Decimal("4.0")
+    pinned = almoner.ask(f"verify-release {almoner.bundle} --key {made['public_key']}")
+    assert pinned["authentic"] is True
+    budget = almoner.ask("budget show clinic")
+    assert budget["rho_spent"] == produced["rho_spent"]
+    assert budget["rho_held"] == "0"
+    assert budget["spent_by"] == [
+        {"request": 1, "dataset": "clinic", "state": "published", "rho_spent": budget["rho_spent"]}
+    ]
+    kinds = [link["kind"] for link in almoner.ask("audit log --dataset clinic")]
+    assert [kind for kind in kinds if kind.startswith("ledger.")] == [
+        "ledger.hold",
+        *["ledger.arm"] * 4,
+        "ledger.commit",
+    ]
+    assert almoner.ask("audit verify")["holds"] is True
+    assert almoner.ask("doctor")["ok"] is True
+    assert {metric["name"] for metric in almoner.ask("evaluate 1 --internal")["metrics"]} == {
+        "verbatim_overlap",
+        "perplexity_gap",
+    }
+    assert almoner.ask("doctor")["ok"] is True
+
+
+def test_the_story_as_people_read_it(almoner: Almoner) -> None:
+    almoner.ingested()
+    asked = almoner.type(f"release request {almoner.request_file()}")
+    for word in ("patient_id", "add_or_remove_one", "clip norm C", "rho_left_after", "expected_seconds", "approve 1"):
+        assert word in asked.out
+    shown = almoner.type('approve 1 --gate spend --reason "[red]a first look[/red]"')
+    assert "Request 1, spend gate" in shown.err
+    assert "Next: `almoner run 1`." in shown.out
+    assert "3 texts wait in quarantine" in almoner.type("run 1").out
+    gate = almoner.type('approve 1 --gate publish --reason "names nobody"')
+    assert "sample 1" in gate.err
+    assert "perplexity" in gate.err
+    assert "[red]a first look[/red]" in almoner.type("release show 1").out  # nothing in a reason is markup
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert "The bundle is whole" in almoner.type(f"verify-release {almoner.bundle}").out
+    for line, said in {
+        "dataset list": "clinic",
+        "dataset show clinic": "epsilon_spent",
+        "budget show clinic": "Spent by",
+        "budget forecast clinic": "releases left",
+        "budget simulate clinic --epsilon 1": "of 10 releases fit",
+        "release list": "published",
+        "audit log": "release.published",
+        "audit verify": "The chain holds",
+        "doctor": "Everything holds.",
+        "models list": "tiny",
+    }.items():
+        assert said in almoner.type(line).out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "dataset list",
+        "dataset show clinic",
+        "budget show clinic",
+        "budget forecast clinic",
+        "budget simulate clinic --epsilon 1 --releases 3",
+        "release list",
+        "release show 1",
+        "audit log",
+        "audit verify",
+        "models list",
+        "doctor",
+        "run sweep",
+    ],
+)
+def test_every_listing_has_json(almoner: Almoner, line: str) -> None:
+    almoner.submitted()
+    assert almoner.ask(line) is not None
+
+
+def test_simulation_and_forecast_agree_with_what_the_ledger_admits(almoner: Almoner) -> None:
+    almoner.ingested()
+    forecast = {row["epsilon"]: row for row in almoner.ask("budget forecast clinic --delta 1e-7")}
+    times = forecast["4"]["releases_left"]
+    steps = almoner.ask("budget simulate clinic --epsilon 4 --delta 1e-7 --releases 50")
+    assert steps["affordable"] == times
+    for number in range(1, times + 1):
+        almoner.type(f"release request {almoner.request_file()}")
+        almoner.type(f'approve {number} --gate spend --reason "again"')
+        almoner.type(f"run {number}")
+    refused = almoner.ask(f"release request {almoner.request_file()}", expected=1)
+    assert refused["error"] == "BudgetExceeded"
+    spent = Decimal(almoner.ask("budget show clinic")["epsilon_spent"])
+    assert spent <= Decimal(steps["steps"][-1]["epsilon_spent"]) <= 8
+
+
+def test_a_bundle_holds_nothing_but_what_is_public(almoner: Almoner) -> None:
+    almoner.published("--population 400")
+    record = json.loads((almoner.bundle / "release.json").read_text())
+    assert record["facts"]["batches per block"] == "100"
+    text = "".join(path.read_text() for path in almoner.bundle.iterdir())
+    version = almoner.ask("dataset show clinic")["history"][0]
+    assert str(almoner.folder) not in text
+    assert version["ingested_at"][:10] not in record["request"]
+    assert f'"units":{PATIENTS}' not in text
+
+
+def test_publishing_again_finds_the_bundle_in_place(almoner: Almoner) -> None:
+    almoner.published()
+    before = {path.name: path.read_bytes() for path in almoner.bundle.iterdir()}
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert {path.name: path.read_bytes() for path in almoner.bundle.iterdir()} == before
+    almoner.type(f"publish 1 --to {almoner.folder / 'elsewhere'}")
+    almoner.type(f"verify-release {almoner.folder / 'elsewhere' / 'clinic-release-1'}")
+    almoner.type("audit verify")
+
+
+def test_an_approved_request_runs_on_the_version_it_named(almoner: Almoner) -> None:
+    almoner.approved()
+    changed = almoner.notes_file("more.jsonl", [{"id": "n", "patient_id": "p", "section": "", "text": "Another one."}])
+    almoner.type(f"dataset ingest clinic {changed}")
+    almoner.type("run 1")
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert json.loads((almoner.bundle / "release.json").read_text())["request"]["dataset"]["version"] == 1
+
+
+def test_several_blocks_are_each_charged(almoner: Almoner) -> None:
+    almoner.published("--blocks 3")
+    report = almoner.ask(f"verify-release {almoner.bundle}")
+    assert report["holds"] is True
+    assert almoner.ask("budget show clinic")["rho_spent"] == report["rho"]
+
+
+@pytest.mark.parametrize("claim", [{}, {"epsilon": None, "delta": None}])
+def test_the_public_baseline_on_governed_data(almoner: Almoner, claim: dict[str, None]) -> None:
+    written = {name: value for name, value in (public_only() | claim).items() if value is not None}
+    almoner.ingested()
+    almoner.type(f"release request {almoner.write('request.yaml', written)}")
+    almoner.type('approve 1 --gate spend --reason "the public reference"')
+    almoner.type("run 1")
+    almoner.type('approve 1 --gate publish --reason "nothing private in it"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    report = almoner.ask(f"verify-release {almoner.bundle}")
+    assert (report["epsilon"], report["rho"]) == ("0", "0")
+    assert almoner.ask("budget show clinic")["rho_spent"] == "0"
+    almoner.type("doctor")
+
+
+def public_only() -> dict[str, object]:
+    parameters = {name: value for name, value in REQUEST["parameters"].items() if name != "instalment"}
+    return REQUEST | {"mechanism": "public_only", "parameters": parameters}
+
+
+def test_the_non_private_baseline_on_public_data(almoner: Almoner) -> None:
+    almoner.ingested("--public")
+    written = public_only() | {"mechanism": "non_private", "evaluation": ["length", "verbatim_overlap"]}
+    almoner.type(f"release request {almoner.write('request.yaml', written)}")
+    almoner.type('approve 1 --gate spend --reason "the upper reference"')
+    almoner.type("run 1")
+    almoner.type('approve 1 --gate publish --reason "the data is public"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    report = almoner.ask(f"verify-release {almoner.bundle}")
+    assert report["holds"] is True
+    assert report["epsilon"] is None
+    assert "No differential privacy is claimed" in (almoner.bundle / "README.md").read_text()
+
+
+@pytest.mark.parametrize("when", ["published", "discarded"])
+def test_internal_metrics_follow_the_decision(almoner: Almoner, when: str) -> None:
+    almoner.produced()
+    if when == "discarded":
+        almoner.type('reject 1 --gate publish --reason "it reads badly"')
+    else:
+        almoner.type('approve 1 --gate publish --reason "names nobody"')
+        almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert almoner.state() == when
+    told = almoner.ask("evaluate 1 --internal")
+    assert {metric["exposure"] for metric in told["metrics"]} == {"internal"}
+
+
+def test_a_home_can_be_named_on_the_command_line(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALMONER_HOME", str(almoner.folder / "another"))
+    almoner.type(f"init --home {almoner.home.root}")
+    assert almoner.home.policy.exists()
+    assert not (almoner.folder / "another").exists()
+
+
+def test_init_again_keeps_what_is_there(almoner: Almoner) -> None:
+    almoner.published()
+    before = almoner.everything()
+    almoner.type("init")
+    assert almoner.everything() == before
+
+
+REAL = yaml.safe_load(
+    """
+dataset: clinic
+kind: synthetic_corpus
+mechanism: invisible_ink
+epsilon: 4.0
+delta: 1.0e-7
+model: smollm2-135m-instruct
+parameters: {samples: 2, references: 7, max_new_tokens: 16, temperature: 1.0, top_k: 100, max_reference_tokens: 64}
+prompt: {description: "Short dialogues between a doctor and a patient about symptoms and history."}
+evaluation: [length, distinct, perplexity]
+"""
+)
+
+
+def test_the_story_on_real_text_with_the_real_model(real_almoner: Almoner) -> None:
+    almoner = real_almoner
+    require(any(m.name == REAL["model"] and m.installed for m in list_models()), f"{REAL['model']} is not pulled")
+    corpus = shared_data("mts_dialog.jsonl")
+    almoner.type("init")
+    almoner.type("dataset register clinic --unit id --epsilon 8 --delta 1e-6 --blocks 1")
+    almoner.type(f"dataset ingest clinic {corpus}")
+    almoner.type(f"release request {almoner.write('request.yaml', REAL)}")
+    almoner.type('approve 1 --gate spend --reason "..."')
+    assert almoner.ask("run 1")["texts"] == 2
+    almoner.type('approve 1 --gate publish --reason "..."')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert almoner.ask(f"verify-release {almoner.bundle}")["holds"] is True
+    almoner.type("doctor")
