@@ -157,7 +157,7 @@ class World:
             )
             return made.number
 
-    def request(self, dataset: str = "clinic", **body: Json) -> int:
+    def request(self, dataset: str = "clinic", *, valid: timedelta = FAR, **body: Json) -> int:
         """A submitted request. Returns its number."""
         with self.database.write() as session:
             found = datasets.find(session, dataset)
@@ -169,7 +169,7 @@ class World:
             }
             policy = session.get_one(people.PolicyVersion, self.policy_id)
             version = datasets.newest_version(session, found)
-            return releases.submit(session, self.analyst, found, version, policy, content | body, FAR).id
+            return releases.submit(session, self.analyst, found, version, policy, content | body, valid).id
 
     def subject(self, request_id: int, gate: str) -> str:
         """The digest that a gate decides on."""

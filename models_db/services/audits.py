@@ -4,7 +4,8 @@ A link's hash is SHA-256 over canonical JSON (RFC 8785) of everything in the row
 row always exists and is locked last in a transaction, so the chain cannot fork and no two writers deadlock on it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -107,12 +108,17 @@ def record_checkpoint(session: Session, link: str, signature: str, public_key: s
 
 def verify(session: Session) -> ChainReport:
     """Walk the whole chain from the first link, and check every recorded checkpoint against it."""
-    stored = head(session)
     points: dict[int, set[str]] = {}
     for point in session.scalars(select(Checkpoint)):
         points.setdefault(point.seq, set()).add(point.hash)
+    links = session.scalars(select(Audit).order_by(Audit.seq).execution_options(yield_per=1000))
+    with closing(links):
+        return _walk(links, head(session), points)
+
+
+def _walk(links: Iterable[Audit], stored: Head, points: dict[int, set[str]]) -> ChainReport:
     expected, count = GENESIS, 0
-    for link in session.scalars(select(Audit).order_by(Audit.seq).execution_options(yield_per=1000)):
+    for link in links:
         count += 1
         if problem := _misfit(link, count, expected):
             return ChainReport(count, stored, count, problem)

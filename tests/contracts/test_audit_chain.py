@@ -1,0 +1,245 @@
+"""The record on both backends: what a superuser who goes past the guards can alter, the chain shows."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from models_db.base import moment
+from models_db.engine import Database
+from models_db.services import audits, health
+from models_db.services.audits import ChainReport, LogFilter
+from models_db.tables import Audit
+from tests.support import World, execute, fetch
+
+
+@pytest.fixture
+def recorded(world: World) -> World:
+    """A ledger with a dozen links and a checkpoint in the middle."""
+    world.dataset()
+    with world.database.write() as session:
+        audits.record_checkpoint(session, audits.head(session).hash, "signature", "key")
+    world.published()
+    return world
+
+
+def report(world: World) -> ChainReport:
+    with world.database.read() as session:
+        return audits.verify(session)
+
+
+def superuser(database: Database, *statements: str) -> None:
+    """Change rows past every guard: on SQLite by dropping the triggers, on PostgreSQL as a replica does."""
+    if database.is_sqlite:
+        triggers = fetch(database, "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name LIKE 'audit%'")
+        triggers += fetch(database, "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'checkpoint'")
+        execute(database, *(f"DROP TRIGGER {row[0]}" for row in triggers), *statements)
+    else:
+        execute(database, "SET LOCAL session_replication_role = replica", *statements)
+
+
+def test_an_honest_chain_holds(recorded: World) -> None:
+    found = report(recorded)
+    assert (found.holds, found.broken_at, found.reason) == (True, None, "")
+    assert found.links == found.head.seq > 10
+    rows = fetch(recorded.database, "SELECT seq, prev_hash, row_hash FROM audit ORDER BY seq")
+    assert [row[1] for row in rows] == [audits.GENESIS, *(row[2] for row in rows[:-1])]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "body = replace(body, ':', ': ')",
+        "body = '{}'",
+        "actor = 'somebody'",
+        "kind = 'run.failed'",
+        "at = '2020-01-01T00:00:00.000000Z'",
+        "dataset = 'other'",
+        "dataset = NULL",
+        "request_id = 77",
+    ],
+)
+def test_an_altered_link_is_found(recorded: World, setting: str) -> None:
+    superuser(recorded.database, f"UPDATE audit SET {setting} WHERE seq = 8")
+    found = report(recorded)
+    assert (found.holds, found.broken_at, found.reason) == (False, 8, "a link was altered")
+
+
+def test_a_link_rehashed_after_altering_is_found_at_the_next(recorded: World) -> None:
+    with recorded.database.read() as session:
+        link = session.get_one(Audit, 8)
+        link.body = "{}"
+        forged = audits.link_hash(link)
+    superuser(recorded.database, f"UPDATE audit SET body = '{{}}', row_hash = '{forged}' WHERE seq = 8")
+    assert (report(recorded).broken_at, report(recorded).reason) == (9, "a link does not follow the one before")
+
+
+@pytest.mark.parametrize(
+    ("statement", "broken_at", "reason"),
+    [
+        ("DELETE FROM audit WHERE seq = 8", 8, "a link is missing"),
+        ("DELETE FROM audit WHERE seq = 1", 1, "a link is missing"),
+        ("UPDATE audit SET seq = seq + 1000 WHERE seq = (SELECT max(seq) FROM audit)", None, "a link is missing"),
+        ("UPDATE audit_head SET seq = seq - 1", None, "the chain ends before the recorded head"),
+        (f"UPDATE audit_head SET hash = '{'d' * 64}'", None, "the chain ends before the recorded head"),
+        ("DELETE FROM audit WHERE seq > 9", 10, "the chain ends before the recorded head"),
+        (f"UPDATE checkpoint SET hash = '{'d' * 64}'", None, "a signed checkpoint does not lie on the chain"),
+        ("UPDATE checkpoint SET seq = seq + 1", None, "a signed checkpoint does not lie on the chain"),
+    ],
+)
+def test_what_a_superuser_can_do_is_found(recorded: World, statement: str, broken_at: int | None, reason: str) -> None:
+    superuser(recorded.database, statement)
+    found = report(recorded)
+    assert (found.holds, found.reason) == (False, reason)
+    assert broken_at in (None, found.broken_at)
+
+
+TRUNCATE = (
+    "DELETE FROM audit WHERE seq > {keep}",
+    "UPDATE audit_head SET seq = {keep}, hash = (SELECT row_hash FROM audit WHERE seq = {keep})",
+)
+
+
+def test_a_truncated_tail_is_found_by_a_checkpoint(recorded: World) -> None:
+    """A chain alone cannot show it; the signed checkpoint beyond the new end does."""
+    [(seq,)] = fetch(recorded.database, "SELECT seq FROM checkpoint")
+    superuser(recorded.database, *(s.format(keep=int(str(seq)) - 1) for s in TRUNCATE))
+    found = report(recorded)
+    assert (found.broken_at, found.reason) == (seq, "a signed checkpoint does not lie on the chain")
+
+
+def test_a_truncated_tail_after_the_last_checkpoint_needs_another_witness(recorded: World) -> None:
+    """The limit of what the ledger can say of itself: bundles carry checkpoints for this reason."""
+    [(seq,)] = fetch(recorded.database, "SELECT seq FROM checkpoint")
+    superuser(recorded.database, *(s.format(keep=seq) for s in TRUNCATE))
+    assert report(recorded).holds
+
+
+def test_a_rewritten_chain_is_found_by_a_checkpoint(recorded: World) -> None:
+    """Everything re-hashed from link 2 on, head included: consistent in itself, but not the chain that was signed."""
+    statements, previous = [], None
+    with recorded.database.read() as session:
+        for link in session.query(Audit).order_by(Audit.seq):
+            if link.seq == 2:
+                link.actor = "somebody"
+            link.prev_hash = previous or link.prev_hash
+            previous = link.row_hash = audits.link_hash(link)
+            statements.append(
+                f"UPDATE audit SET actor = '{link.actor}', prev_hash = '{link.prev_hash}',"
+                f" row_hash = '{link.row_hash}' WHERE seq = {link.seq}"
+            )
+        session.expunge_all()
+    superuser(recorded.database, *statements, f"UPDATE audit_head SET hash = '{previous}'")
+    assert report(recorded).reason == "a signed checkpoint does not lie on the chain"
+
+
+def test_a_forged_link_with_a_wrong_hash_is_found(recorded: World) -> None:
+    """The database checks that a link follows; only the verifier can compute what its hash must be."""
+    execute(
+        recorded.database,
+        f"INSERT INTO audit SELECT seq + 1, hash, '{'d' * 64}', '{moment()}', 'x', 'x', NULL, NULL, '{{}}'"
+        " FROM audit_head",
+    )
+    found = report(recorded)
+    assert (found.broken_at, found.reason) == (found.links, "a link was altered")
+
+
+def test_the_chain_goes_on_after_a_refusal(recorded: World) -> None:
+    before = report(recorded)
+    with recorded.database.write() as session:
+        audits.append(session, recorded.steward, "test", {})
+        session.rollback()
+    assert report(recorded) == before
+    with recorded.database.write() as session:
+        for number in range(3):
+            audits.append(session, recorded.steward, "test", {"number": number})
+    assert (report(recorded).holds, report(recorded).links) == (True, before.links + 3)
+
+
+def test_a_body_is_canonical_and_holds_no_float(recorded: World) -> None:
+    with pytest.raises(TypeError), recorded.database.write() as session:
+        audits.append(session, recorded.steward, "test", {"epsilon": 0.5})  # type: ignore[dict-item]
+    for (body,) in fetch(recorded.database, "SELECT body FROM audit"):
+        assert body == json.dumps(json.loads(str(body)), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+FILTERS: list[tuple[Callable[[World], LogFilter], Callable[[Audit], bool]]] = [
+    (lambda w: LogFilter(), lambda link: True),
+    (lambda w: LogFilter(dataset="clinic"), lambda link: link.dataset == "clinic"),
+    (lambda w: LogFilter(dataset="clin"), lambda link: False),
+    (lambda w: LogFilter(request_id=1), lambda link: link.request_id == 1),
+    (lambda w: LogFilter(actor="steward"), lambda link: link.actor == "steward"),
+    (lambda w: LogFilter(kind="ledger."), lambda link: link.kind.startswith("ledger.")),
+    (lambda w: LogFilter(kind="ledger_"), lambda link: False),
+    (lambda w: LogFilter(mechanism="token_draw"), lambda link: '"token_draw"' in link.body),
+    (lambda w: LogFilter(mechanism="token%"), lambda link: False),
+    (lambda w: LogFilter(since="2000", until="2001"), lambda link: False),
+    (lambda w: LogFilter(since="2000-01-01", until="9999"), lambda link: True),
+]
+
+
+@pytest.mark.parametrize(("make", "fits"), FILTERS)
+def test_the_log_is_filtered(
+    recorded: World, make: Callable[[World], LogFilter], fits: Callable[[Audit], bool]
+) -> None:
+    with recorded.database.read() as session:
+        everything = list(audits.log(session, LogFilter()))
+        found = list(audits.log(session, make(recorded)))
+    assert [link.seq for link in found] == [link.seq for link in everything if fits(link)]
+
+
+def test_a_limit_takes_the_newest_oldest_first(recorded: World) -> None:
+    with recorded.database.read() as session:
+        found = [link.seq for link in audits.log(session, LogFilter(limit=3))]
+        head = audits.head(session).seq
+    assert found == [head - 2, head - 1, head]
+
+
+# --- health ---------------------------------------------------------------------------------------------------------
+
+
+def unhealthy(world: World) -> set[str]:
+    with world.database.read() as session:
+        return {finding.check for finding in health.examine(session) if not finding.ok}
+
+
+def test_a_healthy_ledger(recorded: World) -> None:
+    with recorded.database.read() as session:
+        found = health.examine(session)
+    assert all(finding.ok and finding.detail for finding in found)
+    assert {f.check for f in found} >= {"counters", "audit chain"}
+
+
+def test_health_finds_a_broken_chain_and_says_where(recorded: World) -> None:
+    superuser(recorded.database, "UPDATE audit SET actor = 'x' WHERE seq = 8")
+    with recorded.database.read() as session:
+        [broken] = [finding for finding in health.examine(session) if not finding.ok]
+    assert (broken.check, broken.detail) == ("audit chain", "broken at link 8: a link was altered")
+
+
+def test_health_finds_damaged_counters(recorded: World) -> None:
+    if recorded.database.is_sqlite:
+        execute(recorded.database, "DROP TRIGGER account_moves_by_entry", "UPDATE account SET rho_held = 3")
+    else:
+        superuser(recorded.database, "UPDATE account SET rho_held = 3")
+    assert unhealthy(recorded) == {"counters"}
+
+
+def test_health_finds_a_row_without_its_parent(sqlite_database: Database) -> None:
+    execute(sqlite_database, f"INSERT INTO principal VALUES (1, 'a', 'k', '{moment()}')")
+    with sqlite_database.engine.connect() as connection:
+        connection.rollback()
+        raw = connection.connection.driver_connection
+        assert raw is not None
+        raw.execute("PRAGMA foreign_keys = OFF")
+        raw.execute("INSERT INTO cap VALUES (1, 99, '8', '0', 0, 'now')")
+    assert unhealthy(World.create(sqlite_database)) == {"foreign keys"}
+
+
+def test_health_finds_a_row_that_breaks_a_check(sqlite_database: Database) -> None:
+    with sqlite_database.engine.connect() as connection:
+        raw = connection.connection.driver_connection
+        assert raw is not None
+        raw.execute("PRAGMA ignore_check_constraints = ON")
+        raw.execute("INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('other', 1, 1)")
+    assert unhealthy(World.create(sqlite_database)) == {"storage"}

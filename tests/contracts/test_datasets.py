@@ -1,0 +1,142 @@
+"""Datasets on both backends: registered once, versioned, kept apart by the marks of their units."""
+
+import pytest
+
+from models_db.budgets import Amount
+from models_db.services import audits, datasets
+from models_db.services.datasets import (
+    DatasetExists,
+    DatasetUnknown,
+    NothingIngested,
+    Registration,
+    UnitsOverlap,
+    UnnamedUnitsAgain,
+)
+from tests.support import World, fetch, snapshot
+
+
+def marks(*names: str) -> list[bytes]:
+    return [name.encode().ljust(32, b"\0") for name in names]
+
+
+def register(world: World, name: str, account_id: int, unit_field: str | None = "id") -> None:
+    with world.database.write() as session:
+        wanted = Registration(name, unit_field, "text", True, 150, "out/meta.yaml")
+        datasets.register(session, world.analyst, wanted, account_id)
+
+
+def test_an_account_has_its_blocks_and_its_claim(world: World) -> None:
+    account = world.account(Amount(70, 7), blocks=3)
+    register(world, "clinic", account)
+    with world.database.read() as session:
+        dataset = datasets.find(session, "clinic")
+        claim, scheme = datasets.lifetime(session, dataset), datasets.partition(session, dataset)
+    assert (claim.epsilon, claim.delta, claim.delta_conversion) == ("8", "0.000001", 9 * 10**11)
+    assert (scheme.function, scheme.blocks) == ("hmac-sha256", 3)
+    rows = fetch(world.database, "SELECT kind, block, rho_cap, delta_cap FROM account ORDER BY id")
+    assert rows == [("root", None, 70, 7), *(("block", number, 70, 7) for number in range(3))]
+    assert (dataset.population, dataset.public_metadata, dataset.relation) == (
+        150,
+        "out/meta.yaml",
+        "add_or_remove_one",
+    )
+
+
+def test_a_name_is_taken_once(world: World) -> None:
+    register(world, "clinic", world.account())
+    other = world.account()
+    before = snapshot(world.database)
+    with pytest.raises(DatasetExists):
+        register(world, "clinic", other)
+    assert snapshot(world.database) == before
+
+
+def test_an_unknown_dataset_names_the_known(world: World) -> None:
+    with world.database.read() as session, pytest.raises(DatasetUnknown, match="'clinic'") as unknown:
+        datasets.find(session, "clinic")
+    assert "register" in unknown.value.advice
+    register(world, "harbour", world.account())
+    with world.database.read() as session, pytest.raises(DatasetUnknown) as unknown:
+        datasets.find(session, "clinic")
+    assert "harbour" in unknown.value.advice
+
+
+def test_nothing_to_read_before_the_first_version(world: World) -> None:
+    register(world, "clinic", world.account())
+    with world.database.read() as session, pytest.raises(NothingIngested):
+        datasets.newest_version(session, datasets.find(session, "clinic"))
+
+
+def test_versions_are_numbered_and_requests_read_the_newest(world: World) -> None:
+    world.dataset("clinic")
+    assert world.version("clinic", marks("a", "b")) == 2
+    assert world.version("clinic", marks("b", "c", "c")) == 3
+    with world.database.read() as session:
+        dataset = datasets.find(session, "clinic")
+        assert [v.number for v in datasets.versions(session, dataset)] == [1, 2, 3]
+        assert datasets.newest_version(session, dataset).number == 3
+        assert audits.verify(session).holds
+    assert fetch(world.database, "SELECT count(*) FROM unit_mark") == [(4,)]
+
+
+def test_a_unit_of_another_budget_is_refused(world: World) -> None:
+    world.dataset("clinic")
+    world.dataset("harbour")
+    world.version("clinic", marks("a", "b"))
+    before = snapshot(world.database)
+    with pytest.raises(UnitsOverlap) as overlap:
+        world.version("harbour", marks("x", "y", "b"))
+    assert snapshot(world.database) == before
+    assert overlap.value.facts == {"dataset": "harbour"}
+    assert "clinic" not in overlap.value.diagnostics()
+
+
+def test_an_overlap_beyond_the_first_batch_leaves_nothing(world: World) -> None:
+    world.dataset("clinic")
+    world.dataset("harbour")
+    world.version("clinic", marks("common"))
+    many = [number.to_bytes(32, "big") for number in range(12_000)]
+    before = snapshot(world.database)
+    with pytest.raises(UnitsOverlap):
+        world.version("harbour", [*many, *marks("common")])
+    assert snapshot(world.database) == before
+    world.version("harbour", many)
+    assert fetch(world.database, "SELECT count(*) FROM unit_mark") == [(12_003,)]
+
+
+def test_the_same_source_on_another_budget_is_refused(world: World) -> None:
+    world.dataset("clinic")
+    world.dataset("harbour")
+    world.version("clinic", marks("a"), source="5" * 64)
+    before = snapshot(world.database)
+    with pytest.raises(UnitsOverlap):
+        world.version("harbour", marks("b"), source="5" * 64)
+    assert snapshot(world.database) == before
+    world.version("clinic", marks("a"), source="5" * 64)
+
+
+def test_datasets_of_one_account_may_share_units(world: World) -> None:
+    account = world.account()
+    world.dataset("clinic", account_id=account)
+    world.dataset("ward", account_id=account)
+    world.version("clinic", marks("a"), source="5" * 64)
+    assert world.version("ward", marks("a"), source="5" * 64) == 2
+    with world.database.read() as session:
+        assert [d.name for d in datasets.every(session)] == ["clinic", "ward"]
+
+
+@pytest.mark.parametrize(("unit_field", "blocks", "refused"), [(None, 2, True), (None, 1, False), ("id", 2, False)])
+def test_unnamed_units_come_once_into_several_blocks(
+    world: World, unit_field: str | None, blocks: int, refused: bool
+) -> None:
+    register(world, "clinic", world.account(blocks=blocks), unit_field)
+    with world.database.read() as session:
+        datasets.admit_another_version(session, datasets.find(session, "clinic"))
+    world.version("clinic", marks("a"))
+    with world.database.read() as session:
+        dataset = datasets.find(session, "clinic")
+        if refused:
+            with pytest.raises(UnnamedUnitsAgain):
+                datasets.admit_another_version(session, dataset)
+        else:
+            datasets.admit_another_version(session, dataset)

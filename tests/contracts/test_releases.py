@@ -1,0 +1,393 @@
+"""The life of a request on both backends: which step is open in which state, and who may take it."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.engine import Database
+from models_db.errors import Refused
+from models_db.services import audits, ledger, releases
+from models_db.services.denials import AlreadyRecorded, Denied
+from models_db.services.ledger import Attempt, Fenced
+from models_db.services.releases import Decision, GateClosed, RequestUnknown, StillRunning, WrongState
+from models_db.tables import Lease
+from tests.conftest import Ledgers
+from tests.support import LATE, World, fetch, planned, snapshot
+
+
+def publish(world: World, request_id: int) -> int:
+    with world.database.write() as session:
+        return releases.publish(session, world.runner, request_id).id
+
+
+def withdraw(world: World, request_id: int) -> None:
+    with world.database.write() as session:
+        releases.withdraw(session, world.analyst, request_id, "no longer needed")
+
+
+def test_the_whole_life(world: World) -> None:
+    world.dataset()
+    attempt = world.published()
+    with world.database.read() as session:
+        steps = [(s.from_state, s.to_state) for s in releases.history(session, attempt.request_id)]
+        decisions = [(a.gate, p.name) for a, p in releases.approvals(session, attempt.request_id)]
+        spend_only = releases.approvals(session, attempt.request_id, "spend")
+        kinds = [link.kind for link in audits.log(session, audits.LogFilter(request_id=attempt.request_id))]
+        assert audits.verify(session).holds
+    assert steps == [
+        ("draft", "submitted"),
+        ("submitted", "approved"),
+        ("approved", "running"),
+        ("running", "produced"),
+        ("produced", "published"),
+    ]
+    assert decisions == [("spend", "steward"), ("publish", "steward")]
+    assert len(spend_only) == 1
+    assert kinds[-3:] == ["run.produced", "request.approve", "release.published"]
+
+
+# --- every state against every step ---------------------------------------------------------------------------------
+
+STATES = {
+    "submitted": lambda w: w.request(),
+    "approved": lambda w: _approved(w),
+    "rejected": lambda w: _decided(w, w.request(), "spend"),
+    "withdrawn": lambda w: _withdrawn(w),
+    "running": lambda w: w.running().request_id,
+    "produced": lambda w: w.produced().request_id,
+    "discarded": lambda w: _decided(w, w.produced().request_id, "publish"),
+    "published": lambda w: w.published().request_id,
+}
+STEPS: dict[str, tuple[Callable[[World, int], object], set[str]]] = {
+    "approve to spend": (lambda w, r: w.decide(r, by=w.person("second steward")), {"submitted", "approved"}),
+    "reject to spend": (
+        lambda w, r: w.decide(r, verdict="reject", by=w.person("second steward")),
+        {"submitted", "approved"},
+    ),
+    "withdraw": (withdraw, {"submitted", "approved"}),
+    "start": (lambda w, r: w.start(r), {"approved"}),
+    "fail": (lambda w, r: w.fail(_attempt(w, r)), {"running"}),
+    "approve to publish": (
+        lambda w, r: _decide_publish(w, r, "approve"),
+        {"produced"},
+    ),
+    "reject to publish": (lambda w, r: _decide_publish(w, r, "reject"), {"produced"}),
+    "publish": (publish, {"published"}),  # produced needs its approval; published finds the publication again
+}
+
+
+def _approved(world: World) -> int:
+    request_id = world.request()
+    world.decide(request_id)
+    return request_id
+
+
+def _decided(world: World, request_id: int, gate: str) -> int:
+    world.decide(request_id, gate, "reject")
+    return request_id
+
+
+def _withdrawn(world: World) -> int:
+    request_id = world.request()
+    withdraw(world, request_id)
+    return request_id
+
+
+def _attempt(world: World, request_id: int) -> Attempt:
+    with world.database.read() as session:
+        return ledger.attempt_of(session, request_id, 1, (0,))
+
+
+def _decide_publish(world: World, request_id: int, verdict: str) -> None:
+    with world.database.read() as session:
+        artifact = releases.artifact_of(session, request_id)
+    subject = artifact.digest if artifact else "0" * 64
+    decision = Decision(request_id, "publish", subject, verdict, "because", LATE)
+    by = world.person("second steward")
+    with world.database.write() as session:
+        releases.decide(session, by, decision, "signature")
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def town(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[tuple[World, dict[str, int]]]:
+    with ledgers.new(request.param) as database:
+        world = World.create(database)
+        world.dataset()
+        world.person("second steward")
+        made = {state: make(world) for state, make in STATES.items()}
+        assert {state: world.state(request_id) for state, request_id in made.items()} == dict(
+            zip(made, made, strict=True)
+        )
+        yield world, made
+
+
+@pytest.mark.parametrize(
+    ("state", "step"), [(state, step) for state in STATES for step in STEPS if state not in STEPS[step][1]]
+)
+def test_a_step_out_of_its_state_is_refused(town: tuple[World, dict[str, int]], state: str, step: str) -> None:
+    world, requests = town
+    take, _ = STEPS[step]
+    before = snapshot(world.database)
+    with pytest.raises(Refused):
+        take(world, requests[state])
+    assert snapshot(world.database) == before
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_in_its_state_is_taken(world: World, step: str) -> None:
+    world.dataset()
+    take, open_in = STEPS[step]
+    for state in sorted(open_in):
+        take(world, STATES[state](world))
+
+
+# --- gates ----------------------------------------------------------------------------------------------------------
+
+
+def test_two_of_two(database: Database) -> None:
+    world = World.create(database, spend_approvals=2, publish_approvals=2)
+    other = world.person("second steward")
+    world.dataset()
+    request_id = world.request()
+    assert world.decide(request_id) == "submitted"
+    with pytest.raises(GateClosed) as closed:
+        world.start(request_id)
+    assert (closed.value.facts["given"], closed.value.facts["needed"]) == (1, 2)
+    before = snapshot(database)
+    with pytest.raises(AlreadyRecorded):
+        world.decide(request_id)
+    assert snapshot(database) == before
+    assert world.decide(request_id, by=other) == "approved"
+    attempt = world.start(request_id)
+    world.hold(attempt, planned(Amount(1)))
+    world.arm(attempt)
+    world.produce(attempt)
+    world.decide(request_id, "publish")
+    with pytest.raises(GateClosed):
+        publish(world, request_id)
+    world.decide(request_id, "publish", by=other)
+    publish(world, request_id)
+    assert world.state(request_id) == "published"
+
+
+def test_one_rejection_is_enough(database: Database) -> None:
+    world = World.create(database, spend_approvals=2)
+    other = world.person("second steward")
+    world.dataset()
+    request_id = world.request()
+    world.decide(request_id)
+    assert world.decide(request_id, verdict="reject", by=other) == "rejected"
+
+
+@pytest.mark.parametrize("several_roles", [False, True])
+def test_who_may_decide(database: Database, several_roles: bool) -> None:
+    world = World.create(database, several_roles=several_roles)
+    world.dataset()
+    request_id = world.request()
+    before = snapshot(database)
+    if several_roles:
+        assert world.decide(request_id, by=world.analyst) == "approved"
+        return
+    with pytest.raises(Denied, match="nobody approves what they requested or ran"):
+        world.decide(request_id, by=world.analyst)
+    assert snapshot(database) == before
+    world.decide(request_id)
+    attempt = world.start(request_id)
+    world.hold(attempt, planned(Amount(1)))
+    world.arm(attempt)
+    world.produce(attempt)
+    with pytest.raises(Denied, match="nobody approves what they requested or ran"):
+        world.decide(request_id, "publish", by=world.runner)
+
+
+def test_an_approval_is_for_exact_bytes(world: World) -> None:
+    world.dataset()
+    one, two = world.request(), world.request()
+    decision = Decision(one, "spend", world.subject(two, "spend"), "approve", "because", LATE)
+    with pytest.raises(Denied, match="not for what is waiting"), world.database.write() as session:
+        releases.decide(session, world.steward, decision, "signature")
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+def test_a_decision_needs_a_reason(world: World, reason: str) -> None:
+    world.dataset()
+    request_id = world.request()
+    before = snapshot(world.database)
+    decision = Decision(request_id, "spend", world.subject(request_id, "spend"), "approve", reason, LATE)
+    with pytest.raises(Denied, match="ck_approval_reason"), world.database.write() as session:
+        releases.decide(session, world.steward, decision, "signature")
+    assert snapshot(world.database) == before
+
+
+def test_an_expired_approval_is_none(world: World) -> None:
+    world.dataset()
+    request_id = world.request()
+    with pytest.raises(Denied, match="the approval has expired"):
+        world.decide(request_id, valid=timedelta(seconds=-1))
+    world.decide(request_id, valid=timedelta(seconds=0.3))
+    time.sleep(0.3)
+    with pytest.raises(GateClosed):
+        world.start(request_id)
+    world.decide(request_id, by=world.person("second steward"))
+    world.start(request_id)
+
+
+def test_an_expired_publish_approval_is_none(world: World) -> None:
+    world.dataset()
+    attempt = world.produced()
+    world.decide(attempt.request_id, "publish", valid=timedelta(seconds=0.3))
+    time.sleep(0.3)
+    before = snapshot(world.database)
+    with pytest.raises(GateClosed):
+        publish(world, attempt.request_id)
+    assert snapshot(world.database) == before
+
+
+def test_an_expired_request_is_not_run(world: World) -> None:
+    world.dataset()
+    request_id = world.request(valid=timedelta(seconds=0.3))
+    world.decide(request_id)
+    time.sleep(0.3)
+    with pytest.raises(WrongState, match="expired"):
+        world.start(request_id)
+
+
+def test_the_signed_statement_holds_everything() -> None:
+    decision = Decision(3, "spend", "d" * 64, "approve", "because", LATE)
+    assert decision.statement("steward") == (
+        b'{"approver":"steward","decision":"approve","expires_at":"9999-01-01T00:00:00.000000Z","gate":"spend",'
+        b'"reason":"because","request":3,"subject_sha256":"' + b"d" * 64 + b'"}'
+    )
+
+
+# --- running --------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_its_holders(world: World) -> None:
+    world.dataset()
+    request_id = world.request()
+    world.decide(request_id)
+    with world.database.write() as session:
+        releases.start(session, world.runner, request_id, "mine", "here:1")
+    with pytest.raises(StillRunning, match="here:1"):
+        world.start(request_id)
+    with world.database.read() as session:
+        [lease] = releases.running(session)
+        assert (lease.request_id, lease.attempt, lease.owner) == (request_id, 1, "here:1")
+        first = lease.expires_at
+    with world.database.write() as session:
+        releases.renew(session, request_id, "mine")
+    with world.database.read() as session:
+        assert session.get_one(Lease, request_id).expires_at > first
+    with pytest.raises(Fenced), world.database.write() as session:
+        releases.renew(session, request_id, "another's")
+    with pytest.raises(Fenced), world.database.write() as session:
+        releases.renew(session, request_id + 1, "mine")
+
+
+def test_a_finished_request_has_no_living_lease(world: World) -> None:
+    world.dataset()
+    world.produced()
+    with world.database.read() as session:
+        assert releases.running(session) == []
+
+
+def test_the_lease_of_a_second_attempt_is_new(world: World) -> None:
+    world.dataset()
+    attempt = world.running()
+    [before] = fetch(world.database, "SELECT token FROM lease")
+    world.fail(attempt)
+    world.start(attempt.request_id)
+    assert fetch(world.database, "SELECT attempt FROM lease") == [(2,)]
+    assert fetch(world.database, "SELECT token FROM lease") != [before]
+
+
+# --- metrics, publication, look-ups ---------------------------------------------------------------------------------
+
+
+def test_internal_metrics_wait_for_the_decision(world: World) -> None:
+    world.dataset()
+    attempt = world.running()
+    world.hold(attempt, planned(Amount(10)))
+    world.arm(attempt)
+    before = snapshot(world.database)
+    with pytest.raises(Denied, match="internal metrics wait"):
+        world.produce(attempt, [("overlap", "internal", {"longest": 3})])
+    assert snapshot(world.database) == before
+    artifact = world.produce(attempt, [("length", "public", {"mean": 3})])
+    with pytest.raises(Denied), world.database.write() as session:
+        releases.record_metrics(session, artifact, [("overlap", "internal", {"longest": 3})])
+    world.decide(attempt.request_id, "publish")
+    publish(world, attempt.request_id)
+    with world.database.write() as session:
+        releases.record_metrics(session, artifact, [("overlap", "internal", {"longest": 3})])
+    with world.database.read() as session:
+        found = [(e.metric, e.exposure, e.result) for e in releases.evaluations(session, artifact)]
+    assert found == [("length", "public", '{"mean":3}'), ("overlap", "internal", '{"longest":3}')]
+
+
+def test_a_charged_metric_names_its_charge(world: World) -> None:
+    world.dataset()
+    attempt = world.running()
+    world.hold(attempt, planned(Amount(10)))
+    world.arm(attempt)
+    with pytest.raises(Denied):
+        world.produce(attempt, [("count", "charged", {"n": 3})])
+
+
+def test_publishing_again_finds_the_first(world: World) -> None:
+    world.dataset()
+    attempt = world.published()
+    before = snapshot(world.database)
+    assert publish(world, attempt.request_id) == 1
+    assert snapshot(world.database) == before
+
+
+def test_a_delivery_is_recorded(world: World) -> None:
+    world.dataset()
+    attempt = world.published()
+    with world.database.write() as session:
+        publication = releases.publish(session, world.runner, attempt.request_id)
+        releases.delivered(session, world.runner, publication, "out/1", "b" * 64)
+    assert fetch(world.database, "SELECT destination, bundle_digest FROM delivery") == [("out/1", "b" * 64)]
+
+
+def test_a_long_reason_is_kept_whole(world: World) -> None:
+    world.dataset()
+    request_id = world.request()
+    reason = "é" * 5000
+    with world.database.write() as session:
+        releases.withdraw(session, world.analyst, request_id, reason)
+    with world.database.read() as session:
+        assert releases.history(session, request_id)[-1].detail == reason
+
+
+def test_an_unknown_request_is_named(world: World) -> None:
+    for take in (withdraw, publish, lambda w, r: w.start(r)):
+        with pytest.raises(RequestUnknown):
+            take(world, 7)
+
+
+def test_the_same_request_is_submitted_once(world: World) -> None:
+    world.dataset()
+    world.request(number=1)
+    before = snapshot(world.database)
+    with pytest.raises(AlreadyRecorded):
+        world.request(number=1)
+    assert snapshot(world.database) == before
+
+
+def test_look_ups(world: World) -> None:
+    world.dataset()
+    one, two = world.request(), world.produced().request_id
+    with world.database.read() as session:
+        assert [r.id for r in releases.every(session)] == [one, two]
+        assert releases.state_of(session, 99) == "draft"
+        assert releases.artifact_of(session, one) is None
+        assert [a.request_id for a in releases.artifacts(session)] == [two]
+        assert releases.name_of(session, world.steward.id) == "steward"
+        assert releases.find(session, one).created_at <= moment()
