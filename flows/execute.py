@@ -54,17 +54,19 @@ def execute(home: Path, request_id: int, device: str = "auto") -> Outcome:
 
     Raises:
         GateClosed, WrongState, StillRunning, PlanChanged, TooManyAttempts: it may not run.
+        UnknownDevice, DeviceMissing: nor here.
         BudgetExceeded: the dataset cannot afford it any more.
         RunInterrupted: Ctrl-C; what was armed stays spent.
     """
     workspace = open_workspace(ProjectHome.locate(home))
+    where = choose_device(device).type
     close_own_remains(workspace, request_id)
     run = begin(workspace, request_id)
     with ending_safely(run):
         bench = prepare(run, device)
         system = system_for(run.quote.request.mechanism, run.quote.request.kind)
         parameters = parse(system.parameters, run.quote.request.parameters, "`parameters`")
-        run.hold(choose_device(device).type, bench.rng.kind)
+        run.hold(where, bench.rng.kind)
         generated = generate_texts(system, run.quote.plan, parameters, bench)
         metrics = requested(run.quote.request.evaluation, governed=run.facts.governed)
         corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
