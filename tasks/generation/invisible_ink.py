@@ -19,7 +19,7 @@ from tasks.accounting.amounts import decimal_above
 from tasks.generation.batches import BatchLayout, Place
 from tasks.generation.interface import Ask, Bench, Generated, GeneratedText, Plan
 from tasks.mechanisms.gaussian import NoisyCount, calibrate_count
-from tasks.mechanisms.token_draw import TokenDraw, calibrate
+from tasks.mechanisms.token_draw import BudgetTooSmall, TokenDraw, calibrate
 
 COUNT_SHARE = 500
 """One part in this many of a release's rho buys the noisy count."""
@@ -53,12 +53,12 @@ class InvisibleInk:
         """Calibrate C so that all draws of a batch, and the count if one is needed, cost at most `ask.amount`.
 
         Raises:
-            BudgetTooSmall: not one grid step of clip norm is affordable.
+            BudgetTooSmall: not one grid step of clip norm is affordable, or no share for the count.
             BlockWithoutSample: fewer samples than blocks.
         """
         wanted, layout = _asked(ask.parameters, ask.blocks)
         amount = ask.amount or Amount()
-        count = None if wanted.batches or ask.population else calibrate_count(amount.rho // COUNT_SHARE)
+        count = None if wanted.batches or ask.population else _count(amount, wanted)
         paid = count.loss() if count else Amount()
         draw = calibrate(amount.rho - paid.rho, wanted.max_new_tokens, wanted.references, wanted.temperature)
         counting = [PlannedInvocation(count.event(), (count.loss(),))] if count else []
@@ -145,6 +145,12 @@ def _asked(parameters: BaseModel, blocks: int) -> tuple[InvisibleInkParameters, 
     if not isinstance(parameters, InvisibleInkParameters):
         raise TypeError(f"parameters of InvisibleInk are needed, not {type(parameters).__name__}")
     return parameters, BatchLayout(parameters.samples, blocks)
+
+
+def _count(amount: Amount, wanted: InvisibleInkParameters) -> NoisyCount:
+    if amount.rho < COUNT_SHARE:
+        raise BudgetTooSmall(wanted.max_new_tokens, wanted.references)
+    return calibrate_count(amount.rho // COUNT_SHARE)
 
 
 def _instalments(draw: TokenDraw, wanted: InvisibleInkParameters) -> list[Amount]:

@@ -12,7 +12,7 @@ from tasks.accounting.zcdp import release_amount
 from tasks.generation.baselines import BaselineParameters
 from tasks.generation.interface import BlockWithoutSample
 from tasks.generation.invisible_ink import COUNT_SHARE, InvisibleInk
-from tasks.mechanisms.gaussian import NoiseInvalid, NoisyCount
+from tasks.mechanisms.gaussian import NoisyCount
 from tasks.mechanisms.token_draw import BudgetTooSmall, TokenDraw
 from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
 
@@ -129,7 +129,7 @@ def test_a_budget_that_buys_no_clip_norm_is_refused(rho: int) -> None:
 
 @pytest.mark.parametrize("rho", [0, COUNT_SHARE - 1])
 def test_a_budget_that_buys_no_count_is_refused(rho: int) -> None:
-    with pytest.raises(NoiseInvalid):
+    with pytest.raises(BudgetTooSmall):
         SYSTEM.plan(ask(amount=Amount(rho)))
 
 
