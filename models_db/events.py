@@ -5,6 +5,7 @@ changes its meaning; new parameters are optional; a reader that meets an unknown
 The arithmetic from a mechanism's parameters to its loss lives beside its draw in `tasks.mechanisms`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -51,24 +52,39 @@ class PrivacyEvent:
         Raises:
             KeyError, TypeError, ValueError: the stored form is not one of ours.
         """
-        parameters, count = stored["parameters"], stored["count"]
-        if not isinstance(parameters, Mapping) or not isinstance(count, int):
-            raise TypeError("a stored event needs integer count and object parameters")
-        if unknown := set(stored) - {
-            "mechanism",
-            "count",
-            "parameters",
-            "rho",
-            "delta",
-            "dp_event",
-            "relation",
-        }:
+        if unknown := set(stored) - _FIELDS:
             raise ValueError(f"unknown fields in a stored event: {sorted(unknown)}")
+        parameters, count = stored["parameters"], stored["count"]
+        if not isinstance(parameters, Mapping) or type(count) is not int:
+            raise TypeError("a stored event needs an integer count and object parameters")
         return cls(
-            mechanism=str(stored["mechanism"]),
+            mechanism=_text(stored, "mechanism"),
             count=count,
-            parameters={key: value for key, value in parameters.items() if isinstance(value, str | int)},
-            loss=Amount(int(str(stored["rho"])), int(str(stored["delta"]))),
+            parameters={name: _parameter(name, value) for name, value in parameters.items()},
+            loss=Amount(_whole(stored, "rho"), _whole(stored, "delta")),
             dp_event=stored["dp_event"],
-            relation=str(stored["relation"]),
+            relation=_text(stored, "relation"),
         )
+
+
+_FIELDS = frozenset({"mechanism", "count", "parameters", "rho", "delta", "dp_event", "relation"})
+
+
+def _text(stored: Mapping[str, Json], name: str) -> str:
+    value = stored[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} of a stored event must be text")
+    return value
+
+
+def _whole(stored: Mapping[str, Json], name: str) -> int:
+    value = _text(stored, name)
+    if not re.fullmatch("0|[1-9][0-9]*", value):
+        raise ValueError(f"{name} of a stored event must be a whole number")
+    return int(value)
+
+
+def _parameter(name: str, value: Json) -> str | int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise TypeError(f"parameter {name} of a stored event must be text or an integer")
+    return value
