@@ -8,6 +8,7 @@ across a fork.
 """
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
@@ -32,6 +33,10 @@ _PRAGMAS = (
     "recursive_triggers=ON",
     "trusted_schema=OFF",
 )
+
+
+_OTHER_SCHEMA = re.compile("no such (table|column)|has no column named")
+_OTHER_SCHEMA_STATES = ("42P01", "42703")  # undefined_table, undefined_column
 
 
 class Database:
@@ -52,6 +57,7 @@ class Database:
 
         Raises:
             LedgerUnreachable: the database cannot be opened or stays locked.
+            SchemaOutdated: its tables are not there, or not these.
         """
         with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
             yield session
@@ -71,8 +77,19 @@ class Database:
         try:
             with Session(bind, expire_on_commit=False) as session:
                 yield session
-        except OperationalError as problem:
-            raise LedgerUnreachable(self.engine.url.render_as_string(hide_password=True)) from problem
+        except (OperationalError, ProgrammingError) as problem:
+            if (
+                _OTHER_SCHEMA.search(str(problem.orig))
+                or getattr(problem.orig, "sqlstate", None) in _OTHER_SCHEMA_STATES
+            ):
+                raise SchemaOutdated(self._shown) from None
+            if isinstance(problem, OperationalError):
+                raise LedgerUnreachable(self._shown) from problem
+            raise
+
+    @property
+    def _shown(self) -> str:
+        return self.engine.url.render_as_string(hide_password=True)
 
     def dispose(self) -> None:
         """Close all connections."""
@@ -86,6 +103,17 @@ class LedgerUnreachable(EnvironmentProblem):
         super().__init__(
             f"The ledger at {url} cannot be used right now; nothing was changed.",
             "Check that the database is there and not locked by a stopped process; then try again.",
+            {"database": url},
+        )
+
+
+class SchemaOutdated(EnvironmentProblem):
+    """The database has no tables of ours, or those of another version."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"The database at {url} holds no ledger, or that of another version.",
+            "Run `almoner init`: it makes or upgrades the ledger and keeps what is there.",
             {"database": url},
         )
 
