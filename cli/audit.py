@@ -10,6 +10,7 @@ from cli.command import Answer, Opened, command
 from cli.tables import table
 from flows import record
 from flows.workspace import open_workspace
+from flows.written import new_file
 from models_db.services import audits
 from models_db.services.audits import LogFilter
 from models_db.tables import Audit
@@ -64,7 +65,7 @@ def verify(opened: Opened) -> Answer:
 
 
 @command(app, "checkpoint")
-def checkpoint(opened: Opened, to: Annotated[Path, typer.Option(help="File to write.")]) -> Answer:
+def checkpoint(opened: Opened, to: Annotated[Path, typer.Option(help="New file to write.")]) -> Answer:
     """Sign the head of the chain and write it to a file; kept elsewhere, it proves that nothing before it changed.
 
     Example: almoner audit checkpoint --to head-2026-11.json
@@ -76,7 +77,7 @@ def checkpoint(opened: Opened, to: Annotated[Path, typer.Option(help="File to wr
 @command(app, "export")
 def export(
     opened: Opened,
-    to: Annotated[Path, typer.Option(help="JSONL file to write.")],
+    to: Annotated[Path, typer.Option(help="New JSONL file to write.")],
     dataset: Annotated[str | None, typer.Option(help="Only of this dataset.")] = None,
 ) -> Answer:
     """Write the record as JSON lines.
@@ -84,10 +85,10 @@ def export(
     Example: almoner audit export --to record.jsonl
     """
     workspace = open_workspace(opened.home)
-    with workspace.database.read() as session, to.open("w", encoding="utf-8") as out:
+    with workspace.database.read() as session, new_file(to) as out:
         count = 0
         for link in audits.log(session, LogFilter(dataset=dataset)):
-            out.write(json.dumps(_link(link), ensure_ascii=False) + "\n")
+            out.write(json.dumps(_link(link), ensure_ascii=False).encode() + b"\n")
             count += 1
     return Answer({"file": str(to), "links": count}, [f"{count} links written to {to}."])
 

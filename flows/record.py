@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from flows.workspace import Workspace
-from flows.written import FileUnreadable
+from flows.written import new_file
 from models_db.base import moment
 from models_db.canonical import canonical
 from models_db.services import audits
@@ -13,7 +13,7 @@ def checkpoint(workspace: Workspace, to: Path) -> dict[str, str | int]:
     """Sign the head of the chain, record it and write it to a new file.
 
     Raises:
-        FileUnreadable: the file is there already or cannot be written.
+        FileUnwritable: the file is there already or cannot be written.
     """
     with workspace.database.write() as session:
         head = audits.head(session)
@@ -29,9 +29,6 @@ def checkpoint(workspace: Workspace, to: Path) -> dict[str, str | int]:
             "public_key": workspace.key.public_key,
         }
         audits.record_checkpoint(session, head.hash, str(signed["signature"]), workspace.key.public_key)
-        try:
-            with to.open("xb") as out:
-                out.write(canonical(signed) + b"\n")
-        except OSError as problem:
-            raise FileUnreadable(to, problem.strerror or type(problem).__name__) from None
+        with new_file(to) as out:
+            out.write(canonical(signed) + b"\n")
     return signed

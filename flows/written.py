@@ -1,6 +1,9 @@
-"""Files that people write in YAML."""
+"""Files that people write in YAML, and new files that are written for them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import yaml
 
@@ -17,6 +20,31 @@ class FileUnreadable(UsageError):
         super().__init__(
             f"{path} cannot be read: {reason}.", "Check the path and its permissions.", {"path": str(path)}
         )
+
+
+class FileUnwritable(UsageError):
+    """A file that was to be written cannot be, or is there already."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} cannot be written: {reason}.",
+            "Name a file that is not there yet, in a folder that is.",
+            {"path": str(path)},
+        )
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that must not exist yet, for writing.
+
+    Raises:
+        FileUnwritable.
+    """
+    try:
+        with path.open("xb") as out:
+            yield out
+    except OSError as problem:
+        raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
 
 
 def read_yaml(path: Path, what: str) -> object:
