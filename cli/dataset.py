@@ -91,7 +91,7 @@ def ingest(
     overlap_key = load_key(overlap_key_path(workspace.home))
     with showing(opened):
         version = ingest_version(workspace.home, workspace.database, workspace.actor, dataset, path, overlap_key)
-    shown = {"dataset": name, "version": version.number, "documents_read": version.documents}
+    shown = {"dataset": name, "version": version.number}
     return Answer(
         shown,
         [

@@ -16,7 +16,7 @@ from models_db.services import ledger, releases
 from models_db.services.releases import Decision, WrongState
 from models_db.tables import Dataset, DatasetVersion, Request
 from tasks.generation.quote import lifetime_epsilon
-from tasks.publishing.draft import read_samples
+from tasks.publishing.draft import read_samples, rehash
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,12 @@ def matter(workspace: Workspace, request_id: int, gate: str) -> Matter:
             if artifact is None:
                 raise WrongState(request_id, releases.state_of(session, request_id), "produced (publish gate)")
             subject = artifact.digest
+            folder = workspace.home.inside("quarantine", artifact.folder)
+            rehash(folder, json.loads(artifact.files))  # what is shown is what the approval binds to
             metrics = releases.evaluations(session, artifact)
             shown["artifact"] = artifact.digest
             shown["metrics"] = {m.metric: json.loads(m.result) for m in metrics if m.exposure != "internal"}
-            shown["samples"] = list(read_samples(workspace.home.inside("quarantine", artifact.folder), 3))
+            shown["samples"] = list(read_samples(folder, 3))
     return Matter(request_id, gate, subject, shown)
 
 

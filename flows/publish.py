@@ -10,7 +10,7 @@ from flows.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
 from models_db.services import audits, releases
 from models_db.tables import Artifact
-from tasks.publish import deliver, require_unchanged
+from tasks.publish import deliver, require_publishable
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,13 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
     workspace = open_workspace(ProjectHome.locate(home))
     artifact = find_artifact(workspace, request_id)
     draft = workspace.home.inside("quarantine", artifact.folder)
-    require_unchanged(draft, artifact)
+    with workspace.database.read() as session:
+        releases.require_publishable(session, request_id)
+        decisions = releases.approvals(session, request_id)
+    require_publishable(draft, artifact, decisions)
     with workspace.database.write() as session:
         publication = releases.publish(session, workspace.actor, request_id)
         head = audits.head(session)
-        decisions = releases.approvals(session, request_id)
     bundle = deliver(draft, artifact, decisions, head.hash, workspace.key, destination)
     with workspace.database.write() as session:
         releases.delivered(session, workspace.actor, publication, str(bundle.folder), bundle.digest)

@@ -6,7 +6,7 @@ and model; unless that gives exactly the approved plan, the run is refused.
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,11 @@ from models_db.errors import AlmonerError, Refused
 from models_db.requests import Prompt, ReleaseRequest
 from models_db.services import datasets, ledger, releases
 from models_db.services.ledger import Attempt
-from models_db.tables import Dataset, DatasetVersion
+from models_db.tables import Approval, Dataset, DatasetVersion, Principal
 from tasks.corpus.keys import load_key
 from tasks.corpus.partition import PartitionScheme
 from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote
+from tasks.publishing.approvals import SignedDecision
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,13 @@ def begin(workspace: Workspace, request_id: int) -> Run:
 
     Raises:
         GateClosed, WrongState, StillRunning: it may not run now.
-        PlanChanged: the code, the model or the policy is not what was approved.
+        ForgedApproval: an approval's signature does not fit.
+        PlanChanged: the code, the model or the plan is not what was approved.
         TooManyAttempts: the policy allows no further one.
     """
     with workspace.database.read() as session:
         request = releases.require_startable(session, request_id)
+        require_genuine(releases.approvals(session, request_id, "spend"))
         body = json.loads(request.canonical)
         steps = releases.history(session, request_id)
         requester = releases.name_of(session, request.requester_id)
@@ -108,6 +111,17 @@ def begin(workspace: Workspace, request_id: int) -> Run:
         number = releases.start(session, workspace.actor, request_id, token, owner())
         attempt = ledger.attempt_of(session, request_id, number, priced.plan.blocks)
     return Run(workspace, attempt, token, priced, body, request.digest, requester, facts, scheme)
+
+
+def require_genuine(decisions: Sequence[tuple[Approval, Principal]]) -> None:
+    """Check the signature of every decision: a row alone, however it came into the ledger, opens no gate.
+
+    Raises:
+        ForgedApproval: one does not fit.
+    """
+    for approval, approver in decisions:
+        if not SignedDecision.of(approval, approver).authentic:
+            raise ForgedApproval(approval.request_id, approver.name)
 
 
 @contextmanager
@@ -150,6 +164,17 @@ def _repriced(workspace: Workspace, request_id: int, facts: DatasetFacts, body: 
 def _part(body: Any, name: str) -> Json:
     part: Json = body[name]
     return part
+
+
+class ForgedApproval(Refused):
+    """An approval that its approver's key did not sign."""
+
+    def __init__(self, request_id: int, approver: str) -> None:
+        super().__init__(
+            f"The approval of request {request_id} in the name of {approver!r} is not signed with that person's key.",
+            f"Nothing was run. Find out how it came into the ledger: `almoner audit log --release {request_id}`.",
+            {"request": request_id, "approver": approver},
+        )
 
 
 class PlanChanged(Refused):

@@ -56,13 +56,21 @@ def _alive(holder: str) -> bool:
 
 
 def _remove_orphans(workspace: Workspace) -> int:
+    removed = sweep_incoming(workspace.home)
+    removed += sweep_unrecorded(workspace.home, lambda uid: _is_recorded(workspace, uid))
+    # Listed before the ledger is read: a folder made later is not looked at, one made earlier has its lease.
+    found = (*workspace.home.quarantine.iterdir(), *workspace.home.scratch.iterdir())
     with workspace.database.read() as session:
         kept = {artifact.folder for artifact in releases.artifacts(session)}
         kept |= {f"{lease.request_id}-{lease.attempt}" for lease in releases.running(session)}
-        recorded = {v.uid for d in datasets.every(session) for v in datasets.versions(session, d)}
-    removed = sweep_incoming(workspace.home) + sweep_unrecorded(workspace.home, recorded.__contains__)
-    for folder in (*workspace.home.quarantine.iterdir(), *workspace.home.scratch.iterdir()):
+    for folder in found:
         if folder.name not in kept:
             shutil.rmtree(folder)
             removed += 1
     return removed
+
+
+def _is_recorded(workspace: Workspace, uid: str) -> bool:
+    """Asked when the folder is about to go: a version recorded a moment ago must not be lost."""
+    with workspace.database.read() as session:
+        return datasets.has_version(session, uid)

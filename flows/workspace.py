@@ -1,6 +1,5 @@
 """An opened project home: the ledger, who is acting, the policy in force and the keys."""
 
-import getpass
 import hashlib
 import socket
 from dataclasses import dataclass
@@ -86,7 +85,7 @@ def open_workspace(home: ProjectHome) -> Workspace:
     database = Database(home.database_url)
     key = SigningKey.load(signing_key_path(home))
     with database.read() as session:
-        actor = people.identify(session, getpass.getuser(), key.public_key)
+        actor = people.identify(session, key.public_key)
     policy = parse(Policy, read_yaml(home.policy, "policy.yaml"), "policy.yaml")
     return Workspace(home, database, actor, key, policy)
 

@@ -23,18 +23,25 @@ class DeliveredBundle:
     checkpoint: Checkpoint
 
 
+Decisions = Sequence[tuple[Approval, Principal]]
+
+
 @private_task
-def require_unchanged(folder: Path, artifact: Artifact) -> None:
-    """Check that the draft is, byte for byte, what the ledger recorded."""
+def require_publishable(folder: Path, artifact: Artifact, decisions: Decisions) -> None:
+    """Check, before anything is recorded, that the draft is what was produced and that its approvals are genuine."""
     draft.rehash(folder, json.loads(artifact.files))
+    bundle.require_decided(folder, json.loads(artifact.files), _signed(decisions))
 
 
 @private_task
 def deliver(
-    folder: Path, artifact: Artifact, decisions: Sequence[tuple[Approval, Principal]], ledger_head: str,
+    folder: Path, artifact: Artifact, decisions: Decisions, ledger_head: str,
     key: SigningKey, destination: Path,
 ) -> DeliveredBundle:  # fmt: skip
     """Write the bundle below `destination` and verify it there."""
-    signed = [SignedDecision.of(approval, approver) for approval, approver in decisions]
-    made = bundle.write_bundle(folder, json.loads(artifact.files), signed, ledger_head, key, destination)
+    made = bundle.write_bundle(folder, json.loads(artifact.files), _signed(decisions), ledger_head, key, destination)
     return DeliveredBundle(made.folder, made.digest, Checkpoint.from_bytes(read_document(made.folder / CHECKPOINT)))
+
+
+def _signed(decisions: Decisions) -> list[SignedDecision]:
+    return [SignedDecision.of(approval, approver) for approval, approver in decisions]

@@ -42,9 +42,9 @@ def private_task(function: Callable[Parameters, Result]) -> Callable[Parameters,
     def scrubbed(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
             return function(*args, **kwargs)
-        except AlmonerError:
+        except (AlmonerError, KeyboardInterrupt, SystemExit):
             raise
-        except Exception as problem:  # noqa: BLE001 - the point is to let no message through
+        except BaseException as problem:  # noqa: BLE001 - no message gets through, not even a Rust panic's
             failed = TaskFailed(function.__name__, type(problem).__name__, _place(problem))
         raise failed
 

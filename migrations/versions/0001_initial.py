@@ -109,6 +109,7 @@ def tables() -> None:
         sa.Column("created_at", sa.String(length=27), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_principal")),
         sa.UniqueConstraint("name", name=op.f("uq_principal_name")),
+        sa.UniqueConstraint("public_key", name=op.f("uq_principal_public_key")),
     )
     op.create_table(
         "cap",
@@ -417,6 +418,19 @@ FIXED_ACCOUNT_COLUMNS = ("id", "kind", "parent_id", "block", "rho_cap", "delta_c
 
 GUARDS: list[tuple[str, str, str, str, str]] = [
     # name, table, operation, denied when, message
+    ("dataset_like_its_account", "dataset", "INSERT",
+     "EXISTS (SELECT 1 FROM dataset d WHERE d.account_id = NEW.account_id AND (d.governed <> NEW.governed"
+     " OR (EXISTS (SELECT 1 FROM partition_scheme s WHERE s.account_id = NEW.account_id AND s.blocks > 1)"
+     " AND (NEW.unit_field IS NULL OR d.unit_field IS NULL OR d.unit_field <> NEW.unit_field))))",
+     "datasets of one account are protected alike, and in several blocks name their units alike"),
+    ("version_keeps_blocks", "dataset_version", "INSERT",
+     "EXISTS (SELECT 1 FROM dataset d JOIN partition_scheme s ON s.account_id = d.account_id"
+     " WHERE d.id = NEW.dataset_id AND d.unit_field IS NULL AND s.blocks > 1 AND EXISTS (SELECT 1"
+     " FROM dataset_version v JOIN dataset o ON o.id = v.dataset_id WHERE o.account_id = d.account_id))",
+     "units without a name stay in their blocks"),
+    ("policy_asks_somebody", "policy_version", "INSERT",
+     "NEW.spend_approvals < 1 OR NEW.publish_approvals < 1",
+     "each gate needs at least one approval"),
     ("account_opens_empty", "account", "INSERT",
      "NEW.rho_held <> 0 OR NEW.rho_spent <> 0 OR NEW.delta_held <> 0 OR NEW.delta_spent <> 0"
      " OR NEW.last_entry_id <> 0",
@@ -453,6 +467,17 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      f"{STATE.format(request='NEW.request_id')} <> 'running'"
      f" OR NEW.attempt <> {ATTEMPTS.format(request='NEW.request_id')}",
      "only the running attempt of a request invokes mechanisms"),
+    ("invocation_os_randomness", "invocation", "INSERT",
+     "NEW.rng_kind <> 'os'",
+     "only the randomness of the operating system protects anybody"),
+    ("invocation_separate", "invocation", "INSERT",
+     "EXISTS (SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id JOIN approval a"
+     " ON a.request_id = r.id WHERE r.id = NEW.request_id AND NOT p.several_roles"
+     " AND a.approver_id = NEW.created_by)",
+     "nobody runs what they approved"),
+    ("hold_not_negative", "hold", "INSERT",
+     "NEW.rho < 0 OR NEW.delta < 0",
+     "a hold is never negative"),
     ("hold_own_account", "hold", "INSERT",
      "NOT EXISTS (SELECT 1 FROM invocation i JOIN request r ON r.id = i.request_id"
      " JOIN dataset d ON d.id = r.dataset_id JOIN account a ON a.parent_id = d.account_id"
@@ -519,7 +544,10 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      " OR NOT EXISTS (SELECT 1 FROM invocation i WHERE i.request_id = NEW.request_id AND i.attempt = NEW.attempt)"
      " OR EXISTS (SELECT 1 FROM invocation i LEFT JOIN hold h ON h.invocation_id = i.id"
      " WHERE i.request_id = NEW.request_id AND i.attempt = NEW.attempt"
-     f" AND NOT {SETTLED})",
+     f" AND NOT {SETTLED})"
+     " OR EXISTS (SELECT 1 FROM invocation i WHERE i.request_id = NEW.request_id AND i.attempt = NEW.attempt"
+     " AND NOT EXISTS (SELECT 1 FROM hold h JOIN entry e ON e.hold_id = h.id WHERE h.invocation_id = i.id"
+     " AND e.kind = 'COMMIT'))",
      "an artifact needs every armed hold committed"),
     ("evaluation_charged", "evaluation", "INSERT",
      "NEW.exposure = 'charged' AND NOT EXISTS (SELECT 1 FROM artifact f JOIN invocation i"
@@ -575,7 +603,7 @@ AFTER_INSERT: list[tuple[str, str, str, str, str]] = [
 # Unique keys of the append-only tables. SQLite's REPLACE deletes the row it collides with, past the delete
 # triggers of a connection that forgot `recursive_triggers`; so a collision is denied before it can happen.
 RECORDS: dict[str, list[tuple[str, ...]]] = {
-    "principal": [("id",), ("name",)],
+    "principal": [("id",), ("name",), ("public_key",)],
     "policy_version": [("id",), ("digest",)],
     "dataset": [("id",), ("name",)],
     "dataset_version": [("id",), ("uid",), ("dataset_id", "number")],

@@ -83,6 +83,18 @@ class UnitsOverlap(Refused):
         )
 
 
+class NotAlike(Refused):
+    """Datasets of one account that would not protect the same people in the same way."""
+
+    def __init__(self, name: str, other: str, reason: str) -> None:
+        super().__init__(
+            f"{name!r} cannot share the account of {other!r}: {reason}.",
+            "Datasets of one account are all governed or all public, and with several blocks they name the same unit"
+            " field.",
+            {"dataset": name, "other": other},
+        )
+
+
 class UnnamedUnitsAgain(Refused):
     """A second version without a unit field, in more than one block."""
 
@@ -126,6 +138,7 @@ def register(session: Session, actor: Actor, wanted: Registration, account_id: i
         DatasetExists: the name is taken.
     """
     refuse_taken(session, wanted.name)
+    _require_alike(session, wanted, account_id)
     made = Dataset(
         name=wanted.name,
         account_id=account_id,
@@ -163,6 +176,16 @@ def register(session: Session, actor: Actor, wanted: Registration, account_id: i
         dataset=wanted.name,
     )
     return made
+
+
+def _require_alike(session: Session, wanted: Registration, account_id: int) -> None:
+    sharing = session.scalars(select(Dataset).where(Dataset.account_id == account_id)).all()
+    blocks = session.scalars(select(PartitionScheme.blocks).where(PartitionScheme.account_id == account_id)).one()
+    for other in sharing:
+        if other.governed != wanted.governed:
+            raise NotAlike(wanted.name, other.name, "one of them is marked public")
+        if blocks > 1 and (wanted.unit_field is None or wanted.unit_field != other.unit_field):
+            raise NotAlike(wanted.name, other.name, "in several blocks, a person must have one id in both")
 
 
 def refuse_taken(session: Session, name: str) -> None:
@@ -208,6 +231,11 @@ def versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
     return session.scalars(query).all()
 
 
+def has_version(session: Session, uid: str) -> bool:
+    """Whether the ledger knows a version of that id."""
+    return session.scalar(select(func.count()).where(DatasetVersion.uid == uid)) == 1
+
+
 def newest_version(session: Session, dataset: Dataset) -> DatasetVersion:
     """The version a new request reads.
 
@@ -250,8 +278,10 @@ def add_version(
 
     Raises:
         UnitsOverlap: a unit, or the very source, belongs to another account.
+        UnnamedUnitsAgain: another version came in meanwhile.
     """
     _one_ingest_at_a_time(session)
+    admit_another_version(session, dataset)
     _refuse_foreign_source(session, dataset, source_mark)
     _claim_units(session, dataset, marks)
     made = DatasetVersion(

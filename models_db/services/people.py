@@ -7,7 +7,7 @@ from models_db.base import moment
 from models_db.errors import EnvironmentProblem
 from models_db.services import audits
 from models_db.services.audits import Actor
-from models_db.services.denials import translated
+from models_db.services.denials import AlreadyRecorded, translated
 from models_db.tables import PolicyVersion, Principal
 
 
@@ -23,34 +23,40 @@ class PrincipalUnknown(EnvironmentProblem):
 
 
 def enrol(session: Session, name: str, public_key: str) -> Actor:
-    """Record a principal, or find the one with this name and key.
+    """Record a principal, or find the one whose key this is: one key is one person, whatever the login is called.
 
     Raises:
         PrincipalUnknown: the name is taken by another key.
     """
-    found = session.scalars(select(Principal).where(Principal.name == name)).one_or_none()
-    if found is None:
-        found = Principal(name=name, public_key=public_key, created_at=moment())
+    found = _by_key(session, public_key)
+    if found is not None:
+        return Actor(found.id, found.name)
+    found = Principal(name=name, public_key=public_key, created_at=moment())
+    try:
         with translated():
             session.add(found)
             session.flush()
-        audits.append(session, Actor(found.id, name), "principal.enrolled", {"name": name, "public_key": public_key})
-    return _checked(found, name, public_key)
+    except AlreadyRecorded:
+        raise PrincipalUnknown(name) from None
+    actor = Actor(found.id, name)
+    audits.append(session, actor, "principal.enrolled", {"name": name, "public_key": public_key})
+    return actor
 
 
-def identify(session: Session, name: str, public_key: str) -> Actor:
-    """The actor behind a name and a key.
+def identify(session: Session, public_key: str) -> Actor:
+    """The actor whose key this is.
 
     Raises:
-        PrincipalUnknown: no such principal, or another key.
+        PrincipalUnknown: nobody's.
     """
-    return _checked(session.scalars(select(Principal).where(Principal.name == name)).one_or_none(), name, public_key)
-
-
-def _checked(found: Principal | None, name: str, public_key: str) -> Actor:
-    if found is None or found.public_key != public_key:
-        raise PrincipalUnknown(name)
+    found = _by_key(session, public_key)
+    if found is None:
+        raise PrincipalUnknown("anybody")
     return Actor(found.id, found.name)
+
+
+def _by_key(session: Session, public_key: str) -> Principal | None:
+    return session.scalars(select(Principal).where(Principal.public_key == public_key)).one_or_none()
 
 
 def adopt_policy(

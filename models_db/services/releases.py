@@ -462,8 +462,8 @@ def artifact_of(session: Session, request_id: int) -> Artifact | None:
     return session.scalars(query).one_or_none()
 
 
-def publish(session: Session, actor: Actor, request_id: int) -> Publication:
-    """Record the publication of the produced artifact, before a byte is copied; the second call finds the first.
+def require_publishable(session: Session, request_id: int) -> tuple[Request, Artifact]:
+    """The request and its artifact, if it may be published (again).
 
     Raises:
         WrongState: nothing was produced.
@@ -474,10 +474,22 @@ def publish(session: Session, actor: Actor, request_id: int) -> Publication:
     state = state_of(session, request_id)
     if artifact is None or state not in ("produced", "published"):
         raise WrongState(request_id, state, "produced")
+    if state == "produced":
+        require_gate(session, request, "publish", artifact.digest)
+    return request, artifact
+
+
+def publish(session: Session, actor: Actor, request_id: int) -> Publication:
+    """Record the publication of the produced artifact, before a byte is copied; the second call finds the first.
+
+    Raises:
+        WrongState: nothing was produced.
+        GateClosed: the publish gate is not passed for exactly these bytes.
+    """
+    request, artifact = require_publishable(session, request_id)
     found = session.scalars(select(Publication).where(Publication.artifact_id == artifact.id)).one_or_none()
     if found is not None:
         return found
-    require_gate(session, request, "publish", artifact.digest)
     with translated():
         found = Publication(artifact_id=artifact.id, at=moment(), actor_id=actor.id)
         session.add(found)

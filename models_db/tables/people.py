@@ -12,7 +12,7 @@ class Principal(Base):
 
     id: Mapped[Key]
     name: Mapped[Line] = mapped_column(unique=True)
-    public_key: Mapped[Line]
+    public_key: Mapped[Line] = mapped_column(unique=True)
     created_at: Mapped[Moment]
 
 

@@ -75,6 +75,8 @@ def lifetime_cap(epsilon: Exact, delta: Exact, fail_share: Exact = DEFAULT_FAIL_
     claim_epsilon, claim_delta = _target(epsilon, delta)
     fail = cap(Fraction(0), claim_delta * share).delta
     delta_conv = claim_delta - Fraction(fail, DELTA_UNIT)
+    if delta_conv < Fraction(1, DELTA_UNIT):
+        raise InvalidTarget(f"A lifetime delta of {delta} is below what the ledger can count, 1e-18.")
     rho = _affordable(claim_epsilon, delta_conv)
     return LifetimeCap(
         epsilon=terminating(claim_epsilon),

@@ -20,6 +20,10 @@ SYSTEM = "You write realistic texts. Reply with the text alone."
 ASK = "{description}\n\nWrite one."
 ASK_AGAIN = "Write another."
 
+# A reference is cut to this many characters for each token it may have before it is tokenised: a public rule, so that
+# one huge text cannot exhaust the machine. Ordinary text has three to six characters a token.
+CHARACTERS_PER_TOKEN = 64
+
 # Where the reference goes while the chat template is rendered; private-use characters, so in no description.
 _MARK = "\ue000reference\ue001"
 
@@ -95,8 +99,16 @@ def reference_tokens(tokenizer: Any, text: str, max_reference_tokens: int) -> tu
     null row, never an exception, and the tokenizer's remarks about length stay out of the logs.
     """
     try:
-        ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
-    except Exception:  # noqa: BLE001 - whatever a tokenizer raises on a strange text may quote it
+        kept = text[: max_reference_tokens * CHARACTERS_PER_TOKEN]
+        ids = tokenizer(kept, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+            text[: max_reference_tokens * CHARACTERS_PER_TOKEN],
+            add_special_tokens=False,
+            split_special_tokens=True,
+            verbose=False,
+        )["input_ids"]
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # noqa: BLE001 - a tokenizer may raise anything, a Rust panic is no Exception, and either may quote
         return ()
     control = control_tokens(tokenizer)
     return tuple([token for token in ids if token not in control][:max_reference_tokens])
