@@ -95,10 +95,7 @@ def write_bundle(
         DestinationUnusable: it cannot be written there.
     """
     rehash(draft, files)
-    record = ReleaseRecord.from_bytes(read_document(draft / RECORD))
-    subjects = {("spend", record.request_sha256), ("publish", digest(files))}
-    decisions = tuple(one for one in approvals if (one.gate, one.subject_sha256) in subjects)
-    require_approved(decisions, record, digest(files))
+    record, decisions = require_decided(draft, files, approvals)
     approved = _Approved(draft, files, decisions, key)
     target = destination / bundle_name(record.dataset.name, record.release)
     try:
@@ -109,6 +106,21 @@ def write_bundle(
             return _in_place(approved, target)
     except OSError as error:
         raise DestinationUnusable(destination, error) from None
+
+
+def require_decided(
+    draft: Path, files: FileTable, approvals: Iterable[SignedDecision]
+) -> tuple[ReleaseRecord, tuple[SignedDecision, ...]]:
+    """The draft's record, and the decisions on exactly its request and these bytes.
+
+    Raises:
+        NotApproved: they do not open both gates, or one is not genuine.
+    """
+    record = ReleaseRecord.from_bytes(read_document(draft / RECORD))
+    subjects = {("spend", record.request_sha256), ("publish", digest(files))}
+    decisions = tuple(one for one in approvals if (one.gate, one.subject_sha256) in subjects)
+    require_approved(decisions, record, digest(files))
+    return record, decisions
 
 
 def _build(approved: _Approved, added: Mapping[str, bytes], target: Path) -> None:

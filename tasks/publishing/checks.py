@@ -12,17 +12,15 @@ from models_db.errors import Refused
 from tasks.accounting.amounts import exact
 from tasks.accounting.zcdp import rho_of
 from tasks.evaluation.registry import METRICS
-from tasks.evaluation.results import MetricResult
 from tasks.mechanisms.catalogue import recompute
 from tasks.publishing import signing
 from tasks.publishing.approvals import require_approved
-from tasks.publishing.card import stated_claim
+from tasks.publishing.card import card as written
 from tasks.publishing.claim import implied_epsilon, state_claim
-from tasks.publishing.draft import EVALUATION_FORMAT, refuse_internal
+from tasks.publishing.draft import refuse_internal
 from tasks.publishing.layout import (
     BUNDLE_FILES,
     CARD,
-    EVALUATION,
     SUMS,
     TEXTS,
     parse_document,
@@ -161,12 +159,7 @@ def texts(bundle: Opened) -> str:
 
 def measurements(bundle: Opened) -> str:
     """Only metrics that may be published, and those that were asked for."""
-    stored = parse_document(read_document(bundle.folder / EVALUATION), EVALUATION)
-    if not isinstance(stored, dict) or set(stored) != {"format", "metrics"} or not isinstance(stored["metrics"], list):
-        raise CheckFailed("evaluation.json has no list of metrics")
-    if stored["format"] != EVALUATION_FORMAT:
-        raise CheckFailed("evaluation.json has another format")
-    found = [MetricResult.from_json(one) for one in stored["metrics"]]
+    found = bundle.metrics
     refuse_internal(found, bundle.record)
     for metric in found:
         if metric.name not in METRICS or METRICS[metric.name].exposure != metric.exposure:
@@ -194,12 +187,10 @@ def checkpoint(bundle: Opened) -> str:
 
 
 def card(bundle: Opened) -> str:
-    """The card states the record's figures."""
-    promised = bundle.record.claim
-    expected = {"epsilon": promised.epsilon, "delta": promised.delta} if promised else {}
-    if stated_claim(read_document(bundle.folder / CARD).decode()) != expected:
-        raise CheckFailed("the card states other figures than the record")
-    return "states the same figures"
+    """The card is, byte for byte, the one that follows from the record and the measurements."""
+    if read_document(bundle.folder / CARD) != written(bundle.record, bundle.metrics).encode():
+        raise CheckFailed("the card is not the one that this version of almoner writes for this record")
+    return "says what the record and the measurements say, and nothing else"
 
 
 def carries_key(trusted: str) -> Callable[[Opened], str]:

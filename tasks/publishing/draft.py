@@ -20,6 +20,7 @@ from tasks.publishing.layout import (
     FileUnfit,
     document,
     measure,
+    parse_document,
     plain_file,
     sync_folder,
     write_new,
@@ -89,6 +90,23 @@ def refuse_internal(metrics: Sequence[MetricResult], record: ReleaseRecord) -> N
     for metric in metrics:
         if record.dataset.governed and metric.exposure == "internal":
             raise UnpublishableMetric(metric.name)
+
+
+def read_metrics(data: bytes) -> list[MetricResult]:
+    """Read `evaluation.json`.
+
+    Raises:
+        FileUnfit: it is not one of ours.
+    """
+    stored = parse_document(data, EVALUATION)
+    if not isinstance(stored, dict) or set(stored) != {"format", "metrics"} or not isinstance(stored["metrics"], list):
+        raise FileUnfit(EVALUATION, "has no list of metrics")
+    if stored["format"] != EVALUATION_FORMAT:
+        raise FileUnfit(EVALUATION, "has another format")
+    try:
+        return [MetricResult.from_json(one) for one in stored["metrics"]]
+    except ValueError as unfit:
+        raise FileUnfit(EVALUATION, f"is unfit: {unfit}") from None
 
 
 def read_samples(folder: Path, count: int | None = None) -> Iterator[str]:

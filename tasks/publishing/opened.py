@@ -5,13 +5,16 @@ from pathlib import Path
 
 from models_db.budgets import Amount, total
 from models_db.canonical import digest
+from tasks.evaluation.results import MetricResult
 from tasks.mechanisms.catalogue import recompute
 from tasks.publishing.approvals import SignedDecision, read_approvals
 from tasks.publishing.checkpoint import Checkpoint
+from tasks.publishing.draft import read_metrics
 from tasks.publishing.layout import (
     APPROVALS,
     CHECKPOINT,
     DRAFT_FILES,
+    EVALUATION,
     RECORD,
     SUMMED_FILES,
     SUMS_SIGNATURE,
@@ -33,6 +36,11 @@ class Opened:
     def record(self) -> ReleaseRecord:
         """release.json."""
         return ReleaseRecord.from_bytes(read_document(self.folder / RECORD))
+
+    @cached_property
+    def metrics(self) -> list[MetricResult]:
+        """evaluation.json."""
+        return read_metrics(read_document(self.folder / EVALUATION))
 
     @cached_property
     def seal(self) -> Seal:

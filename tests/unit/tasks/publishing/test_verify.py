@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models_db.canonical import digest
-from tasks.publishing.bundle import _sha256
+from tasks.publishing.bundle import BundleInvalid, _sha256
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.layout import (
     BUNDLE_FILES,
@@ -341,21 +341,42 @@ def test_forged_measurements_are_found(folder, new_key, change):
     assert "measurements" in failed(verify_release(folder))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("| epsilon | `4` |", "| epsilon | `1` |"),
-        ("| delta | `0.0000001` |", "| delta | `0` |"),
-        ("| epsilon | `4` |\n", ""),
-        ("## The claim", "## Claims"),
-    ],
-)
-def test_a_card_with_other_figures_is_found(folder, new_key, change):
-    text = (folder / CARD).read_text()
-    assert change[0] in text
-    (folder / CARD).write_text(text.replace(*change))
-    reseal(folder, new_key("forger"))
-    assert "card" in failed(verify_release(folder))
+def hide_the_claim(text: str) -> str:
+    """The real claim in a comment, which no Markdown reader shows, and below it another one."""
+    before, _, rest = text.partition("\n## The claim\n")
+    claim, _, after = rest.partition("\n## ")
+    shown = "| figure | value |\n| --- | --- |\n| epsilon | `0.1` |\n| delta | `0.000000000001` |\n"
+    return f"{before}\n<!--\n## The claim\n{claim}\n## -->\n\n## The claim\n\n{shown}\n## {after}"
+
+
+CARD_FORGERIES = {
+    "another epsilon": lambda text: text.replace("| epsilon | `4` |", "| epsilon | `1` |"),
+    "another delta": lambda text: text.replace("| delta | `0.0000001` |", "| delta | `0` |"),
+    "another unit": lambda text: text.replace("one value of `id`", "one value of `household`"),
+    "no epsilon": lambda text: text.replace("| epsilon | `4` |\n", ""),
+    "another heading": lambda text: text.replace("## The claim", "## Claims"),
+    "another measurement": lambda text: text.replace("`texts` | `2`", "`texts` | `3`"),
+    "no limits": lambda text: text.replace("**The public model.**", "**Nothing else.**"),
+    "one word more": lambda text: f"{text}P.S. It is anonymous.\n",
+    "other line ends": lambda text: text.replace("\n", "\r\n"),
+    "the claim in a comment": hide_the_claim,
+}
+
+
+@pytest.mark.parametrize("change", CARD_FORGERIES.values(), ids=list(CARD_FORGERIES))
+def test_the_publisher_cannot_write_another_card(make_release, tmp_path, change):
+    """The stewards approve the forged card, and the publisher's own key signs it."""
+    release = make_release()
+    honest = (release.draft / CARD).read_bytes()
+    forged = change(honest.decode()).encode()
+    assert forged != honest
+    (release.draft / CARD).write_bytes(forged)
+    files = {name: measure(release.draft / name) for name in DRAFT_FILES}
+    spend = release.approvals[0]
+    publish = [steward.decide(release.record, "publish", digest(files)) for steward in release.stewards]
+    with pytest.raises(BundleInvalid) as refused:
+        replace(release, files=files, approvals=(spend, *publish)).publish(tmp_path / "out")
+    assert [failure.partition(":")[0] for failure in refused.value.facts["failures"]] == ["card"]
 
 
 def test_a_card_that_is_not_text_is_found(folder, new_key):
