@@ -101,14 +101,9 @@ def reference_tokens(tokenizer: Any, text: str, max_reference_tokens: int) -> tu
     try:
         kept = text[: max_reference_tokens * CHARACTERS_PER_TOKEN]
         ids = tokenizer(kept, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
-            text[: max_reference_tokens * CHARACTERS_PER_TOKEN],
-            add_special_tokens=False,
-            split_special_tokens=True,
-            verbose=False,
-        )["input_ids"]
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException:  # noqa: BLE001 - a tokenizer may raise anything, a Rust panic is no Exception, and either may quote
+    except BaseException:  # noqa: BLE001 - a Rust panic is no Exception, and whatever is raised may quote the text
         return ()
     control = control_tokens(tokenizer)
     return tuple([token for token in ids if token not in control][:max_reference_tokens])
