@@ -1,0 +1,103 @@
+"""A process that types one command and, at a given point, dies: by its own kill -9, or waiting for a signal.
+
+It runs in a child of multiprocessing's fork server, which has imported this module (and with it torch) once.
+"""
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import flows.execute
+import flows.keep
+import flows.publish
+import flows.running
+import tasks.corpus.ingest
+import tasks.ingest
+import tasks.publishing.bundle
+from cli.app import app
+from models_db.services import ledger, releases
+from tasks.generation.decoding import Decoder
+from tests import tiny_model
+
+Place = tuple[Any, str, int]
+"""Whose function, its name, and which of its calls."""
+
+AFTER: dict[str, Place] = {
+    "after hold": (flows.running.Run, "hold", 1),
+    "while arming": (ledger, "arm", 1),  # in the transaction, before it commits
+    "after arm": (flows.running.Run, "arm", 1),
+    "mid generation": (Decoder, "next_tokens", 6),
+    "after draft": (flows.keep, "write_draft", 1),
+    "while committing": (releases, "produce", 1),
+    "after commit": (flows.execute, "keep", 1),
+    "while publishing": (releases, "publish", 1),
+    "with half a bundle": (tasks.publishing.bundle, "verify_release", 1),
+    "before delivery is recorded": (flows.publish, "deliver", 1),
+    "before a version is recorded": (tasks.corpus.ingest, "put_in_place", 1),
+    "in the middle of an ingest": (tasks.corpus.ingest, "_insert", 20),
+}
+BEFORE: dict[str, Place] = {
+    "before hold": (flows.running.Run, "hold", 1),
+    "before delivery": (flows.publish, "deliver", 1),
+}
+
+
+def die() -> None:
+    """What no handler can catch."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def plant(point: str, act: Callable[[], None]) -> None:
+    """Have `act` called at a point."""
+    room, name, number = (AFTER | BEFORE)[point]
+    real, calls = getattr(room, name), 0
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if point in BEFORE and calls == number:
+            act()
+        result = real(*args, **kwargs)
+        if point in AFTER and calls == number:
+            act()
+        return result
+
+    setattr(room, name, watched)
+
+
+def type_and_die(environment: dict[str, str], line: str, point: str) -> None:
+    """One command that is killed at `point`; anything else is exit code 99."""
+    _run(environment, line, point, die)
+    os._exit(99)
+
+
+def type_and_wait(environment: dict[str, str], line: str, point: str, sign: Path, output: Path) -> None:
+    """One command that, at `point`, leaves a sign and waits for a signal; its exit code and all it says are kept."""
+    with output.open("w", buffering=1) as told:
+        sys.stdout = sys.stderr = told
+
+        def wait() -> None:
+            sign.touch()
+            time.sleep(60)
+
+        sys.exit(_run(environment, line, point, wait))
+
+
+def _run(environment: dict[str, str], line: str, point: str, act: Callable[[], None]) -> int:
+    os.environ |= environment
+    torch.set_num_threads(1)
+    tiny_model.install(pytest.MonkeyPatch())
+    plant(point, act)
+    try:
+        app(shlex.split(line))
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0

@@ -1,0 +1,230 @@
+"""kill -9 at every step: the ledger never under-counts, nothing gets out, and the next command finds its way.
+
+Each process is killed by itself at a named point (kill_driver.py), then looked at from outside.
+"""
+
+import json
+import os
+import signal
+import time
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models_db.budgets import Amount, total
+from models_db.services import datasets, ledger, releases
+from tests.integration import kill_driver
+from tests.integration.story import Almoner
+from tests.support import fetch
+
+ARMED_BEFORE = {
+    "before hold": 0,
+    "after hold": 0,
+    "while arming": 0,  # not durable, so nothing was read and nothing is spent
+    "after arm": 1,
+    "mid generation": 3,  # the count, and two instalments of four draws for six draws
+    "after draft": 4,
+    "while committing": 4,
+}
+"""How many instalments are spent when a run dies there."""
+
+FEWER_ON_POSTGRESQL = ["after hold", "while arming", "mid generation", "while committing"]
+POINTS = [("sqlite", point) for point in ARMED_BEFORE] + [("postgresql", point) for point in FEWER_ON_POSTGRESQL]
+
+
+def start(target: Any, *arguments: Any) -> BaseProcess:
+    """A new process, from a fork server that has imported everything once."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([kill_driver.__name__])
+    process = context.Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def environment() -> dict[str, str]:
+    names = ("ALMONER_HOME", "ALMONER_DATABASE_URL", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "XDG_RUNTIME_DIR")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def killed(line: str, point: str) -> None:
+    """Type a command that is killed at a point."""
+    process = start(kill_driver.type_and_die, environment(), line, point)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def instalments(almoner: Almoner) -> list[Amount]:
+    """The plan of request 1, in the order in which it is armed."""
+    with almoner.database.read() as session:
+        plan = json.loads(releases.find(session, 1).canonical)["plan"]
+    return [
+        Amount(int(part["rho"]), int(part["delta"]))
+        for invocation in plan["invocations"]
+        for part in invocation["instalments"]
+    ]
+
+
+def balance(almoner: Almoner) -> ledger.Balance:
+    with almoner.database.read() as session:
+        return ledger.balance(session, datasets.find(session, "clinic").account_id)
+
+
+def nothing_is_out(almoner: Almoner) -> None:
+    assert fetch(almoner.database, "SELECT * FROM publication") == []
+    assert fetch(almoner.database, "SELECT * FROM delivery") == []
+    assert not almoner.bundle.exists()
+
+
+def is_clean(almoner: Almoner) -> None:
+    """No half-written folder, no running lease, nothing held, and the doctor is content."""
+    assert list(almoner.home.quarantine.iterdir()) == []
+    assert list(almoner.home.scratch.iterdir()) == []
+    with almoner.database.read() as session:
+        assert releases.running(session) == []
+    assert balance(almoner).held == Amount()
+    assert almoner.ask("doctor")["ok"] is True
+
+
+@pytest.mark.parametrize(("backend", "point"), POINTS)
+def test_a_killed_run(any_almoner: Almoner, point: str) -> None:
+    almoner = any_almoner
+    almoner.approved()
+    plan = instalments(almoner)
+    armed = total(plan[: ARMED_BEFORE[point]])
+    killed("run 1", point)
+    assert balance(almoner).spent == armed
+    assert fetch(almoner.database, "SELECT * FROM artifact") == []
+    nothing_is_out(almoner)
+    assert almoner.ask("publish 1 --to out", expected=1)["error"] == "WrongState"
+    assert almoner.ask("audit verify")["holds"] is True
+
+    swept = almoner.ask("run sweep")
+    assert swept == {"requests": [1], "folders_removed": int(point in ("after draft", "while committing"))}
+    is_clean(almoner)
+    assert almoner.state() == "approved"
+    assert balance(almoner).spent == armed
+    assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 0}
+
+    almoner.type("run 1")
+    assert balance(almoner).spent == armed + total(plan)
+    assert balance(almoner).held == Amount()
+    assert almoner.ask("release show 1")["rho_spent"] == (armed + total(plan)).rho_text
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert almoner.ask(f"verify-release {almoner.bundle}")["rho"] == total(plan).rho_text
+    assert almoner.ask("doctor")["ok"] is True
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_a_run_killed_after_its_commit_is_produced(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    almoner.approved()
+    killed("run 1", "after commit")
+    assert almoner.state() == "produced"
+    nothing_is_out(almoner)
+    assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 0}
+    assert balance(almoner).spent == total(instalments(almoner))
+    assert balance(almoner).held == Amount()
+    assert almoner.ask("run 1", expected=1)["error"] == "WrongState"
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.type(f"verify-release {almoner.bundle}")
+    almoner.type("doctor")
+
+
+def test_running_again_needs_no_sweep(almoner: Almoner) -> None:
+    almoner.approved()
+    plan = instalments(almoner)
+    killed("run 1", "mid generation")
+    almoner.type("run 1")
+    assert balance(almoner).spent == total(plan[:3]) + total(plan)
+    assert balance(almoner).held == Amount()
+    almoner.type("doctor")
+
+
+def test_every_dead_attempt_is_paid_for(almoner: Almoner) -> None:
+    almoner.approved(epsilon=2)
+    plan = instalments(almoner)
+    for point in ("mid generation", "after arm", "after draft"):
+        killed("run 1", point)
+    almoner.type("run sweep")
+    assert balance(almoner).spent == total(plan[:3]) + total(plan[:1]) + total(plan)
+    assert almoner.ask("budget show clinic")["spent_by"] == [
+        {"request": 1, "dataset": "clinic", "state": "approved", "rho_spent": balance(almoner).spent.rho_text}
+    ]
+    steps = [step["detail"] for step in almoner.ask("release show 1")["steps"] if step["from"] == "running"]
+    assert steps == ["Swept"] * 3
+
+
+def test_dead_attempts_can_use_up_the_budget_and_then_it_is_refused(almoner: Almoner) -> None:
+    almoner.approved(epsilon=6)
+    killed("run 1", "after draft")
+    almoner.type("run sweep")
+    before = almoner.everything()
+    assert almoner.ask("run 1", expected=1)["error"] == "BudgetExceeded"
+    assert almoner.everything() == before
+
+
+@pytest.mark.parametrize(
+    "point", ["while publishing", "before delivery", "with half a bundle", "before delivery is recorded"]
+)
+def test_a_killed_publication_is_finished_by_the_next(almoner: Almoner, point: str) -> None:
+    almoner.passed()
+    killed(f"publish 1 --to {almoner.folder / 'out'}", point)
+    recorded = point != "while publishing"
+    assert almoner.state() == ("published" if recorded else "produced")
+    assert almoner.bundle.exists() == (point == "before delivery is recorded")
+    assert fetch(almoner.database, "SELECT * FROM delivery") == []
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert [path.name for path in (almoner.folder / "out").iterdir()] == [almoner.bundle.name]
+    almoner.type(f"verify-release {almoner.bundle}")
+    assert len(fetch(almoner.database, "SELECT * FROM publication")) == 1
+    assert almoner.ask("doctor")["ok"] is True
+
+
+@pytest.mark.parametrize("point", ["in the middle of an ingest", "before a version is recorded"])
+def test_a_killed_ingest_leaves_nothing_that_counts(almoner: Almoner, point: str) -> None:
+    almoner.registered()
+    killed(f"dataset ingest clinic {almoner.notes_file()}", point)
+    assert almoner.ask("dataset show clinic")["versions"] == 0
+    assert almoner.ask(f"release request {almoner.request_file()}", expected=1)["error"] == "NothingIngested"
+    assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 1}
+    assert list(almoner.home.corpora.iterdir()) == []
+    almoner.type(f"dataset ingest clinic {almoner.notes_file()}")
+    assert almoner.ask("dataset show clinic")["versions"] == 1
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_ctrl_c_in_the_middle_of_a_generation(almoner: Almoner, as_json: bool) -> None:
+    almoner.approved()
+    plan = instalments(almoner)
+    sign, output = almoner.folder / "sign", almoner.folder / "output"
+    line = "run 1" + " --json" * as_json
+    process = start(kill_driver.type_and_wait, environment(), line, "mid generation", sign, output)
+    wait_for(sign)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    process.join(60)
+    assert process.exitcode == 1
+    told = output.read_text()
+    if as_json:
+        assert json.loads(told)["error"] == "RunInterrupted"
+    assert "what it had armed stays spent" in told
+    assert "almoner run 1" in told
+    assert "Traceback" not in told
+    assert balance(almoner).spent == total(plan[:3])
+    is_clean(almoner)
+    assert almoner.state() == "approved"
+    almoner.type("run 1")
+    assert balance(almoner).spent == total(plan[:3]) + total(plan)
+
+
+def wait_for(sign: Path) -> None:
+    """Until another process has left its sign."""
+    patience = time.monotonic() + 60
+    while not sign.exists():
+        assert time.monotonic() < patience, "the other process never came to its point"
+        time.sleep(0.01)
