@@ -1,0 +1,114 @@
+"""A run that was swept away while it worked gets no further, whatever it tries and whoever works meanwhile."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import flows.execute
+import flows.keep
+import flows.sweep
+from models_db.budgets import Amount, total
+from tasks.generation.decoding import Decoder
+from tests.integration.story import Almoner
+from tests.integration.test_kill import balance, instalments, is_clean
+from tests.support import fetch
+
+Act = Callable[[], None]
+
+
+@pytest.fixture
+def when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, int, Act], None]:
+    """Has something done, once, before a certain call of a function."""
+
+    def plant(room: Any, name: str, number: int, act: Act) -> None:
+        real, calls = getattr(room, name), 0
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == number:
+                act()
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(room, name, watched)
+
+    return plant
+
+
+def sweep_the_living(almoner: Almoner) -> None:
+    """Another machine believes that this process is gone."""
+    with pytest.MonkeyPatch.context() as elsewhere:
+        elsewhere.setattr(flows.sweep, "is_dead", lambda lease: True)
+        assert almoner.ask("run sweep")["requests"] == [1]
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_a_swept_run_arms_nothing_more(any_almoner: Almoner, when: Any) -> None:
+    almoner = any_almoner
+    almoner.approved()
+    plan = instalments(almoner)
+    when(Decoder, "next_tokens", 3, lambda: sweep_the_living(almoner))
+    assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
+    assert balance(almoner).spent == total(plan[:2])
+    assert almoner.state() == "approved"
+    is_clean(almoner)
+    almoner.type("run 1")
+    assert balance(almoner).spent == total(plan[:2]) + total(plan)
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_what_a_swept_run_has_made_is_not_taken(any_almoner: Almoner, when: Any) -> None:
+    almoner = any_almoner
+    almoner.approved()
+    when(flows.keep, "write_draft", 1, lambda: sweep_the_living(almoner))
+    assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
+    assert fetch(almoner.database, "SELECT * FROM artifact") == []
+    assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-1"]
+    assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 1}
+    is_clean(almoner)
+    assert balance(almoner).spent == total(instalments(almoner))
+
+
+@pytest.mark.parametrize("late", ["while generating", "when done"])
+def test_a_swept_run_does_not_touch_the_one_that_came_after(almoner: Almoner, when: Any, late: str) -> None:
+    almoner.approved()
+    plan = instalments(almoner)
+    produced: dict[str, Any] = {}
+
+    def another() -> None:
+        sweep_the_living(almoner)
+        produced.update(almoner.ask("run 1"))
+
+    if late == "while generating":
+        when(Decoder, "next_tokens", 3, another)
+    else:
+        when(flows.keep, "write_draft", 1, another)
+    assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
+    assert produced["state"] == almoner.state() == "produced"
+    wasted = total(plan[:2] if late == "while generating" else plan)
+    assert balance(almoner).spent == wasted + total(plan)
+    assert balance(almoner).held == Amount()
+    almoner.ask("run sweep")
+    assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-2"]
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.type(f"verify-release {almoner.bundle}")
+    assert almoner.ask("doctor")["ok"] is True
+
+
+@pytest.mark.parametrize("failure", [MemoryError("private"), KeyboardInterrupt()])
+def test_a_swept_run_that_fails_does_not_end_the_one_that_came_after(
+    almoner: Almoner, when: Any, failure: BaseException
+) -> None:
+    almoner.approved()
+
+    def fail_late() -> None:
+        sweep_the_living(almoner)
+        almoner.ask("run 1")
+        raise failure
+
+    when(Decoder, "next_tokens", 3, fail_late)
+    assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
+    assert almoner.state() == "produced"
+    assert almoner.ask("doctor")["ok"] is True
