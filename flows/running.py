@@ -155,7 +155,8 @@ def _repriced(workspace: Workspace, request_id: int, facts: DatasetFacts, body: 
         evaluation=tuple(body["evaluation"]),
     )
     priced = quote(request, facts, model_facts(request.model), body["policy"], code_digest())
-    for part in ("code", "model", "plan", "unit", "relation", "dataset", "parameters"):
+    public = ("unit", "relation", "governed", "population", "blocks")
+    for part in ("code", "model", "plan", "dataset", "parameters", *public):
         if canonical(_part(priced.body, part)) != canonical(body[part]):
             raise PlanChanged(request_id, part)
     return priced

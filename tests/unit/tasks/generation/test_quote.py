@@ -114,6 +114,12 @@ def test_defaults_are_written_out() -> None:
     assert priced().body["parameters"]["max_reference_tokens"] == 256
 
 
+def test_the_body_names_every_public_fact_that_the_plan_rests_on() -> None:
+    body = priced(facts(population=70, blocks=2, governed=False)).body
+    assert (body["population"], body["blocks"], body["governed"]) == (70, 2, False)
+    assert priced().body["population"] is None
+
+
 def test_the_body_names_every_instalment() -> None:
     quoted = priced()
     stored = json.loads(canonical(plan_json(quoted.plan)))
