@@ -43,7 +43,6 @@ def release_record(run: Run, generated: Generated) -> ReleaseRecord:
     return ReleaseRecord.from_request(
         run.request_id,
         run.body,
-        governed=facts.governed,
         second_opinion=second_opinion(events, run.quote.request.delta or 0),
         lifetime=Lifetime(epsilon=facts.epsilon_cap, delta=facts.delta_cap, shared=_is_shared(run)),
         released=generated.released,

@@ -21,6 +21,7 @@ from tasks.publishing.draft import refuse_internal
 from tasks.publishing.layout import (
     BUNDLE_FILES,
     CARD,
+    RECORD,
     SUMS,
     TEXTS,
     parse_document,
@@ -30,7 +31,9 @@ from tasks.publishing.layout import (
 )
 from tasks.publishing.opened import Opened
 from tasks.publishing.record import ReleaseRecord
+from tasks.publishing.request import ApprovedRequest
 from tasks.publishing.second_opinion import second_opinion
+from tasks.publishing.strict import read_as
 
 _LONGEST_LINE = 16 << 20
 _LARGEST_REPORTABLE = 100  # beyond, dp-accounting's curves take memory without end
@@ -89,13 +92,18 @@ def request(bundle: Opened) -> str:
         raise CheckFailed("the request was made under another policy")
     kept = ("second_opinion", "lifetime", "released", "policy", "people", "libraries", "rng")
     given: dict[str, Any] = {name: getattr(found, name) for name in kept}
-    rebuilt = ReleaseRecord.from_request(
-        found.release, found.request, governed=found.dataset.governed, **given
-    ).to_json()
+    rebuilt = ReleaseRecord.from_request(found.release, found.request, **given).to_json()
     stated = found.to_json()
     if wrong := sorted(name for name in stated if stated[name] != rebuilt[name]):
         raise CheckFailed(f"not what the approved request says: {', '.join(wrong)}")
     return "claim, mechanisms and parameters are those of the approved request"
+
+
+def plan(bundle: Opened) -> str:
+    """The request is in its format, and mechanism and parameters lead to exactly the planned events."""
+    asked = read_as(ApprovedRequest, bundle.record.request, RECORD)
+    asked.require_planned()
+    return f"planned again from {asked.mechanism!r} and its parameters"
 
 
 def events(bundle: Opened) -> str:
@@ -210,6 +218,7 @@ CHECKS: Final[tuple[tuple[str, Callable[[Opened], str]], ...]] = (
     ("signature", signature),
     ("record", record),
     ("request", request),
+    ("plan", plan),
     ("events", events),
     ("claim", claim),
     ("independent accountant", independent_accountant),

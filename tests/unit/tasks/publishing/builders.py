@@ -8,10 +8,13 @@ from typing import Any
 from models_db.canonical import digest
 from models_db.events import PrivacyEvent
 from models_db.services.releases import Decision
-from tasks.accounting.zcdp import rho_of
+from tasks.accounting.zcdp import release_amount, rho_of
 from tasks.evaluation.registry import METRICS, evaluate
 from tasks.evaluation.results import MetricResult
 from tasks.evaluation.subject import Subject
+from tasks.generation.interface import Ask
+from tasks.generation.quote import plan_json
+from tasks.generation.systems import system_for
 from tasks.mechanisms.token_draw import calibrate
 from tasks.publishing.approvals import SignedDecision
 from tasks.publishing.bundle import WrittenBundle, write_bundle
@@ -25,6 +28,18 @@ DRAW = calibrate(rho_of("4", "1e-7"), 48, 7, "1")
 TEXTS = ("Doctor: How are you? Patient: Better.", "")
 HEAD = "ab" * 32
 POLICY = "9c" * 32
+INK = {
+    "samples": 2,
+    "references": 7,
+    "max_new_tokens": 48,
+    "temperature": "1",
+    "top_k": 100,
+    "max_reference_tokens": 256,
+    "clipping": "log_probability",
+    "batches": None,
+    "instalment": 16,
+}
+BASELINE = {name: INK[name] for name in INK if name not in ("clipping", "batches", "instalment")}
 
 
 @dataclass(frozen=True)
@@ -44,34 +59,47 @@ def invocation(planned: PrivacyEvent) -> dict[str, Any]:
 
 
 def a_request(**changes: Any) -> dict[str, Any]:
+    """A request with a plan of its own, made as pricing makes it, unless `changes` names another."""
     request = {
         "format": "almoner-request/1",
         "dataset": {"name": "clinic", "version": 1, "uid": "4d2f"},
         "unit": "id",
         "relation": "add_or_remove_one",
+        "governed": True,
+        "population": 14,
+        "blocks": 1,
         "kind": "synthetic_corpus",
         "mechanism": "invisible_ink",
         "epsilon": "4",
         "delta": "0.0000001",
         "model": {"name": "tiny", "revision": "1", "sha256": "1f" * 32, "licence": "Apache-2.0"},
-        "parameters": {"samples": 2, "references": 7, "max_new_tokens": 48, "temperature": "1"},
+        "parameters": INK,
         "prompt": {"description": "Short dialogues between a doctor and a patient."},
         "evaluation": ["length", "distinct"],
-        "plan": {
-            "blocks": [0],
-            "facts": {"samples": "2", "references B": "7", "clip norm C": "0.737376"},
-            "invocations": [invocation(event())],
-        },
         "policy": POLICY,
         "code": "c0" * 32,
         "nonce": "77" * 16,
-    }
-    return {**request, **changes}
+    } | changes
+    return request if "plan" in request else request | {"plan": plan_of(request)}
+
+
+def plan_of(request: dict[str, Any]) -> Any:
+    """What `request` leads to."""
+    system = system_for(request["mechanism"], request["kind"])
+    amount = release_amount(request["epsilon"], request["delta"]) if system.charges else None
+    parameters = system.parameters.model_validate(request["parameters"])
+    facts = (request[name] for name in ("blocks", "population", "governed"))
+    return plan_json(system.plan(Ask(amount, parameters, *facts)))
+
+
+def charging(*events: PrivacyEvent, request: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A plan of these events that says of itself what the honest one says."""
+    plan = (request or a_request())["plan"]
+    return plan | {"invocations": [invocation(one) for one in events]}
 
 
 def a_record(request: dict[str, Any] | None = None, **changes: Any) -> ReleaseRecord:
     given = {
-        "governed": True,
         "second_opinion": second_opinion([event()], "1e-7"),
         "lifetime": Lifetime(epsilon="8", delta="0.000001", shared=False),
         "released": {"batches_per_block": "2"},

@@ -34,8 +34,8 @@ def the_card(**changes) -> str:
 
 def without_claim() -> str:
     plan = {"blocks": [0], "facts": {}, "invocations": [invocation(uncharged("non_private"))]}
-    request = a_request(mechanism="non_private", epsilon=None, delta=None, plan=plan)
-    return card(a_record(request, governed=False, lifetime=None, second_opinion=None, released={}), ())
+    request = a_request(mechanism="non_private", governed=False, epsilon=None, delta=None, plan=plan)
+    return card(a_record(request, lifetime=None, second_opinion=None, released={}), ())
 
 
 def test_the_claim_comes_first_and_is_complete():
@@ -60,7 +60,7 @@ def test_mechanisms_parameters_people_and_measurements_are_stated():
     text = the_card()
     for stated in (
         "`token_draw` | 48",
-        "`clip norm C` | `0.737376`",
+        "`clip norm C` | `0.737377`",
         "`ana`",
         "`robin`",
         "dp-accounting",

@@ -15,7 +15,7 @@ from tasks.publishing.draft import (
     write_draft,
 )
 from tasks.publishing.layout import DRAFT_FILES
-from tests.unit.tasks.publishing.builders import TEXTS, a_record, metrics_of
+from tests.unit.tasks.publishing.builders import TEXTS, a_record, a_request, metrics_of
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_an_internal_metric_is_not_written_on_governed_data(tmp_path):
     with pytest.raises(UnpublishableMetric):
         write_draft(tmp_path / "new", a_record(), TEXTS, metrics_of(TEXTS, "length", "verbatim_overlap"))
     assert not (tmp_path / "new").exists()
-    write_draft(tmp_path / "new", a_record(governed=False), TEXTS, metrics_of(TEXTS, "verbatim_overlap"))
+    write_draft(tmp_path / "new", a_record(a_request(governed=False)), TEXTS, metrics_of(TEXTS, "verbatim_overlap"))
 
 
 def test_each_attempt_has_a_folder_of_its_own(draft):

@@ -177,7 +177,7 @@ def test_a_real_plan_makes_a_record(batches):
 
 def test_a_request_that_claims_too_little_is_refused():
     with pytest.raises(ClaimTooSmall):
-        a_record(a_request(epsilon="3.9"))
+        a_record(a_request(epsilon="3.9", plan=a_request()["plan"]))
 
 
 def test_instalments_must_add_up():
@@ -196,15 +196,16 @@ def test_governed_data_needs_its_claims_and_real_randomness(change):
 def test_a_release_without_protection_claims_nothing_and_only_of_public_data():
     request = a_request(
         mechanism="non_private",
+        governed=False,
         epsilon=None,
         delta=None,
         plan={"blocks": [0], "facts": {}, "invocations": [invocation(uncharged("non_private"))]},
     )
-    record = a_record(request, governed=False, lifetime=None, second_opinion=None, released={})
+    record = a_record(request, lifetime=None, second_opinion=None, released={})
     assert record.claim is None
     assert ReleaseRecord.from_bytes(record.to_bytes()) == record
     with pytest.raises(ValidationError, match="governed"):
-        a_record(request)
+        a_record(request | {"governed": True})
 
 
 def test_a_release_that_reads_nothing_private_claims_zero_whatever_was_asked():

@@ -3,8 +3,11 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models_db.canonical import digest
+from models_db.events import PrivacyEvent
+from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.bundle import BundleInvalid, _sha256
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.layout import (
@@ -28,10 +33,26 @@ from tasks.publishing.layout import (
     measure,
     sums,
 )
+from tasks.publishing.record import planned_events
 from tasks.publishing.seal import Seal
+from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.signing import NotAPublicKey, SigningKey
 from tasks.publishing.verify import NoBundle, VerificationReport, verify_release
-from tests.unit.tasks.publishing.builders import DRAW, HEAD, a_record, a_release, metrics_of
+from tests.unit.tasks.publishing.builders import (
+    BASELINE,
+    DRAW,
+    HEAD,
+    INK,
+    Release,
+    a_record,
+    a_release,
+    a_request,
+    charging,
+    invocation,
+    metrics_of,
+)
+
+ROOT = Path(__file__).resolve().parents[4]
 
 Json = dict[str, Any]
 
@@ -374,9 +395,7 @@ def test_the_publisher_cannot_write_another_card(make_release, tmp_path, change)
     files = {name: measure(release.draft / name) for name in DRAFT_FILES}
     spend = release.approvals[0]
     publish = [steward.decide(release.record, "publish", digest(files)) for steward in release.stewards]
-    with pytest.raises(BundleInvalid) as refused:
-        replace(release, files=files, approvals=(spend, *publish)).publish(tmp_path / "out")
-    assert [failure.partition(":")[0] for failure in refused.value.facts["failures"]] == ["card"]
+    assert failures(replace(release, files=files, approvals=(spend, *publish)), tmp_path / "out") == {"card"}
 
 
 def test_a_card_that_is_not_text_is_found(folder, new_key):
@@ -425,6 +444,89 @@ def test_a_checkpoint_by_another_key_is_found(folder, key, new_key):
     (folder / CHECKPOINT).write_bytes(other.to_bytes())
     seal_as_it_is(folder, key)
     assert failed(verify_release(folder, key.public_key)) == {"checkpoint"}
+
+
+# --- the publisher's own forgeries: stewards approve them, and the publisher's key signs them ------------------------
+
+FREE = uncharged("public_only")
+CHEAP = replace(DRAW, references=7000)
+LONG = "one of many words " * 12
+
+
+def foreign(*events: PrivacyEvent, **changes: Any) -> dict[str, Any]:
+    """The request of `a_request`, with these events charged for it."""
+    return a_request(plan=charging(*events), **changes)
+
+
+FOREIGN_PLANS = {
+    "nothing is charged": foreign(),
+    "an uncharged event": foreign(FREE),
+    "an uncharged event and no claim asked for": foreign(FREE, epsilon=None, delta=None),
+    "one draw for texts of 48": foreign(DRAW.event(1), epsilon="0.6"),
+    "more references than asked for": foreign(CHEAP.event(48), epsilon="0.01"),
+    "another temperature": foreign(replace(DRAW, temperature=Fraction(100)).event(48), epsilon="0.1"),
+    "a smaller clip norm": foreign(replace(DRAW, clip_steps=DRAW.clip_steps // 10).event(48), epsilon="1"),
+    "a larger clip norm than was calibrated": foreign(DRAW.event(48), epsilon="5"),
+    "the draws twice": foreign(DRAW.event(24), DRAW.event(24)),
+    "a mechanism of another name": foreign(DRAW.event(48), mechanism="public_only", parameters=BASELINE),
+    "no protection on governed data": foreign(FREE, mechanism="non_private", parameters=BASELINE),
+    "an unknown mechanism": foreign(DRAW.event(48), mechanism="telepathy"),
+    "a mechanism for another kind": foreign(DRAW.event(48), kind="summaries"),
+    "longer texts": foreign(DRAW.event(48), parameters=INK | {"max_new_tokens": 96}),
+    "a parameter that is none": foreign(DRAW.event(48), parameters=INK | {"seed": 1}),
+    "a default left out": foreign(DRAW.event(48), parameters={n: v for n, v in INK.items() if n != "top_k"}),
+    "a number written otherwise": foreign(DRAW.event(48), parameters=INK | {"temperature": "1.0"}),
+    "no count though no population is declared": foreign(DRAW.event(48), population=None),
+    "more blocks than are charged": foreign(DRAW.event(48), blocks=2),
+    "absurdly many blocks": foreign(DRAW.event(48), blocks=2**53 - 1),
+    "no block": foreign(DRAW.event(48), blocks=0),
+    "another block": a_request(plan=a_request()["plan"] | {"blocks": [1]}),
+    "other instalments": a_request(plan=a_request()["plan"] | {"invocations": [invocation(DRAW.event(48))]}),
+    "a rosier fact": a_request(plan=a_request()["plan"] | {"facts": {"clip norm C": "0.1"}}),
+    "a field that no request has": a_request(claim={"epsilon": "0.001"}),
+    "another format of requests": a_request(format="almoner-request/2"),
+    "a population that is no number": a_request(plan=a_request()["plan"], population="14"),
+}
+
+
+def failures(release: Release, out: Path) -> set[str]:
+    """What the publisher's own check finds before delivery; it is the check a stranger makes."""
+    with pytest.raises(BundleInvalid) as refused:
+        release.publish(out)
+    assert not os.listdir(out)
+    return {failure.partition(":")[0] for failure in refused.value.facts["failures"]}
+
+
+@pytest.mark.parametrize("request_body", FOREIGN_PLANS.values(), ids=list(FOREIGN_PLANS))
+def test_the_publisher_cannot_charge_for_another_request(make_release, tmp_path, request_body):
+    events = planned_events(request_body)
+    record = a_record(request_body, second_opinion=second_opinion(events, "1e-7"))
+    assert failures(make_release(record, (LONG, LONG)), tmp_path / "out") == {"plan"}
+
+
+HONEST = {
+    "a declared population": a_request(),
+    "a noisy count": a_request(population=None),
+    "declared batches": a_request(population=None, parameters=INK | {"batches": 3}),
+    "two blocks": a_request(blocks=2),
+    "the public model alone": a_request(mechanism="public_only", parameters=BASELINE, epsilon=None, delta=None),
+    "no protection on public data": a_request(
+        mechanism="non_private", parameters=BASELINE, epsilon=None, delta=None, governed=False
+    ),
+}
+
+
+@pytest.mark.parametrize("request_body", HONEST.values(), ids=list(HONEST))
+def test_every_honest_plan_verifies(make_release, tmp_path, request_body):
+    opinion = second_opinion(planned_events(request_body), "1e-7")
+    release = make_release(a_record(request_body, second_opinion=opinion))
+    assert verify_release(release.publish(tmp_path / "out").folder, release.key.public_key).holds
+
+
+def test_verifying_loads_no_torch():
+    code = "import tasks.publishing.verify, sys; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 # --- malformed on purpose --------------------------------------------------------------------------------------------

@@ -1,0 +1,117 @@
+"""The approved request inside a record, and the plan that its own words lead to.
+
+The format is closed, as the record's is. Whoever verifies a release plans it again from mechanism, parameters, epsilon
+and the declared facts of the dataset, as `tasks.generation.quote` did: so no event can belong to another request.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from models_db.budgets import Amount
+from models_db.canonical import Json, canonical
+from models_db.errors import Refused
+from models_db.requests import as_json, parse
+from tasks.accounting.zcdp import release_amount
+from tasks.generation.interface import Ask, Generator
+from tasks.generation.quote import plan_json
+from tasks.generation.systems import system_for
+from tasks.publishing.strict import Digest, Figure, Name, Strict
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class AskedDataset(Strict):
+    """Which version of which dataset."""
+
+    name: Name
+    version: Positive
+    uid: Name
+
+
+class AskedModel(Strict):
+    """Which model, to the byte."""
+
+    name: Name
+    revision: Name
+    sha256: Digest
+    licence: Name
+
+
+class AskedPrompt(Strict):
+    """What the model was told."""
+
+    description: str
+
+
+class AskedPlan(Strict):
+    """What was priced; its events are read by `tasks.publishing.record`."""
+
+    blocks: list[int]
+    facts: dict[str, str]
+    invocations: list[Any]
+
+
+class ApprovedRequest(Strict):
+    """The canonical request, as `tasks.generation.quote` makes it and the spend gate approves it."""
+
+    format: Literal["almoner-request/1"]
+    dataset: AskedDataset
+    unit: Name
+    relation: Literal["add_or_remove_one"]
+    governed: bool
+    population: Positive | None
+    blocks: Positive
+    kind: Name
+    mechanism: Name
+    epsilon: Figure | None
+    delta: Figure | None
+    model: AskedModel
+    parameters: dict[str, Any]
+    prompt: AskedPrompt
+    evaluation: list[Name]
+    plan: AskedPlan
+    policy: Digest
+    code: Digest
+    nonce: Name
+
+    def require_planned(self) -> None:
+        """Check that the plan is the one that this request leads to.
+
+        Raises:
+            PlanForeign: it is another one.
+            Refused, UsageError: the mechanism is unknown or forbidden here, or its parameters do not fit it.
+        """
+        system = system_for(self.mechanism, self.kind)
+        parameters = parse(system.parameters, self.parameters, f"`parameters` of {self.mechanism}")
+        if canonical(as_json(parameters)) != canonical(self.parameters):
+            raise PlanForeign("its parameters are not written out in full")
+        if len(self.plan.blocks) != self.blocks:
+            raise PlanForeign("it charges other blocks than the dataset has")
+        ask = Ask(self._amount(system), parameters, self.blocks, self.population, self.governed)
+        if canonical(plan_json(system.plan(ask))) != canonical(self._stated_plan()):
+            raise PlanForeign(
+                f"{self.mechanism} with these parameters leads to another plan in this version of almoner"
+            )
+
+    def _amount(self, system: Generator) -> Amount | None:
+        if not system.charges:
+            return None
+        if self.epsilon is None or self.delta is None:
+            raise PlanForeign("a mechanism that charges needs an epsilon and a delta")
+        return release_amount(self.epsilon, self.delta)
+
+    def _stated_plan(self) -> Json:
+        stated: Json = self.plan.model_dump()
+        return stated
+
+
+class PlanForeign(Refused):
+    """What was charged is not what the request asks for."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The plan is not the request's: {reason}.",
+            "Do not rely on this bundle, unless the version of almoner that made it verifies it.",
+            {"reason": reason},
+        )
