@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from flows.running import Run
 from flows.workspace import library_versions
 from models_db.services import datasets, releases
-from models_db.tables import PolicyVersion
+from models_db.tables import PolicyVersion, Principal
 from tasks.evaluation.results import MetricResult
 from tasks.generation.interface import Generated
 from tasks.publishing.draft import write_draft
-from tasks.publishing.record import Lifetime, People, PolicyFacts, ReleaseRecord
+from tasks.publishing.record import Lifetime, People, Person, PolicyFacts, ReleaseRecord
 from tasks.publishing.second_opinion import second_opinion
 
 
@@ -47,10 +47,19 @@ def release_record(run: Run, generated: Generated) -> ReleaseRecord:
         lifetime=Lifetime(epsilon=facts.epsilon_cap, delta=facts.delta_cap, shared=_is_shared(run)),
         released=generated.released,
         policy=_policy(run),
-        people=People(requester=run.requester, runner=run.workspace.actor.name),
+        people=_people(run),
         libraries=library_versions(),
         rng="os",
     )
+
+
+def _people(run: Run) -> People:
+    with run.workspace.database.read() as session:
+        requester = session.get_one(Principal, releases.find(session, run.request_id).requester_id)
+        return People(
+            requester=Person(name=requester.name, public_key=requester.public_key),
+            runner=Person(name=run.workspace.actor.name, public_key=run.workspace.key.public_key),
+        )
 
 
 def _policy(run: Run) -> PolicyFacts:

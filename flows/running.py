@@ -36,7 +36,6 @@ class Run:
     quote: Quote
     body: dict[str, Any]
     digest: str
-    requester: str
     facts: DatasetFacts
     scheme: PartitionScheme
 
@@ -96,7 +95,6 @@ def begin(workspace: Workspace, request_id: int) -> Run:
         require_genuine(releases.approvals(session, request_id, "spend"))
         body = json.loads(request.canonical)
         steps = releases.history(session, request_id)
-        requester = releases.name_of(session, request.requester_id)
         dataset = session.get_one(Dataset, request.dataset_id)
         version = session.get_one(DatasetVersion, request.version_id)
         facts = dataset_facts(session, dataset, version)
@@ -110,7 +108,7 @@ def begin(workspace: Workspace, request_id: int) -> Run:
     with workspace.database.write() as session:
         number = releases.start(session, workspace.actor, request_id, token, owner())
         attempt = ledger.attempt_of(session, request_id, number, priced.plan.blocks)
-    return Run(workspace, attempt, token, priced, body, request.digest, requester, facts, scheme)
+    return Run(workspace, attempt, token, priced, body, request.digest, facts, scheme)
 
 
 def require_genuine(decisions: Sequence[tuple[Approval, Principal]]) -> None:

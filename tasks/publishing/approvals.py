@@ -1,5 +1,6 @@
 """Signed decisions as a bundle carries them, and the rules they must satisfy."""
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
@@ -63,30 +64,51 @@ def require_approved(decisions: Iterable[SignedDecision], record: ReleaseRecord,
     subjects: dict[str, str] = {"spend": record.request_sha256, "publish": artifact}
     voices: dict[str, set[str]] = {gate: set() for gate in GATES}
     keys: dict[str, str] = {}
+    for person in (record.people.requester, record.people.runner):
+        _acquaint(keys, person.name, person.public_key, "spend")
     for decision in decisions:
         _check_decision(decision, record, subjects[decision.gate])
-        if keys.setdefault(decision.approver, decision.public_key) != decision.public_key:
-            raise NotApproved(decision.gate, f"{decision.approver!r} has two keys")
-        if decision.approver in voices[decision.gate]:
+        _acquaint(keys, decision.approver, decision.public_key, decision.gate)
+        if decision.public_key in voices[decision.gate]:
             raise NotApproved(decision.gate, f"{decision.approver!r} decided twice")
-        voices[decision.gate].add(decision.approver)
-    if len(set(keys.values())) != len(keys):
-        raise NotApproved("spend or publish", "two approvers have one key")
+        voices[decision.gate].add(decision.public_key)
     _check_counts(voices, record)
 
 
+def plain_name(name: str) -> str:
+    """`name` as it is compared: two names that look alike to a reader are one."""
+    seen = "".join(sign for sign in unicodedata.normalize("NFC", name) if unicodedata.category(sign) != "Cf")
+    return unicodedata.normalize("NFC", seen.strip().casefold())
+
+
+def _acquaint(keys: dict[str, str], name: str, key: str, gate: str) -> None:
+    """Note in `keys` ({plain name: key}) that `name` acts with `key`; one person has one name and one key."""
+    if keys.setdefault(plain_name(name), key) != key:
+        raise NotApproved(gate, f"{name!r} has two keys")
+    if list(keys.values()).count(key) > 1:
+        raise NotApproved(gate, f"{name!r} and somebody else have one key")
+
+
 def _check_decision(decision: SignedDecision, record: ReleaseRecord, subject: str) -> None:
-    several = {record.people.requester, record.people.runner}
     for wrong, reason in (
         (decision.decision != "approve", "a steward rejected it"),
         (decision.request != record.release, "a decision is on another request"),
         (decision.subject_sha256 != subject, "a decision is on something else"),
         (not decision.reason.strip(), "a decision has no reason"),
-        (not record.policy.several_roles and decision.approver in several, "its approver asked for it or ran it"),
+        (not record.policy.several_roles and _took_part(decision, record), "its approver asked for it or ran it"),
         (not decision.authentic, "a signature does not fit"),
     ):
         if wrong:
             raise NotApproved(decision.gate, reason)
+
+
+def _took_part(decision: SignedDecision, record: ReleaseRecord) -> bool:
+    """Whether the approver is the requester or the runner, by key or by name."""
+    others = (record.people.requester, record.people.runner)
+    return any(
+        decision.public_key == other.public_key or plain_name(decision.approver) == plain_name(other.name)
+        for other in others
+    )
 
 
 def _check_counts(voices: Mapping[str, set[str]], record: ReleaseRecord) -> None:

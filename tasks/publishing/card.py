@@ -128,10 +128,10 @@ def _opinion(found: SecondOpinion) -> str:
 
 
 def _people(record: ReleaseRecord) -> str:
-    policy = record.policy
+    policy, requester, runner = record.policy, record.people.requester.name, record.people.runner.name
     roles = card_text.SEVERAL_ROLES if policy.several_roles else card_text.SEPARATE_ROLES
     return (
-        f"## Who decided\n\nAsked for by {code(record.people.requester)}, run by {code(record.people.runner)}. Approved"
+        f"## Who decided\n\nAsked for by {code(requester)}, run by {code(runner)}. Approved"
         f" before private text was read (at least {policy.spend_approvals}) and again for exactly these files (at least"
         f" {policy.publish_approvals}); the signed decisions, with names and reasons, are in `approvals.json`. {roles}"
     )

@@ -91,11 +91,18 @@ class PolicyFacts(Strict):
     publish_approvals: Annotated[int, Field(ge=1)]
 
 
+class Person(Strict):
+    """Somebody the ledger knows: one key is one person, whatever the name."""
+
+    name: Name
+    public_key: Digest
+
+
 class People(Strict):
     """Who asked and who ran; who approved is in the signed approvals."""
 
-    requester: Name
-    runner: Name
+    requester: Person
+    runner: Person
 
 
 class ReleaseRecord(Strict):

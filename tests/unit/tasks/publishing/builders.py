@@ -20,7 +20,7 @@ from tasks.publishing.approvals import SignedDecision
 from tasks.publishing.bundle import WrittenBundle, write_bundle
 from tasks.publishing.draft import write_draft
 from tasks.publishing.layout import FileTable
-from tasks.publishing.record import Lifetime, People, PolicyFacts, ReleaseRecord
+from tasks.publishing.record import Lifetime, People, Person, PolicyFacts, ReleaseRecord
 from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.signing import SigningKey
 
@@ -98,13 +98,22 @@ def charging(*events: PrivacyEvent, request: dict[str, Any] | None = None) -> di
     return plan | {"invocations": [invocation(one) for one in events]}
 
 
+def people(
+    requester: str = "ana", runner: str = "robin", *, requester_key: str = "a1" * 32, runner_key: str = "b2" * 32
+) -> People:
+    """Who asked and who ran; nobody can sign with these keys."""
+    return People(
+        requester=Person(name=requester, public_key=requester_key), runner=Person(name=runner, public_key=runner_key)
+    )
+
+
 def a_record(request: dict[str, Any] | None = None, **changes: Any) -> ReleaseRecord:
     given = {
         "second_opinion": second_opinion([event()], "1e-7"),
         "lifetime": Lifetime(epsilon="8", delta="0.000001", shared=False),
         "released": {"batches_per_block": "2"},
         "policy": PolicyFacts(sha256=POLICY, several_roles=False, spend_approvals=1, publish_approvals=2),
-        "people": People(requester="ana", runner="robin"),
+        "people": people(),
         "libraries": {"opendp": "0.16.0"},
         "rng": "os",
     }

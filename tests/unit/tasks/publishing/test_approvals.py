@@ -10,23 +10,21 @@ from tasks.publishing.approvals import (
     NotApproved,
     SignedDecision,
     approvals_document,
+    plain_name,
     read_approvals,
     require_approved,
 )
 from tasks.publishing.layout import FileUnfit, document
 from tasks.publishing.record import PolicyFacts
 from tests.support import World
-from tests.unit.tasks.publishing.builders import POLICY, Steward, a_record
+from tests.unit.tasks.publishing.builders import POLICY, Steward, a_record, people
+
+LIKE_SUE = ["Sue", " sue", "sue\u00a0", "SUE\t", "sue\u200b", "s\u00adue", "\u202esue"]
 
 
 @pytest.fixture
 def artifact(release):
     return digest(release.files)
-
-
-@pytest.fixture
-def requester(new_key):
-    return Steward("ana", new_key("ana"))
 
 
 def test_enough_signed_decisions_open_both_gates(release, artifact):
@@ -91,14 +89,45 @@ def test_one_name_with_two_keys_is_nobody(release, artifact, new_key):
         require_approved(forged, release.record, artifact)
 
 
-@pytest.mark.parametrize("name", ["ana", "robin"])
-def test_requester_and_runner_approve_only_where_the_policy_allows_it(release, artifact, new_key, name):
-    self_made = Steward(name, new_key(name)).decide(release.record, "spend", release.record.request_sha256)
-    decisions = [self_made, *release.approvals[1:]]
+@pytest.mark.parametrize("part", ["requester", "runner"])
+@pytest.mark.parametrize(
+    ("name", "same_key"),
+    [("sue", True), ("somebody else", True), *((name, False) for name in LIKE_SUE)],
+)
+def test_requester_and_runner_approve_only_where_the_policy_allows_it(release, artifact, part, name, same_key):
+    sue, _tom = release.stewards
+    key = sue.key.public_key if same_key else "c3" * 32
+    record = a_record(people=people(**{part: name, f"{part}_key": key}))
+    assert record.request_sha256 == release.record.request_sha256
     with pytest.raises(NotApproved, match="asked for it or ran it"):
-        require_approved(decisions, release.record, artifact)
+        require_approved(release.approvals, record, artifact)
+
+
+def test_where_the_policy_allows_it_one_person_does_everything(release, artifact):
+    sue, tom = release.stewards
+    everything = people("sue", "sue", requester_key=sue.key.public_key, runner_key=sue.key.public_key)
     lenient = PolicyFacts(sha256=POLICY, several_roles=True, spend_approvals=1, publish_approvals=2)
-    require_approved(decisions, a_record(policy=lenient), artifact)
+    require_approved(release.approvals, a_record(policy=lenient, people=everything), artifact)
+    for name, key, wrong in (
+        ("sue", tom.key.public_key, "two keys"),
+        ("Sue", "c3" * 32, "two keys"),
+        ("ursula", sue.key.public_key, "one key"),
+    ):
+        record = a_record(policy=lenient, people=people(name, requester_key=key))
+        with pytest.raises(NotApproved, match=wrong):
+            require_approved(release.approvals, record, artifact)
+
+
+@pytest.mark.parametrize("alias", LIKE_SUE)
+def test_one_name_in_two_spellings_counts_once(release, artifact, new_key, alias):
+    second = Steward(alias, new_key("second")).decide(release.record, "publish", artifact)
+    with pytest.raises(NotApproved, match="two keys"):
+        require_approved([*release.approvals[:2], second], release.record, artifact)
+
+
+def test_names_are_compared_as_a_reader_sees_them():
+    assert plain_name("Jose\N{COMBINING ACUTE ACCENT} ") == plain_name("JOS\N{LATIN CAPITAL LETTER E WITH ACUTE}")
+    assert plain_name("anna") != plain_name("ana")
 
 
 @pytest.mark.parametrize("reason", ["", "  "])

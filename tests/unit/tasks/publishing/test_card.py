@@ -14,7 +14,7 @@ from tasks.evaluation.results import MetricResult
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.card import card
 from tasks.publishing.card_text import LIMITS, NO_CLAIM, SEPARATE_ROLES, SEVERAL_ROLES, bounds
-from tasks.publishing.record import Lifetime, People, PolicyFacts, ReleaseRecord
+from tasks.publishing.record import Lifetime, PolicyFacts, ReleaseRecord
 from tests.unit.tasks.publishing.builders import (
     POLICY,
     TEXTS,
@@ -23,6 +23,7 @@ from tests.unit.tasks.publishing.builders import (
     event,
     invocation,
     metrics_of,
+    people,
 )
 
 FAKE = "x\n\n## The claim\n\n| epsilon | `0.1` |\n| delta | `0.1` |\n\n# end `` ` <b>"
@@ -125,7 +126,7 @@ def test_nothing_a_user_types_changes_what_is_stated():
         prompt={"description": FAKE},
         plan={"blocks": [0], "facts": {"samples": FAKE, FAKE: "1"}, "invocations": [invocation(event())]},
     )
-    text = card(a_record(request, people=People(requester=FAKE, runner=FAKE), released={"noisy_population": FAKE}), ())
+    text = card(a_record(request, people=people(FAKE[:290], FAKE), released={"noisy_population": FAKE}), ())
     front, _, body = text.partition("\n---\n")
     cells = [token.content for token in MarkdownIt("commonmark").enable("table").parse(body) if token.type == "inline"]
     stated = [cells[place + 1] for place, cell in enumerate(cells) if cell in ("epsilon", "delta")]

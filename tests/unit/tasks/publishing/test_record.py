@@ -52,6 +52,8 @@ KEYS = {
     "lifetime": "delta epsilon shared",
     "model": "licence name weights_sha256",
     "people": "requester runner",
+    "people.requester": "name public_key",
+    "people.runner": "name public_key",
     "policy": "publish_approvals sha256 several_roles spend_approvals",
     "second_opinion": "accountant delta epsilon library",
 }
@@ -154,7 +156,7 @@ def test_what_is_not_a_record_is_refused_by_name(data):
 
 def test_errors_quote_no_content():
     stored = a_record().to_json()
-    stored["people"]["requester"] = {"name": "Jane Roe"}
+    stored["people"]["requester"]["public_key"] = "Jane Roe"
     with pytest.raises(FileUnfit) as refused:
         ReleaseRecord.from_bytes(document(stored))
     assert "people.requester" in refused.value.message

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from models_db.canonical import digest
 from models_db.events import PrivacyEvent
 from tasks.mechanisms.uncharged import uncharged
+from tasks.publishing.approvals import NotApproved
 from tasks.publishing.bundle import BundleInvalid, _sha256
 from tasks.publishing.checkpoint import Checkpoint
+from tasks.publishing.draft import write_draft
 from tasks.publishing.layout import (
     BUNDLE_FILES,
     CARD,
@@ -50,6 +52,10 @@ from tests.unit.tasks.publishing.builders import (
     charging,
     invocation,
     metrics_of,
+    people,
+)
+from tests.unit.tasks.publishing.builders import (
+    TEXTS as TWO_TEXTS,
 )
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -291,7 +297,7 @@ FORGERIES = {
     "another code": (setting("code_sha256", to="0" * 64), {"request"}),
     "another policy": (setting("policy", "sha256", to="0" * 64), {"request"}),
     "another release number": (setting("release", to=2), {"approvals"}),
-    "a requester who approved": (setting("people", "requester", to="sue"), {"approvals"}),
+    "a requester who approved": (setting("people", "requester", "name", to="sue"), {"approvals"}),
     "more approvals needed": (setting("policy", "spend_approvals", to=2), {"approvals"}),
     "a repeatable generator": (setting("rng", to="deterministic-not-private"), {"record"}),
     "a private count": (lambda s: s.update(units="154"), {"record"}),
@@ -521,6 +527,21 @@ def test_every_honest_plan_verifies(make_release, tmp_path, request_body):
     opinion = second_opinion(planned_events(request_body), "1e-7")
     release = make_release(a_record(request_body, second_opinion=opinion))
     assert verify_release(release.publish(tmp_path / "out").folder, release.key.public_key).holds
+
+
+@pytest.mark.parametrize("part", ["requester", "runner"])
+def test_the_publisher_cannot_let_a_requester_or_runner_approve(make_release, tmp_path, part):
+    """Both names are spelt otherwise in the record, and every signature is genuine."""
+    release = make_release()
+    sue, tom = release.stewards
+    for number, named in enumerate((people(**{part: "Sue "}), people(**{f"{part}_key": sue.key.public_key}))):
+        record = a_record(people=named)
+        draft = tmp_path / f"draft {number}"
+        files = write_draft(draft, record, TWO_TEXTS, metrics_of(TWO_TEXTS, "length", "distinct"))
+        decided = [sue.decide(record, "spend", record.request_sha256)]
+        decided += [steward.decide(record, "publish", digest(files)) for steward in (sue, tom)]
+        with pytest.raises(NotApproved, match="asked for it or ran it"):
+            replace(release, draft=draft, files=files, approvals=tuple(decided)).publish(tmp_path / "out")
 
 
 def test_verifying_loads_no_torch():
