@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from flows.running import Run
 from flows.workspace import library_versions
+from models_db.requests import Policy
 from models_db.services import datasets, releases
 from models_db.tables import PolicyVersion, Principal
 from tasks.evaluation.results import MetricResult
 from tasks.generation.interface import Generated
 from tasks.publishing.draft import write_draft
-from tasks.publishing.record import Lifetime, People, Person, PolicyFacts, ReleaseRecord
+from tasks.publishing.record import Lifetime, People, Person, ReleaseRecord
 from tasks.publishing.second_opinion import second_opinion
 
 
@@ -62,15 +63,10 @@ def _people(run: Run) -> People:
         )
 
 
-def _policy(run: Run) -> PolicyFacts:
+def _policy(run: Run) -> Policy:
     with run.workspace.database.read() as session:
-        policy = session.get_one(PolicyVersion, releases.find(session, run.request_id).policy_id)
-        return PolicyFacts(
-            sha256=policy.digest,
-            several_roles=policy.several_roles,
-            spend_approvals=policy.spend_approvals,
-            publish_approvals=policy.publish_approvals,
-        )
+        version = session.get_one(PolicyVersion, releases.find(session, run.request_id).policy_id)
+        return Policy.model_validate_json(version.body)
 
 
 def _is_shared(run: Run) -> bool:

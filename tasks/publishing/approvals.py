@@ -112,7 +112,7 @@ def _took_part(decision: SignedDecision, record: ReleaseRecord) -> bool:
 
 
 def _check_counts(voices: Mapping[str, set[str]], record: ReleaseRecord) -> None:
-    needed = {"spend": record.policy.spend_approvals, "publish": record.policy.publish_approvals}
+    needed = {"spend": record.policy.approvals.spend, "publish": record.policy.approvals.publish}
     for gate in GATES:
         if len(voices[gate]) < needed[gate]:
             raise NotApproved(gate, f"{len(voices[gate])} of {needed[gate]} approvals")

@@ -132,8 +132,8 @@ def _people(record: ReleaseRecord) -> str:
     roles = card_text.SEVERAL_ROLES if policy.several_roles else card_text.SEPARATE_ROLES
     return (
         f"## Who decided\n\nAsked for by {code(requester)}, run by {code(runner)}. Approved"
-        f" before private text was read (at least {policy.spend_approvals}) and again for exactly these files (at least"
-        f" {policy.publish_approvals}); the signed decisions, with names and reasons, are in `approvals.json`. {roles}"
+        f" before private text was read (at least {policy.approvals.spend}) and again for exactly these files (at least"
+        f" {policy.approvals.publish}); the signed decisions, with names and reasons, are in `approvals.json`. {roles}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from models_db.budgets import Amount
 from models_db.canonical import digest
 from models_db.errors import Refused
+from models_db.requests import as_json
 from tasks.accounting.amounts import exact
 from tasks.accounting.zcdp import rho_of
 from tasks.evaluation.registry import METRICS
@@ -88,7 +89,7 @@ def request(bundle: Opened) -> str:
     found = bundle.record
     if digest(found.request) != found.request_sha256:
         raise CheckFailed("the request does not have the stated digest")
-    if found.request["policy"] != found.policy.sha256:
+    if found.request["policy"] != digest(as_json(found.policy)):
         raise CheckFailed("the request was made under another policy")
     kept = ("second_opinion", "lifetime", "released", "policy", "people", "libraries", "rng")
     given: dict[str, Any] = {name: getattr(found, name) for name in kept}

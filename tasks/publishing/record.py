@@ -14,6 +14,7 @@ from pydantic_core import core_schema
 from models_db.budgets import Amount, total
 from models_db.canonical import Json, digest
 from models_db.events import PrivacyEvent
+from models_db.requests import Policy
 from tasks.publishing.claim import Claim, state_claim
 from tasks.publishing.layout import RECORD, FileUnfit, document, parse_document
 from tasks.publishing.strict import Digest, Figure, Name, Strict, read_as
@@ -82,15 +83,6 @@ class PublicModel(Strict):
     licence: Name
 
 
-class PolicyFacts(Strict):
-    """The policy the request was made under."""
-
-    sha256: Digest
-    several_roles: bool
-    spend_approvals: Annotated[int, Field(ge=1)]
-    publish_approvals: Annotated[int, Field(ge=1)]
-
-
 class Person(Strict):
     """Somebody the ledger knows: one key is one person, whatever the name."""
 
@@ -108,7 +100,8 @@ class People(Strict):
 class ReleaseRecord(Strict):
     """One release, complete; `claim` is null only for releases of public data that make none.
 
-    Amounts in `events` are integers (rho in 1e-12, delta in 1e-18), all other figures plain decimals.
+    Amounts in `events` are integers (rho in 1e-12, delta in 1e-18), all other figures plain decimals. `policy` is the
+    whole policy of the request, which names its digest.
     """
 
     format: Literal["almoner-release/1"] = FORMAT
@@ -126,7 +119,7 @@ class ReleaseRecord(Strict):
     prompt: str
     request: dict[str, Any]
     request_sha256: Digest
-    policy: PolicyFacts
+    policy: Policy
     people: People
     code_sha256: Digest
     libraries: dict[str, str]
@@ -141,7 +134,7 @@ class ReleaseRecord(Strict):
         second_opinion: SecondOpinion | None,
         lifetime: Lifetime | None,
         released: Mapping[str, str],
-        policy: PolicyFacts,
+        policy: Policy,
         people: People,
         libraries: Mapping[str, str],
         rng: str,
@@ -211,7 +204,7 @@ class ReleaseRecord(Strict):
         """
         found = read_as(cls, parse_document(data, RECORD), RECORD)
         if found.to_bytes() != data:
-            raise FileUnfit(RECORD, "holds an event that is not in its stored form")
+            raise FileUnfit(RECORD, "holds an event or a policy that is not in its stored form")
         return found
 
 

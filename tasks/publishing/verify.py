@@ -68,12 +68,15 @@ class VerificationReport:
 
     @property
     def conclusion(self) -> str:
-        """What a reader may rely on, in one or two sentences."""
+        """What a reader may rely on, in two or three sentences."""
         if not self.holds:
             failed = ", ".join(check.name for check in self.checks if not check.ok)
             return f"Do not rely on this bundle. Failed: {failed}."
         if self.pinned:
-            return "The bundle is whole, its claim follows from its mechanisms, and the trusted key signed it."
+            return (
+                "The bundle is whole, its claim follows from its mechanisms, and the trusted key signed it. That the"
+                " approvers' keys are theirs is vouched for by the publisher alone."
+            )
         key = fingerprint(self.public_key) if self.public_key else ""
         return (
             "The bundle is whole and its claim follows from its mechanisms. Who made it is unproven: compare the key"

@@ -7,6 +7,7 @@ from typing import Any
 
 from models_db.canonical import digest
 from models_db.events import PrivacyEvent
+from models_db.requests import Policy, RequiredApprovals, as_json
 from models_db.services.releases import Decision
 from tasks.accounting.zcdp import release_amount, rho_of
 from tasks.evaluation.registry import METRICS, evaluate
@@ -20,14 +21,14 @@ from tasks.publishing.approvals import SignedDecision
 from tasks.publishing.bundle import WrittenBundle, write_bundle
 from tasks.publishing.draft import write_draft
 from tasks.publishing.layout import FileTable
-from tasks.publishing.record import Lifetime, People, Person, PolicyFacts, ReleaseRecord
+from tasks.publishing.record import Lifetime, People, Person, ReleaseRecord
 from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.signing import SigningKey
 
 DRAW = calibrate(rho_of("4", "1e-7"), 48, 7, "1")
 TEXTS = ("Doctor: How are you? Patient: Better.", "")
 HEAD = "ab" * 32
-POLICY = "9c" * 32
+POLICY = Policy(several_roles=False, approvals=RequiredApprovals(spend=1, publish=2))
 INK = {
     "samples": 2,
     "references": 7,
@@ -76,7 +77,7 @@ def a_request(**changes: Any) -> dict[str, Any]:
         "parameters": INK,
         "prompt": {"description": "Short dialogues between a doctor and a patient."},
         "evaluation": ["length", "distinct"],
-        "policy": POLICY,
+        "policy": digest(as_json(POLICY)),
         "code": "c0" * 32,
         "nonce": "77" * 16,
     } | changes
@@ -112,7 +113,7 @@ def a_record(request: dict[str, Any] | None = None, **changes: Any) -> ReleaseRe
         "second_opinion": second_opinion([event()], "1e-7"),
         "lifetime": Lifetime(epsilon="8", delta="0.000001", shared=False),
         "released": {"batches_per_block": "2"},
-        "policy": PolicyFacts(sha256=POLICY, several_roles=False, spend_approvals=1, publish_approvals=2),
+        "policy": POLICY,
         "people": people(),
         "libraries": {"opendp": "0.16.0"},
         "rng": "os",

@@ -14,7 +14,7 @@ from tasks.evaluation.results import MetricResult
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.card import card
 from tasks.publishing.card_text import LIMITS, NO_CLAIM, SEPARATE_ROLES, SEVERAL_ROLES, bounds
-from tasks.publishing.record import Lifetime, PolicyFacts, ReleaseRecord
+from tasks.publishing.record import Lifetime, ReleaseRecord
 from tests.unit.tasks.publishing.builders import (
     POLICY,
     TEXTS,
@@ -78,7 +78,7 @@ def test_what_is_not_protected_is_said_wherever_something_is_claimed():
 
 
 def test_the_card_says_whether_one_person_may_do_everything():
-    one = PolicyFacts(sha256=POLICY, several_roles=True, spend_approvals=1, publish_approvals=1)
+    one = POLICY.model_copy(update={"several_roles": True})
     assert SEVERAL_ROLES in the_card(policy=one)
     assert SEPARATE_ROLES not in the_card(policy=one)
     assert SEPARATE_ROLES in the_card()

@@ -54,7 +54,8 @@ KEYS = {
     "people": "requester runner",
     "people.requester": "name public_key",
     "people.runner": "name public_key",
-    "policy": "publish_approvals sha256 several_roles spend_approvals",
+    "policy": "approval_days approvals attempts request_days several_roles",
+    "policy.approvals": "publish spend",
     "second_opinion": "accountant delta epsilon library",
 }
 PLACES = list(KEYS)
@@ -112,7 +113,7 @@ def test_released_figures_are_listed_one_by_one(figure):
     assert a_record(released={figure: "22"}).released == {figure: "22"}
 
 
-@pytest.mark.parametrize("place", ["", "claim", "dataset", "policy"])
+@pytest.mark.parametrize("place", ["", "claim", "dataset", "people.runner", "policy", "policy.approvals"])
 def test_a_missing_field_is_refused(place):
     for key in part(a_record().to_json(), place):
         stored = a_record().to_json()
@@ -152,6 +153,14 @@ def test_a_missing_field_is_refused(place):
 def test_what_is_not_a_record_is_refused_by_name(data):
     with pytest.raises(FileUnfit):
         ReleaseRecord.from_bytes(data)
+
+
+@pytest.mark.parametrize("value", [1, "true", None])
+def test_a_policy_in_another_spelling_is_refused(value):
+    stored = a_record().to_json()
+    stored["policy"]["several_roles"] = value
+    with pytest.raises(FileUnfit):
+        ReleaseRecord.from_bytes(document(stored))
 
 
 def test_errors_quote_no_content():

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from models_db.canonical import digest
 from models_db.events import PrivacyEvent
+from models_db.requests import RequiredApprovals
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.approvals import NotApproved
 from tasks.publishing.bundle import BundleInvalid, _sha256
@@ -45,6 +46,7 @@ from tests.unit.tasks.publishing.builders import (
     DRAW,
     HEAD,
     INK,
+    POLICY,
     Release,
     a_record,
     a_release,
@@ -295,10 +297,12 @@ FORGERIES = {
     "another model": (setting("model", "weights_sha256", to="0" * 64), {"request"}),
     "another prompt": (setting("prompt", to="other"), {"request"}),
     "another code": (setting("code_sha256", to="0" * 64), {"request"}),
-    "another policy": (setting("policy", "sha256", to="0" * 64), {"request"}),
+    "another policy": (setting("policy", "approval_days", to=365), {"request"}),
+    "another policy digest": (setting("request", "policy", to="0" * 64), {"request"}),
+    "a policy that mixes roles": (setting("policy", "several_roles", to=True), {"request", "card"}),
     "another release number": (setting("release", to=2), {"approvals"}),
     "a requester who approved": (setting("people", "requester", "name", to="sue"), {"approvals"}),
-    "more approvals needed": (setting("policy", "spend_approvals", to=2), {"approvals"}),
+    "more approvals needed": (setting("policy", "approvals", "spend", to=2), {"approvals"}),
     "a repeatable generator": (setting("rng", to="deterministic-not-private"), {"record"}),
     "a private count": (lambda s: s.update(units="154"), {"record"}),
     "a private count among released figures": (setting("released", to={"units": "154"}), {"record"}),
@@ -542,6 +546,19 @@ def test_the_publisher_cannot_let_a_requester_or_runner_approve(make_release, tm
         decided += [steward.decide(record, "publish", digest(files)) for steward in (sue, tom)]
         with pytest.raises(NotApproved, match="asked for it or ran it"):
             replace(release, draft=draft, files=files, approvals=tuple(decided)).publish(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "laxer", [{"several_roles": True}, {"approvals": RequiredApprovals(spend=1, publish=1)}, {"attempts": 100}]
+)
+def test_the_publisher_cannot_state_a_laxer_policy(make_release, tmp_path, laxer):
+    """The request names a strict policy by its digest; the record tells another one, and its card says so."""
+    record = a_record(policy=POLICY.model_copy(update=laxer))
+    assert failures(make_release(record), tmp_path / "out") == {"request"}
+
+
+def test_the_approvers_keys_are_said_to_be_the_publishers_word(folder, key):
+    assert "vouched for by the publisher alone" in verify_release(folder, key.public_key).conclusion
 
 
 def test_verifying_loads_no_torch():
