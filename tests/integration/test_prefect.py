@@ -1,0 +1,122 @@
+"""The flows under a real Prefect server: they do the same, and Prefect learns nothing private."""
+
+import json
+import sqlite3
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.execute import execute
+from flows.propose import propose
+from flows.publish import publish
+from models_db.services.releases import GateClosed
+from tasks.generation.decoding import Decoder
+from tasks.shell import TaskFailed
+from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
+from tests.integration.story import REQUEST, Almoner
+
+TASKS = {"generate_texts", "evaluate_texts", "require_publishable", "deliver"}
+
+
+@pytest.fixture(scope="session")
+def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A Prefect server of this run's own; everything it keeps is below this folder."""
+    from prefect.settings import PREFECT_HOME, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
+    from prefect.testing.utilities import prefect_test_harness
+
+    home = tmp_path_factory.mktemp("prefect")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prefect.testing.utilities.mkdtemp", lambda: str(home / "server"))
+        (home / "server").mkdir()
+        with (
+            temporary_settings({PREFECT_HOME: home, PREFECT_LOCAL_STORAGE_PATH: home / "storage"}),
+            prefect_test_harness(server_startup_timeout=180),
+        ):
+            yield home
+
+
+def known_to_prefect(home: Path, tasks: int) -> dict[str, list[dict[str, Any]]]:
+    """Every row of Prefect's database, once all logs and the states of so many task runs have arrived."""
+    from prefect.logging.handlers import APILogHandler
+
+    patience = time.monotonic() + 30
+    while True:
+        APILogHandler().flush()
+        rows = _rows(home / "server" / "prefect-test.db")
+        ended = [row for row in rows["task_run"] if row["state_type"] in ("COMPLETED", "FAILED")]
+        if len(ended) >= tasks and all(row["state_type"] != "RUNNING" for row in rows["flow_run"]):
+            return rows
+        assert time.monotonic() < patience, "Prefect's server has not heard of every task"
+        time.sleep(0.2)
+
+
+def _rows(database: Path) -> dict[str, list[dict[str, Any]]]:
+    with closing(sqlite3.connect(database)) as connection:
+        connection.row_factory = sqlite3.Row
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {table: [dict(row) for row in connection.execute(f'SELECT * FROM "{table}"')] for table in tables}
+
+
+def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path) -> None:
+    almoner.ingested()
+    root = almoner.home.root
+    proposal = propose(root, REQUEST)
+    assert proposal.request_id == 1
+    almoner.type('approve 1 --gate spend --reason "a first look"')
+    outcome = execute(root, 1)
+    assert outcome.texts == 3
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    published = publish(root, 1, almoner.folder / "out")
+    almoner.type(f"verify-release {published.folder}")
+    almoner.type("doctor")
+
+    rows = known_to_prefect(prefect_home, tasks=len(TASKS))
+    assert {row["task_key"].rsplit("-", 1)[0] for row in rows["task_run"]} == TASKS
+    assert {row["state_type"] for row in rows["task_run"]} == {"COMPLETED"}
+    flow_of = {row["id"]: row["name"] for row in rows["flow"]}
+    parameters = {flow_of[row["flow_id"]]: json.loads(row["parameters"]) for row in rows["flow_run"]}
+    assert set(parameters) == {"propose", "execute", "publish"}
+    assert parameters["execute"] == {"home": str(root), "request_id": 1, "device": "auto"}
+    assert {row["run_count"] for row in (*rows["flow_run"], *rows["task_run"])} == {1}
+    assert rows["log"]  # so that what follows looks at something
+    assert rows["artifact"] == []
+    assert not list((prefect_home / "storage").glob("**/*"))
+    kept = text_of(prefect_home)
+    assert leaks(kept) == []
+    for line in (almoner.bundle / "texts.jsonl").read_text().splitlines():
+        assert json.dumps(json.loads(line)["text"])[1:-1] not in kept
+
+
+def test_a_failing_release_tells_prefect_nothing_private(
+    almoner: Almoner, prefect_home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    almoner.approved()
+
+    def fail(self: Decoder, session: Any) -> None:
+        raise ValueError(PRIVATE_TEXT)
+
+    monkeypatch.setattr(Decoder, "next_tokens", fail)
+    ended = len(known_to_prefect(prefect_home, tasks=0)["task_run"])
+    with pytest.raises(TaskFailed) as failed:
+        execute(almoner.home.root, 1)
+    rows = known_to_prefect(prefect_home, tasks=ended + 1)
+    assert "FAILED" in {row["state_type"] for row in rows["task_run"]}
+    assert "TaskFailed" in str(rows["flow_run_state"])
+    assert any("TaskFailed" in row["message"] for row in rows["log"])
+    assert leaks(text_of(prefect_home)) == []
+    assert leaks(caplog.text) == []
+    assert leaks("".join(traceback.format_exception(failed.value))) == []
+    assert almoner.state() == "approved"
+
+
+def test_a_refusal_is_an_error_of_ours_in_prefect_too(almoner: Almoner, prefect_home: Path) -> None:
+    almoner.submitted()
+    before = almoner.everything()
+    with pytest.raises(GateClosed):
+        execute(almoner.home.root, 1)
+    assert almoner.everything() == before
