@@ -136,7 +136,7 @@ def _build(approved: _Approved, added: Mapping[str, bytes], target: Path) -> Non
     report = verify_release(partial, approved.key.public_key)
     if not report.holds:
         _remove(partial)
-        raise BundleInvalid([f"{check.name}: {check.detail}" for check in report.checks if not check.ok])
+        raise BundleInvalid([f"{check.name}: {check.detail.rstrip('.')}" for check in report.checks if not check.ok])
     partial.rename(target)
     sync_folder(target.parent)
 
