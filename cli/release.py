@@ -16,7 +16,7 @@ from flows.workspace import open_workspace
 from flows.written import read_yaml
 from models_db.canonical import Json
 from models_db.requests import FileInvalid
-from models_db.services import ledger, releases
+from models_db.services import artifacts, gates, ledger, releases
 from models_db.tables import Request
 
 app = typer.Typer(no_args_is_help=True, help="Release requests: submit, list, show, withdraw.")
@@ -73,10 +73,10 @@ def show(opened: Opened, request: RequestId) -> Answer:
     shown = matter(workspace, request, "spend")
     with workspace.database.read() as session:
         found = releases.find(session, request)
-        artifact = releases.artifact_of(session, request)
+        artifact = artifacts.artifact_of(session, request)
         steps = [(s.at, s.from_state, s.to_state, s.detail) for s in releases.history(session, request)]
         decisions = [
-            (a.at, a.gate, a.decision, p.name, a.reason, a.expires_at) for a, p in releases.approvals(session, request)
+            (a.at, a.gate, a.decision, p.name, a.reason, a.expires_at) for a, p in gates.approvals(session, request)
         ]
         data = {
             **_summary(session, found),

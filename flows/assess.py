@@ -7,7 +7,7 @@ from flows.publish import find_artifact
 from flows.workspace import open_workspace
 from models_db.canonical import Json
 from models_db.home import ProjectHome
-from models_db.services import audits, releases
+from models_db.services import artifacts, audits, releases
 from models_db.services.releases import WrongState
 from models_db.tables import Dataset, DatasetVersion
 from tasks.corpus.store import open_corpus
@@ -47,7 +47,7 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
     internal = [metric for metric in METRICS.values() if metric.exposure == "internal"]
     results = evaluate_texts(internal, texts, load(model, "auto"), open_corpus(workspace.home, uid))
     with workspace.database.write() as session:
-        releases.record_metrics(session, artifact, [(r.name, r.exposure, r.to_json()) for r in results])
+        artifacts.record_metrics(session, artifact, [(r.name, r.exposure, r.to_json()) for r in results])
         seen: list[Json] = [r.name for r in results]  # that they were looked at goes on record; the figures do not
         audits.append(session, workspace.actor, "evaluation.internal", {"metrics": seen}, dataset_name, request_id)
     return results

@@ -12,8 +12,9 @@ from flows.workspace import Workspace
 from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.canonical import Json
-from models_db.services import ledger, releases
-from models_db.services.releases import Decision, WrongState
+from models_db.services import artifacts, gates, ledger, releases
+from models_db.services.gates import Decision
+from models_db.services.releases import WrongState
 from models_db.tables import Dataset, DatasetVersion, Request
 from tasks.generation.quote import lifetime_epsilon
 from tasks.publishing.draft import read_samples, rehash
@@ -40,13 +41,13 @@ def matter(workspace: Workspace, request_id: int, gate: str) -> Matter:
         body = json.loads(request.canonical)
         subject, shown = request.digest, {**_asked(session, request, body), **_budget(session, request, body)}
         if gate == "publish":
-            artifact = releases.artifact_of(session, request_id)
+            artifact = artifacts.artifact_of(session, request_id)
             if artifact is None:
                 raise WrongState(request_id, releases.state_of(session, request_id), "produced (publish gate)")
             subject = artifact.digest
             folder = workspace.home.inside("quarantine", artifact.folder)
             rehash(folder, json.loads(artifact.files))  # what is shown is what the approval binds to
-            metrics = releases.evaluations(session, artifact)
+            metrics = artifacts.evaluations(session, artifact)
             shown["artifact"] = artifact.digest
             shown["metrics"] = {m.metric: json.loads(m.result) for m in metrics if m.exposure != "internal"}
             shown["samples"] = list(read_samples(folder, 3))
@@ -60,7 +61,7 @@ def decide(workspace: Workspace, asked: Matter, verdict: str, reason: str) -> st
     )
     signature = workspace.key.sign(decision.statement(workspace.actor.name))
     with workspace.database.write() as session:
-        return releases.decide(session, workspace.actor, decision, signature)
+        return gates.decide(session, workspace.actor, decision, signature)
 
 
 def _expiry(days: int) -> str:
@@ -101,7 +102,7 @@ def _budget(session: Session, request: Request, body: dict[str, Any]) -> dict[st
     )
     armed = ledger.spent_by(session, request.id)
     spent = facts.balance.spent
-    after = spent if releases.artifact_of(session, request.id) else spent + loss
+    after = spent if artifacts.artifact_of(session, request.id) else spent + loss
     return {
         "rho": loss.rho_text,
         "armed_so_far": armed.rho_text,

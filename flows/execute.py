@@ -14,7 +14,7 @@ from models_db.budgets import Amount
 from models_db.canonical import Json
 from models_db.home import ProjectHome
 from models_db.requests import parse
-from models_db.services import ledger, releases
+from models_db.services import ledger, runs
 from tasks.corpus.store import open_corpus
 from tasks.evaluate import evaluate_texts
 from tasks.evaluation.registry import requested
@@ -95,6 +95,6 @@ def prepare(run: Run, device: str) -> Bench:
 def close_own_remains(workspace: Workspace, request_id: int) -> None:
     """If an earlier run of this request died, close it, so that running again needs no other command."""
     with workspace.database.read() as session:
-        dead = [lease for lease in releases.running(session) if lease.request_id == request_id and is_dead(lease)]
+        dead = [lease for lease in runs.running(session) if lease.request_id == request_id and is_dead(lease)]
     for lease in dead:
         close(workspace, lease)

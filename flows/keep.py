@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from flows.running import Run
 from flows.workspace import library_versions
 from models_db.requests import Policy
-from models_db.services import datasets, releases
+from models_db.services import artifacts, datasets, releases
 from models_db.tables import PolicyVersion, Principal
 from tasks.evaluation.results import MetricResult
 from tasks.generation.interface import Generated
@@ -25,7 +25,7 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
     texts = [text.text for text in generated.texts]
     files = write_draft(run.quarantine, release_record(run, generated), texts, metrics)
     with run.workspace.database.write() as session:
-        artifact = releases.produce(
+        artifact = artifacts.produce(
             session,
             run.workspace.actor,
             run.attempt,

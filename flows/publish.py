@@ -8,7 +8,7 @@ from prefect import flow
 from flows.settings import PRIVATE_FLOW
 from flows.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
-from models_db.services import audits, releases
+from models_db.services import artifacts, audits, gates, releases
 from models_db.tables import Artifact
 from tasks.publish import deliver, require_publishable
 
@@ -36,15 +36,15 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
     artifact = find_artifact(workspace, request_id)
     draft = workspace.home.inside("quarantine", artifact.folder)
     with workspace.database.read() as session:
-        releases.require_publishable(session, request_id)
-        decisions = releases.approvals(session, request_id)
+        artifacts.require_publishable(session, request_id)
+        decisions = gates.approvals(session, request_id)
     require_publishable(draft, artifact, decisions)
     with workspace.database.write() as session:
-        publication = releases.publish(session, workspace.actor, request_id)
+        publication = artifacts.publish(session, workspace.actor, request_id)
         head = audits.head(session)
     bundle = deliver(draft, artifact, decisions, head.hash, workspace.key, destination)
     with workspace.database.write() as session:
-        releases.delivered(session, workspace.actor, publication, str(bundle.folder), bundle.digest)
+        artifacts.delivered(session, workspace.actor, publication, str(bundle.folder), bundle.digest)
         checkpoint = bundle.checkpoint
         audits.record_checkpoint(session, checkpoint.ledger_head, checkpoint.signature, checkpoint.public_key)
     return Published(request_id, bundle.folder, bundle.digest)
@@ -58,7 +58,7 @@ def find_artifact(workspace: Workspace, request_id: int) -> Artifact:
     """
     with workspace.database.read() as session:
         releases.find(session, request_id)
-        artifact = releases.artifact_of(session, request_id)
+        artifact = artifacts.artifact_of(session, request_id)
         if artifact is None:
             raise releases.WrongState(request_id, releases.state_of(session, request_id), "produced")
         return artifact

@@ -17,7 +17,7 @@ from flows.workspace import Workspace, code_digest, owner, partition_key_path, p
 from models_db.canonical import Json, canonical
 from models_db.errors import AlmonerError, Refused
 from models_db.requests import Prompt, ReleaseRequest
-from models_db.services import datasets, ledger, releases
+from models_db.services import datasets, gates, ledger, releases, runs
 from models_db.services.ledger import Attempt
 from models_db.tables import Approval, Dataset, DatasetVersion, Principal
 from tasks.corpus.keys import load_key
@@ -72,13 +72,13 @@ class Run:
             Fenced: the attempt was swept away.
         """
         with self.workspace.database.write() as session:
-            releases.renew(session, self.request_id, self.token)
+            runs.renew(session, self.request_id, self.token)
             ledger.arm(session, self.workspace.actor, self.attempt, sequence, instalment)
 
     def abandon(self, reason: str) -> None:
         """Forfeit what was armed, give back the rest, and let the request be run again."""
         with self.workspace.database.write() as session:
-            releases.fail(session, self.workspace.actor, self.attempt, reason)
+            runs.fail(session, self.workspace.actor, self.attempt, reason)
 
 
 def begin(workspace: Workspace, request_id: int) -> Run:
@@ -91,8 +91,8 @@ def begin(workspace: Workspace, request_id: int) -> Run:
         TooManyAttempts: the policy allows no further one.
     """
     with workspace.database.read() as session:
-        request = releases.require_startable(session, request_id)
-        require_genuine(releases.approvals(session, request_id, "spend"))
+        request = runs.require_startable(session, request_id)
+        require_genuine(gates.approvals(session, request_id, "spend"))
         body = json.loads(request.canonical)
         steps = releases.history(session, request_id)
         dataset = session.get_one(Dataset, request.dataset_id)
@@ -106,7 +106,7 @@ def begin(workspace: Workspace, request_id: int) -> Run:
     scheme = PartitionScheme(load_key(partition_key_path(workspace.home, key_name)), facts.blocks)
     token = secrets.token_hex(16)
     with workspace.database.write() as session:
-        number = releases.start(session, workspace.actor, request_id, token, owner())
+        number = runs.start(session, workspace.actor, request_id, token, owner())
         attempt = ledger.attempt_of(session, request_id, number, priced.plan.blocks)
     return Run(workspace, attempt, token, priced, body, request.digest, facts, scheme)
 

@@ -8,7 +8,7 @@ import psutil
 
 from flows.workspace import Workspace, owner
 from models_db.base import moment
-from models_db.services import datasets, ledger, releases
+from models_db.services import artifacts, datasets, ledger, releases, runs
 from models_db.tables import Lease
 from tasks.corpus.versions import sweep_incoming, sweep_unrecorded
 
@@ -24,7 +24,7 @@ class Swept:
 def sweep(workspace: Workspace) -> Swept:
     """Close every attempt whose process is gone or whose lease has run out; remove what nobody owns."""
     with workspace.database.read() as session:
-        dead = [lease for lease in releases.running(session) if is_dead(lease)]
+        dead = [lease for lease in runs.running(session) if is_dead(lease)]
     for lease in dead:
         close(workspace, lease)
     return Swept(tuple(lease.request_id for lease in dead), _remove_orphans(workspace))
@@ -35,7 +35,7 @@ def close(workspace: Workspace, lease: Lease) -> None:
     with workspace.database.write() as session:
         blocks = releases.planned_blocks(releases.find(session, lease.request_id))
         attempt = ledger.attempt_of(session, lease.request_id, lease.attempt, blocks)
-        releases.fail(session, workspace.actor, attempt, "Swept")
+        runs.fail(session, workspace.actor, attempt, "Swept")
 
 
 def is_dead(lease: Lease) -> bool:
@@ -61,8 +61,8 @@ def _remove_orphans(workspace: Workspace) -> int:
     # Listed before the ledger is read: a folder made later is not looked at, one made earlier has its lease.
     found = (*workspace.home.quarantine.iterdir(), *workspace.home.scratch.iterdir())
     with workspace.database.read() as session:
-        kept = {artifact.folder for artifact in releases.artifacts(session)}
-        kept |= {f"{lease.request_id}-{lease.attempt}" for lease in releases.running(session)}
+        kept = {artifact.folder for artifact in artifacts.artifacts(session)}
+        kept |= {f"{lease.request_id}-{lease.attempt}" for lease in runs.running(session)}
     for folder in found:
         if folder.name not in kept:
             shutil.rmtree(folder)

@@ -15,11 +15,11 @@ from models_db.budgets import Amount, total
 from models_db.canonical import Json, digest
 from models_db.engine import Database
 from models_db.events import PrivacyEvent
-from models_db.services import datasets, ledger, people, releases
+from models_db.services import artifacts, datasets, gates, ledger, people, releases, runs
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim, Registration
+from models_db.services.gates import Decision
 from models_db.services.ledger import Attempt, PlannedInvocation, Provenance
-from models_db.services.releases import Decision
 from models_db.tables import Artifact
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -176,7 +176,7 @@ class World:
         with self.database.read() as session:
             if gate == "spend":
                 return releases.find(session, request_id).digest
-            artifact = releases.artifact_of(session, request_id)
+            artifact = artifacts.artifact_of(session, request_id)
             assert artifact is not None
             return artifact.digest
 
@@ -193,12 +193,12 @@ class World:
         expires = moment(datetime.now(UTC) + valid)
         decision = Decision(request_id, gate, self.subject(request_id, gate), verdict, "because", expires)
         with self.database.write() as session:
-            return releases.decide(session, by or self.steward, decision, "signature")
+            return gates.decide(session, by or self.steward, decision, "signature")
 
     def start(self, request_id: int) -> Attempt:
         """An attempt at an approved request, eligible for every block."""
         with self.database.write() as session:
-            number = releases.start(session, self.runner, request_id, f"token-{next(self._numbers)}", "here")
+            number = runs.start(session, self.runner, request_id, f"token-{next(self._numbers)}", "here")
             dataset_id = releases.find(session, request_id).dataset_id
             scheme = datasets.partition(session, session.get_one(datasets.Dataset, dataset_id))
             return ledger.attempt_of(session, request_id, number, tuple(range(scheme.blocks)))
@@ -227,13 +227,13 @@ class World:
     def fail(self, attempt: Attempt) -> None:
         """End an attempt without an artifact."""
         with self.database.write() as session:
-            releases.fail(session, self.runner, attempt, "interrupted")
+            runs.fail(session, self.runner, attempt, "interrupted")
 
     def produce(self, attempt: Attempt, metrics: Sequence[tuple[str, str, Json]] = ()) -> Artifact:
         """End an attempt with an artifact."""
         files = {"texts.jsonl": digest({"request": attempt.request_id, "attempt": attempt.number})}
         with self.database.write() as session:
-            return releases.produce(session, self.runner, attempt, files, 10, f"q-{attempt.request_id}", metrics)
+            return artifacts.produce(session, self.runner, attempt, files, 10, f"q-{attempt.request_id}", metrics)
 
     def produced(self, dataset: str = "clinic", amount: Amount = TEN) -> Attempt:
         """Running, held, armed and produced."""
@@ -248,7 +248,7 @@ class World:
         attempt = self.produced(dataset)
         self.decide(attempt.request_id, "publish")
         with self.database.write() as session:
-            releases.publish(session, self.runner, attempt.request_id)
+            artifacts.publish(session, self.runner, attempt.request_id)
         return attempt
 
     def state(self, request_id: int) -> str:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from models_db.canonical import Json
 from models_db.errors import Refused
-from models_db.services.releases import Decision
+from models_db.services.gates import Decision
 from models_db.tables import Approval, Principal
 from tasks.publishing import signing
 from tasks.publishing.layout import APPROVALS, FileUnfit, document, parse_document

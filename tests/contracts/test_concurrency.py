@@ -13,13 +13,15 @@ from sqlalchemy.orm import Session
 
 from models_db.budgets import Amount
 from models_db.engine import Database
-from models_db.errors import Refused
-from models_db.services import audits, datasets, ledger, people, releases
+from models_db.errors import AlmonerError
+from models_db.services import artifacts, audits, datasets, gates, ledger, people, runs
 from models_db.services.audits import Actor
 from models_db.services.datasets import DatasetExists, UnitsOverlap
-from models_db.services.denials import AlreadyRecorded
+from models_db.services.gates import Decision
 from models_db.services.ledger import BudgetExceeded, Fenced
-from models_db.services.releases import Decision, StillRunning, WrongState
+from models_db.services.people import PrincipalUnknown
+from models_db.services.releases import WrongState
+from models_db.services.runs import StillRunning
 from tests.support import LATE, PROVENANCE, World, planned
 
 PATIENCE = 0.3
@@ -37,7 +39,7 @@ def meanwhile(database: Database, first: Callable[[Session], object], second: Ca
         begun.wait()
         try:
             second()
-        except Refused as refusal:
+        except AlmonerError as refusal:
             return refusal.name
         return "done"
 
@@ -53,7 +55,7 @@ def meanwhile(database: Database, first: Callable[[Session], object], second: Ca
 
 def decision(world: World, request_id: int, by: Actor, verdict: str = "approve") -> Callable[[Session], str]:
     made = Decision(request_id, "spend", world.subject(request_id, "spend"), verdict, "because", LATE)
-    return lambda session: releases.decide(session, by, made, "signature")
+    return lambda session: gates.decide(session, by, made, "signature")
 
 
 def test_two_stewards_approve_at_once(database: Database) -> None:
@@ -83,7 +85,7 @@ def test_two_runners_start_at_once(world: World) -> None:
     world.decide(request_id)
     outcome = meanwhile(
         world.database,
-        lambda session: releases.start(session, world.runner, request_id, "one", "here"),
+        lambda session: runs.start(session, world.runner, request_id, "one", "here"),
         lambda: world.start(request_id),
     )
     assert outcome == (StillRunning if world.database.is_sqlite else WrongState).__name__
@@ -111,13 +113,13 @@ def test_a_sweeper_meets_the_end_of_the_run(world: World, sweeper_first: bool) -
     if sweeper_first:
         outcome = meanwhile(
             world.database,
-            lambda session: releases.fail(session, world.steward, attempt, "swept"),
+            lambda session: runs.fail(session, world.steward, attempt, "swept"),
             lambda: world.produce(attempt),
         )
     else:
         outcome = meanwhile(
             world.database,
-            lambda session: releases.produce(session, world.runner, attempt, {"f": "0"}, 1, "q", []),
+            lambda session: artifacts.produce(session, world.runner, attempt, {"f": "0"}, 1, "q", []),
             lambda: world.fail(attempt),
         )
     assert outcome == Fenced.__name__
@@ -131,7 +133,7 @@ def test_a_sweeper_meets_a_run_that_arms(world: World) -> None:
     world.hold(attempt, planned(Amount(10)))
     outcome = meanwhile(
         world.database,
-        lambda session: releases.fail(session, world.steward, attempt, "swept"),
+        lambda session: runs.fail(session, world.steward, attempt, "swept"),
         lambda: world.arm(attempt),
     )
     assert outcome == Fenced.__name__
@@ -202,7 +204,7 @@ def test_one_person_is_enrolled_once(world: World) -> None:
         lambda session: people.enrol(session, "newcomer", "key of newcomer"),
         lambda: world.person("newcomer"),
     )
-    assert outcome == ("done" if world.database.is_sqlite else AlreadyRecorded.__name__)
+    assert outcome == ("done" if world.database.is_sqlite else PrincipalUnknown.__name__)
 
 
 def test_a_reader_sees_one_moment(world: World) -> None:

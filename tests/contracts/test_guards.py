@@ -23,15 +23,19 @@ from tests.contracts.town import (
     artifact,
     audit,
     block,
+    dataset,
     entry,
     evaluation,
     hold,
     invocation,
+    policy,
     publication,
+    released,
     request,
     transition,
     unheld,
     unit_mark,
+    version,
 )
 from tests.support import LATE, World, execute, snapshot
 
@@ -53,6 +57,28 @@ def change(table: str, setting: str, condition: str = "TRUE") -> Make:
 
 
 CASES: dict[str, Case] = {
+    "dataset_like_its_account": Case(
+        denied=[
+            lambda t: dataset(t, "clinic", governed=False),
+            lambda t: dataset(t, "clinic", unit_field=None),
+            lambda t: dataset(t, "clinic", unit_field="other_id"),
+            lambda t: dataset(t, "ward", unit_field="patient_id"),
+            lambda t: dataset(t, "library", unit_field=None),
+        ],
+        allowed=[
+            lambda t: dataset(t, "clinic"),
+            lambda t: dataset(t, "harbour", unit_field="other_id"),
+            lambda t: dataset(t, "library", governed=False),
+        ],
+    ),
+    "version_keeps_blocks": Case(
+        denied=[lambda t: version(t, "ward")],
+        allowed=[lambda t: version(t, "clinic"), lambda t: version(t, "harbour")],
+    ),
+    "policy_asks_somebody": Case(
+        denied=[lambda t: policy(t, 0, 1), lambda t: policy(t, 1, 0), lambda t: policy(t, -1, 1)],
+        allowed=[lambda t: policy(t, 1, 1), lambda t: policy(t, 2, 3)],
+    ),
     "account_opens_empty": Case(
         denied=[
             lambda t: account(t, rho_held=1),
@@ -110,6 +136,17 @@ CASES: dict[str, Case] = {
             lambda t: invocation(t, t.produced),
         ],
         allowed=[lambda t: invocation(t, t.running)],
+    ),
+    "invocation_os_randomness": Case(
+        denied=[lambda t: invocation(t, t.running, rng_kind="seeded")], allowed=[lambda t: invocation(t, t.running)]
+    ),
+    "invocation_separate": Case(
+        denied=[lambda t: invocation(t, t.running, created_by=t.world.steward.id)],
+        allowed=[lambda t: invocation(t, t.running)],
+    ),
+    "hold_not_negative": Case(
+        denied=[lambda t: hold(t, t.held, rho=-1), lambda t: hold(t, t.held, delta=-1)],
+        allowed=[lambda t: hold(t, t.held, rho=0), lambda t: hold(t, t.held, rho=1, delta=1)],
     ),
     "hold_own_account": Case(
         denied=[
@@ -212,12 +249,13 @@ CASES: dict[str, Case] = {
             lambda t: artifact(t, t.failed),
             lambda t: artifact(t, t.settled, attempt=2),
             lambda t: [invocation(t, t.settled), artifact(t, t.settled)],
+            lambda t: [*released(t, t.settled), artifact(t, t.settled)],
         ],
         allowed=[lambda t: artifact(t, t.settled)],
     ),
     "evaluation_charged": Case(
         denied=[
-            lambda t: evaluation(t, t.produced, "charged", t.invocation(t.produced, 1)),
+            lambda t: evaluation(t, t.produced, "charged", t.invocation(t.unarmed)),
             lambda t: evaluation(t, t.produced, "charged", t.invocation(t.published)),
         ],
         allowed=[lambda t: evaluation(t, t.produced, "charged", t.invocation(t.produced))],
@@ -257,20 +295,12 @@ CASES: dict[str, Case] = {
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def town(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[Town]:
+    """Whatever the tests of this file try, in the end every table is as it was."""
     with ledgers.new(request.param) as database:
-        yield Town.build(World.create(database))
-
-
-@pytest.fixture(autouse=True)
-def _unchanged(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test of the town tries, afterwards every table is as it was."""
-    if "town" not in request.fixturenames:
-        yield
-        return
-    town: Town = request.getfixturevalue("town")
-    before = snapshot(town.world.database)
-    yield
-    assert snapshot(town.world.database) == before
+        built = Town.build(World.create(database))
+        before = snapshot(database)
+        yield built
+        assert snapshot(database) == before
 
 
 def attempt_to(town: Town, make: Make) -> None:

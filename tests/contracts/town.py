@@ -29,6 +29,7 @@ class Town:
     vetoed: Attempt = field(init=False)
     settled: Attempt = field(init=False)
     complete: Attempt = field(init=False)
+    unarmed: Attempt = field(init=False)
     produced: Attempt = field(init=False)
     cleared: Attempt = field(init=False)
     decided: Attempt = field(init=False)
@@ -44,6 +45,8 @@ class Town:
         world.dataset("clinic", Amount(1000, 100), blocks=2)
         world.dataset("harbour", Amount(1000, 100))
         world.dataset("library", Amount(1000, 100), governed=False)
+        world.dataset("nameless", Amount(1000, 100), blocks=2, unit_field=None)
+        world.dataset("ward", Amount(1000, 100), blocks=2, unit_field=None)
         self._submitted()
         self._running()
         self._produced()
@@ -89,9 +92,12 @@ class Town:
 
     def _produced(self) -> None:
         world = self.world
-        self.produced, self.cleared, self.contested = world.running(), world.produced(), world.produced()
-        world.hold(self.produced, planned(Amount(10)), planned(Amount(5), mechanism="noisy_count"))
-        world.arm(self.produced, 0, 0)
+        self.cleared, self.contested, self.unarmed = world.produced(), world.produced(), world.running()
+        world.hold(self.unarmed, planned(Amount(10)))
+        world.fail(self.unarmed)
+        self.produced = world.start(self.unarmed.request_id)
+        world.hold(self.produced, planned(Amount(10)))
+        world.arm(self.produced)
         world.produce(self.produced, [("length", "public", {"mean": 3})])
         self.do(approval(self, self.contested, "publish"))
         self.do(approval(self, self.contested, "publish", approver_id=self.second_steward, decision="reject"))
@@ -165,6 +171,29 @@ def block(town: Town, **given: object) -> Executable:
     )
 
 
+def dataset(town: Town, sharing: str, **given: object) -> Executable:
+    row = {
+        "name": "another", "account_id": town.account(sharing, None), "unit_field": "patient_id", "text_field": "text",
+        "relation": "add_or_remove_one", "governed": True, "population": None, "public_metadata": None,
+        "created_at": moment(), "created_by": town.world.analyst.id,
+    }  # fmt: skip
+    return insert("dataset", **row | given)
+
+
+def version(town: Town, of: str) -> Executable:
+    return insert(
+        "dataset_version", dataset_id=town.one("SELECT id FROM dataset WHERE name = :name", name=of), number=9,
+        uid="u", source_mark=DIGEST, manifest_mark=DIGEST, created_at=moment(), created_by=town.world.analyst.id,
+    )  # fmt: skip
+
+
+def policy(town: Town, spend: int, publish: int) -> Executable:
+    return insert(
+        "policy_version", digest=DIGEST, body="{}", several_roles=False, spend_approvals=spend,
+        publish_approvals=publish, created_at=moment(),
+    )  # fmt: skip
+
+
 def unit_mark(town: Town, dataset: str, name: bytes) -> Executable:
     return insert("unit_mark", mark=name.ljust(32, b"\0"), account_id=town.account(dataset, None))
 
@@ -206,6 +235,17 @@ def unheld(town: Town, attempt: Attempt, *kinds: str, **given: object) -> list[E
     """A hold that the services did not make, with its entries."""
     number = int(town.one("SELECT max(id) + 1 FROM hold"))
     return [hold(town, attempt, id=number, **given), *(entry(town, number, kind) for kind in kinds)]
+
+
+def released(town: Town, attempt: Attempt) -> list[Executable]:
+    """One more mechanism of an attempt, held and given back without having run."""
+    invocation_id, hold_id = (int(town.one(f"SELECT max(id) + 1 FROM {table}")) for table in ("invocation", "hold"))
+    return [
+        invocation(town, attempt, id=invocation_id),
+        hold(town, attempt, id=hold_id, invocation_id=invocation_id),
+        entry(town, hold_id, "HOLD"),
+        entry(town, hold_id, "RELEASE"),
+    ]
 
 
 def transition(town: Town, request_id: int, from_state: str, to_state: str, number: int | None = None) -> Executable:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from models_db.budgets import Amount, total
-from models_db.services import datasets, ledger, releases
+from models_db.services import datasets, ledger, releases, runs
 from tests.integration import kill_driver
 from tests.integration.story import Almoner
 from tests.support import fetch
@@ -83,7 +83,7 @@ def is_clean(almoner: Almoner) -> None:
     assert list(almoner.home.quarantine.iterdir()) == []
     assert list(almoner.home.scratch.iterdir()) == []
     with almoner.database.read() as session:
-        assert releases.running(session) == []
+        assert runs.running(session) == []
     assert balance(almoner).held == Amount()
     assert almoner.ask("doctor")["ok"] is True
 

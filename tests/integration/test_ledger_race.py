@@ -8,7 +8,7 @@ from multiprocessing.synchronize import Barrier
 
 from models_db.budgets import Amount
 from models_db.engine import Database
-from models_db.services import audits, ledger, releases
+from models_db.services import artifacts, audits, ledger
 from models_db.services.audits import Actor
 from models_db.services.ledger import Attempt
 from tests.support import PROVENANCE, World, fetch, planned
@@ -53,7 +53,7 @@ def _outcome(database: Database, actor: Actor, attempt: Attempt) -> str:
                 ledger.arm(session, actor, attempt, 0, instalment)
         with database.write() as session:
             files = {"texts.jsonl": f"{attempt.request_id:064}"}
-            releases.produce(session, actor, attempt, files, 1, f"q-{attempt.request_id}", [])
+            artifacts.produce(session, actor, attempt, files, 1, f"q-{attempt.request_id}", [])
     except Exception as problem:  # noqa: BLE001  (whatever it is, the parent compares its name)
         return type(problem).__name__
     return "produced"

@@ -14,7 +14,7 @@ import pytest
 from flows.execute import execute
 from flows.propose import propose
 from flows.publish import publish
-from models_db.services.releases import GateClosed
+from models_db.services.gates import GateClosed
 from tasks.generation.decoding import Decoder
 from tasks.shell import TaskFailed
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of

@@ -8,7 +8,7 @@ from typing import Any
 from models_db.canonical import digest
 from models_db.events import PrivacyEvent
 from models_db.requests import Policy, RequiredApprovals, as_json
-from models_db.services.releases import Decision
+from models_db.services.gates import Decision
 from tasks.accounting.zcdp import release_amount, rho_of
 from tasks.evaluation.registry import METRICS, evaluate
 from tasks.evaluation.results import MetricResult

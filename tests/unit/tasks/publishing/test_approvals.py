@@ -5,7 +5,7 @@ import json
 import pytest
 
 from models_db.canonical import digest
-from models_db.services import releases
+from models_db.services import gates
 from tasks.publishing.approvals import (
     NotApproved,
     SignedDecision,
@@ -165,13 +165,13 @@ def test_a_row_of_the_ledger_becomes_a_decision(sqlite_database, new_key):
     world.dataset()
     number = world.request()
     key = new_key("steward")
-    decision = releases.Decision(
+    decision = gates.Decision(
         number, "spend", world.subject(number, "spend"), "approve", "fine", "2099-01-01T00:00:00.000000Z"
     )
     with world.database.write() as session:
-        releases.decide(session, world.steward, decision, key.sign(decision.statement(world.steward.name)))
+        gates.decide(session, world.steward, decision, key.sign(decision.statement(world.steward.name)))
     with world.database.read() as session:
-        ((approval, principal),) = releases.approvals(session, number, "spend")
+        ((approval, principal),) = gates.approvals(session, number, "spend")
         found = SignedDecision.of(approval, principal)
     assert (found.request, found.gate, found.decision, found.approver) == (number, "spend", "approve", "steward")
     assert not found.authentic  # the ledger has another key for this principal

@@ -1,0 +1,148 @@
+"""What attempts produce: committed with their holds, measured, published, delivered."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from models_db.base import moment
+from models_db.canonical import Json, canonical, digest
+from models_db.services import audits, gates, ledger, releases, runs
+from models_db.services.audits import Actor
+from models_db.services.denials import translated
+from models_db.tables import (
+    Artifact,
+    Dataset,
+    Delivery,
+    Evaluation,
+    Publication,
+    Request,
+)
+
+
+def produce(
+    session: Session,
+    actor: Actor,
+    attempt: ledger.Attempt,
+    files: Mapping[str, Json],
+    size: int,
+    folder: str,
+    metrics: Sequence[tuple[str, str, Json]],
+) -> Artifact:
+    """Commit an attempt: holds, artifact and its (metric, exposure, result) evaluations, in one transaction.
+
+    Raises:
+        Fenced: the attempt was swept away meanwhile.
+    """
+    runs._settle(session, actor, attempt, "COMMIT")
+    made = Artifact(
+        request_id=attempt.request_id,
+        attempt=attempt.number,
+        digest=digest(files),
+        files=canonical(files).decode(),
+        size=size,
+        folder=folder,
+        created_at=moment(),
+        created_by=actor.id,
+    )
+    with translated():
+        session.add(made)
+        session.flush()
+    record_metrics(session, made, metrics)
+    releases.move(session, actor, attempt.request_id, "running", "produced")
+    audits.append(
+        session,
+        actor,
+        "run.produced",
+        {"attempt": attempt.number, "artifact": made.digest},
+        attempt.dataset,
+        attempt.request_id,
+    )
+    return made
+
+
+def record_metrics(session: Session, artifact: Artifact, metrics: Sequence[tuple[str, str, Json]]) -> None:
+    """Store evaluations of an artifact.
+
+    Raises:
+        Denied: an internal metric before the publish decision, on governed data (PRIVACY §7).
+    """
+    with translated():
+        for metric, exposure, result in metrics:
+            session.add(
+                Evaluation(
+                    artifact_id=artifact.id,
+                    metric=metric,
+                    exposure=exposure,
+                    result=canonical(result).decode(),
+                    created_at=moment(),
+                )
+            )
+        session.flush()
+
+
+def evaluations(session: Session, artifact: Artifact) -> Sequence[Evaluation]:
+    """The stored evaluations of an artifact."""
+    return session.scalars(
+        select(Evaluation).where(Evaluation.artifact_id == artifact.id).order_by(Evaluation.id)
+    ).all()
+
+
+def artifact_of(session: Session, request_id: int) -> Artifact | None:
+    """What the request's last successful attempt produced."""
+    query = select(Artifact).where(Artifact.request_id == request_id).order_by(Artifact.attempt.desc()).limit(1)
+    return session.scalars(query).one_or_none()
+
+
+def artifacts(session: Session) -> Sequence[Artifact]:
+    """Every artifact ever produced."""
+    return session.scalars(select(Artifact).order_by(Artifact.id)).all()
+
+
+def require_publishable(session: Session, request_id: int) -> tuple[Request, Artifact]:
+    """The request and its artifact, if it may be published (again).
+
+    Raises:
+        releases.WrongState: nothing was produced.
+        gates.GateClosed: the publish gate is not passed for exactly these bytes.
+    """
+    request = releases.find(session, request_id)
+    artifact = artifact_of(session, request_id)
+    state = releases.state_of(session, request_id)
+    if artifact is None or state not in ("produced", "published"):
+        raise releases.WrongState(request_id, state, "produced")
+    if state == "produced":
+        gates.require_gate(session, request, "publish", artifact.digest)
+    return request, artifact
+
+
+def publish(session: Session, actor: Actor, request_id: int) -> Publication:
+    """Record the publication of the produced artifact, before a byte is copied; the second call finds the first.
+
+    Raises:
+        releases.WrongState: nothing was produced.
+        gates.GateClosed: the publish gate is not passed for exactly these bytes.
+    """
+    request, artifact = require_publishable(session, request_id)
+    found = session.scalars(select(Publication).where(Publication.artifact_id == artifact.id)).one_or_none()
+    if found is not None:
+        return found
+    with translated():
+        found = Publication(artifact_id=artifact.id, at=moment(), actor_id=actor.id)
+        session.add(found)
+        session.flush()
+    releases.move(session, actor, request_id, "produced", "published")
+    dataset = session.get_one(Dataset, request.dataset_id)
+    audits.append(session, actor, "release.published", {"artifact": artifact.digest}, dataset.name, request_id)
+    return found
+
+
+def delivered(session: Session, actor: Actor, publication: Publication, destination: str, bundle: str) -> None:
+    """Record that a bundle arrived whole."""
+    session.add(Delivery(publication_id=publication.id, destination=destination, bundle_digest=bundle, at=moment()))
+    artifact = session.get_one(Artifact, publication.artifact_id)
+    request = session.get_one(Request, artifact.request_id)
+    dataset = session.get_one(Dataset, request.dataset_id)
+    audits.append(
+        session, actor, "release.delivered", {"destination": destination, "bundle": bundle}, dataset.name, request.id
+    )

@@ -1,0 +1,118 @@
+"""Attempts of approved requests: who may begin one, the lease on it, and its end without an artifact."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from models_db.base import moment
+from models_db.errors import Refused
+from models_db.services import audits, gates, ledger, releases
+from models_db.services.audits import Actor
+from models_db.tables import (
+    Dataset,
+    Lease,
+    Request,
+)
+
+LEASE = timedelta(minutes=10)
+"""How long a silent run is believed alive; every armed instalment renews it."""
+
+
+class StillRunning(Refused):
+    """Another process holds the request."""
+
+    def __init__(self, request_id: int, owner: str) -> None:
+        super().__init__(
+            f"Request {request_id} is being run by {owner}.",
+            "Wait for it. If that process is gone, `almoner run sweep` cleans up after it.",
+            {"request": request_id, "owner": owner},
+        )
+
+
+def require_startable(session: Session, request_id: int) -> Request:
+    """The request, if it may be run now.
+
+    Raises:
+        StillRunning: another process holds it.
+        releases.WrongState, gates.GateClosed: it is not approved (any more).
+    """
+    request = releases.find(session, request_id)
+    state = releases.state_of(session, request_id)
+    if state == "running":
+        raise StillRunning(request_id, session.get_one(Lease, request_id).owner)
+    if state not in ("submitted", "approved"):
+        raise releases.WrongState(request_id, state, "approved")
+    gates.require_gate(session, request, "spend", request.digest)
+    if request.expires_at <= moment():
+        raise releases.WrongState(
+            request_id, "expired", "unexpired", "Submit it again: `almoner release request FILE`."
+        )
+    return request
+
+
+def start(session: Session, actor: Actor, request_id: int, token: str, owner: str) -> int:
+    """Begin an attempt of an approved request and take its lease. Returns the attempt's number.
+
+    Raises:
+        StillRunning, releases.WrongState, gates.GateClosed: see `require_startable`.
+    """
+    request = require_startable(session, request_id)
+    releases.move(session, actor, request_id, "approved", "running")
+    attempt = _attempts(session, request_id)
+    session.merge(
+        Lease(
+            request_id=request_id,
+            attempt=attempt,
+            token=token,
+            owner=owner,
+            expires_at=moment(datetime.now(UTC) + LEASE),
+        )
+    )
+    dataset = session.get_one(Dataset, request.dataset_id)
+    audits.append(session, actor, "run.started", {"attempt": attempt}, dataset.name, request_id)
+    return attempt
+
+
+def renew(session: Session, request_id: int, token: str) -> None:
+    """Prolong the lease of a living run.
+
+    Raises:
+        Fenced: it is somebody else's now.
+    """
+    lease = session.get(Lease, request_id)
+    if lease is None or lease.token != token:
+        raise ledger.Fenced
+    lease.expires_at = moment(datetime.now(UTC) + LEASE)
+
+
+def running(session: Session) -> Sequence[Lease]:
+    """The leases of requests that are in the state 'running'."""
+    leases = session.scalars(select(Lease).order_by(Lease.request_id)).all()
+    return [lease for lease in leases if releases.state_of(session, lease.request_id) == "running"]
+
+
+def _attempts(session: Session, request_id: int) -> int:
+    return sum(step.to_state == "running" for step in releases.history(session, request_id))
+
+
+def _settle(session: Session, actor: Actor, attempt: ledger.Attempt, outcome: str) -> None:
+    """Close the holds of the running attempt; settling has locked its accounts, so nobody ends it meanwhile."""
+    ledger.settle(session, actor, attempt, outcome)
+    running = releases.state_of(session, attempt.request_id) == "running"
+    if not running or _attempts(session, attempt.request_id) != attempt.number:
+        raise ledger.Fenced
+
+
+def fail(session: Session, actor: Actor, attempt: ledger.Attempt, reason: str) -> None:
+    """End an attempt without an artifact: what was armed is forfeited, the rest is given back; it may be run again.
+
+    Raises:
+        Fenced: the attempt has ended already.
+    """
+    _settle(session, actor, attempt, "FORFEIT")
+    releases.move(session, actor, attempt.request_id, "running", "approved", reason)
+    audits.append(
+        session, actor, "run.failed", {"attempt": attempt.number, "reason": reason}, attempt.dataset, attempt.request_id
+    )
