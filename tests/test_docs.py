@@ -1,0 +1,220 @@
+"""What is written about almoner is true of it: commands, options, links, examples."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from typer.core import TyperCommand, TyperGroup
+
+from cli.app import app
+from flows.workspace import POLICY
+from models_db.requests import Policy, ReleaseRequest, parse
+from tasks.evaluation.registry import names as metric_names
+from tasks.generation.invisible_ink import COUNT_SHARE, InvisibleInkParameters
+from tasks.generation.systems import SYSTEMS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SOURCES = sorted(
+    path for room in ("cli", "flows", "tasks", "models_db", "migrations") for path in (ROOT / room).rglob("*.py")
+)
+README = (ROOT / "README.md").read_text()
+REQUESTS = (ROOT / "docs" / "requests.md").read_text()
+
+
+def commands(group: TyperGroup, path: tuple[str, ...] = ()) -> Iterator[tuple[str, TyperCommand]]:
+    """Every command with its full name."""
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+ROOT_COMMAND = typer.main.get_command(app)
+COMMANDS = dict(commands(ROOT_COMMAND))
+CONTRACT = (
+    "init", "doctor", "dataset register", "dataset ingest", "dataset list", "dataset show",
+    "budget show", "budget forecast", "budget simulate",
+    "release request", "release list", "release show", "release withdraw",
+    "approve", "reject", "run", "publish", "verify-release",
+    "audit log", "audit verify", "audit checkpoint", "audit export", "models list", "models pull", "demo",
+)  # fmt: skip
+
+
+def parsed(line: str) -> None:
+    """Parse a command line as the shell would hand it over, without running it."""
+    words = shlex.split(line, comments=True)[1:]
+    if words == ["run", "sweep"] or not words:
+        return
+    name, length = next(((" ".join(words[:n]), n) for n in (2, 1) if " ".join(words[:n]) in COMMANDS), ("", 0))
+    assert name, f"there is no command for: {line}"
+    COMMANDS[name].make_context(name, words[length:], parent=typer.Context(ROOT_COMMAND))
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_the_contract_has_its_commands(name: str) -> None:
+    assert name in COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_explains_itself(name: str) -> None:
+    text = COMMANDS[name].help or ""
+    assert len(text.split("\n")[0].split()) >= 3
+    example = re.search(r"^Example: (almoner .+)$", text, re.MULTILINE)
+    assert example, f"{name} has no example"
+    assert example.group(1).startswith(f"almoner {name}")
+    parsed(example.group(1))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_a_home_and_answers_in_json(name: str) -> None:
+    options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    assert {"--home", "--json"} <= options
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_parameter_is_explained(name: str) -> None:
+    for parameter in COMMANDS[name].params:
+        assert getattr(parameter, "help", None), f"{name}: {parameter.name}"
+
+
+def code_blocks(page: str, language: str = "") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+
+
+LINES = [
+    line.strip()
+    for page in PAGES
+    for block in code_blocks(page.read_text(), "[a-z]*")
+    for line in block.splitlines()
+    if line.strip().startswith("almoner ")
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_commands_in_the_documentation_can_be_typed(line: str) -> None:
+    parsed(line)
+
+
+def test_the_readme_tells_the_whole_story() -> None:
+    story = ["init", "dataset register", "dataset ingest", "release request", "approve", "run", "publish"]
+    told = [line for line in LINES if line in README]
+    at = [next(i for i, line in enumerate(told) if line.startswith(f"almoner {step}")) for step in story]
+    assert at == sorted(at)
+
+
+MENTION = re.compile(r"`almoner ([a-z-]+)(?: ([a-z-]+))?")
+
+
+def exists(first: str, second: str) -> bool:
+    return first in COMMANDS or (f"{first} {second}" in COMMANDS if second else first in ROOT_COMMAND.commands)
+
+
+def test_commands_that_are_mentioned_exist() -> None:
+    """In the documentation, and in the advice of errors."""
+    found = [
+        f"{path.relative_to(ROOT)}: almoner {first} {second}"
+        for path in (*PAGES, *SOURCES)
+        for first, second in MENTION.findall(path.read_text())
+        if not exists(first, second)
+    ]
+    assert found == []
+
+
+def links(page: Path) -> Iterator[tuple[str, Path, str]]:
+    """Every link of a page to a file of ours: as written, the file, the heading."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            file, _, anchor = target.partition("#")
+            yield target, (page.parent / file).resolve() if file else page, anchor
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in found}
+
+
+def test_links_lead_somewhere() -> None:
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in PAGES
+        for target, file, anchor in links(page)
+        if not file.exists() or (anchor and anchor not in headings(file))
+    ]
+    assert broken == []
+
+
+PATHS = re.compile(r"docs/[\w./-]*\w")
+
+
+def test_pages_that_code_and_documentation_cite_exist() -> None:
+    """`docs/decisions/0002` stands for the file that begins so."""
+    missing = [
+        f"{path.relative_to(ROOT)}: {cited}"
+        for path in (*PAGES, *SOURCES)
+        for cited in PATHS.findall(path.read_text())
+        if not list(ROOT.glob(f"{cited}*"))
+    ]
+    assert missing == []
+
+
+def test_make_targets_that_are_mentioned_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        assert set(re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)", page.read_text(), re.MULTILINE)) <= {
+            pair for target in targets for pair in ((target, ""), ("", target))
+        }
+
+
+def request_examples() -> list[str]:
+    return [block for page in PAGES for block in code_blocks(page.read_text(), "yaml") if block.startswith("dataset:")]
+
+
+def test_the_request_in_the_readme_is_one() -> None:
+    examples = request_examples()
+    assert examples
+    for example in examples:
+        request = parse(ReleaseRequest, yaml.safe_load(example), "The example")
+        parse(SYSTEMS[request.mechanism].parameters, request.parameters, "Its parameters")
+
+
+def table_of(page: str, heading: str) -> dict[str, list[str]]:
+    """The rows below a heading, by what stands in their first cell between backquotes."""
+    part = page.partition(heading)[2]
+    rows = [line.strip("|").split("|") for line in part.splitlines() if line.startswith("| `")]
+    return {name: [cell.strip() for cell in row] for row in rows for name in re.findall(r"`([\w.]+)`", row[0])}
+
+
+def test_every_field_of_a_request_is_documented() -> None:
+    fields = table_of(REQUESTS.partition("## Parameters")[0], "# The request file")
+    assert {name.split(".")[0] for name in fields} == set(ReleaseRequest.model_fields)
+
+
+def test_every_parameter_is_documented_with_its_default() -> None:
+    documented = table_of(REQUESTS, "## Parameters of `invisible_ink`")
+    assert set(documented) == set(InvisibleInkParameters.model_fields)
+    for name, field in InvisibleInkParameters.model_fields.items():
+        default = documented[name][1].strip("`")
+        if field.is_required():
+            assert default == "needed"
+        elif field.default is not None:
+            assert default == str(field.default)
+
+
+def test_every_mechanism_and_every_metric_for_requests_is_documented() -> None:
+    fields = table_of(REQUESTS, "# The request file")
+    assert set(re.findall(r"`(\w+)`", fields["mechanism"][1])) == set(SYSTEMS)
+    assert re.findall(r"`(\w+)`", fields["evaluation"][1]) == metric_names("public")
+    assert f"1/{COUNT_SHARE} of its rho" in REQUESTS
+
+
+def test_the_policy_that_init_writes_is_one_and_says_its_defaults() -> None:
+    written = yaml.safe_load(POLICY)
+    assert set(written) == set(Policy.model_fields)
+    assert parse(Policy, written, "policy.yaml").several_roles is True

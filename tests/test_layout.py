@@ -1,0 +1,130 @@
+"""The rooms: whose names they are, what may be in them, and what must not."""
+
+import ast
+import importlib.util
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("cli", "flows", "migrations", "models_db", "tasks")
+MODULES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+MOST_LINES, MOST_LINES_OF_TESTS = 400, 650
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_is_ours_alone(room: str) -> None:
+    """PyPI has distributions that ship top-level `flows` and `tasks`; pip would merge them into ours unasked."""
+    assert set(packages_distributions().get(room, ())) <= {"almoner"}
+    found = importlib.util.find_spec(room)
+    assert found is not None
+    assert found.origin is not None
+    assert Path(found.origin).parent == ROOT / room
+
+
+def test_the_wheel_holds_the_rooms_and_nothing_else() -> None:
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert sorted(built["packages"]) == sorted(ROOMS)
+    for room in ROOMS:
+        assert (ROOT / room / "py.typed").exists()
+
+
+def test_no_flow_hides_another_module() -> None:
+    """Prefect puts `flows/` first on sys.path when a flow is named by path, so a file there shadows its namesake."""
+    taken = {*ROOMS, *sys.stdlib_module_names, *packages_distributions(), "prefect", "torch", "transformers"}
+    assert [path.stem for path in (ROOT / "flows").glob("*.py") if path.stem in taken - {"__init__"}] == []
+
+
+def longer_than(most: int, paths: Iterable[Path]) -> dict[str, int]:
+    lines = {named(path): len(path.read_text().splitlines()) for path in paths}
+    return {name: count for name, count in lines.items() if count > most}
+
+
+def test_modules_are_small_enough_to_read() -> None:
+    """A migration is history and not rearranged, however long it is."""
+    assert longer_than(MOST_LINES, (path for path in MODULES if path.parent.name != "versions")) == {}
+    assert longer_than(MOST_LINES_OF_TESTS, (ROOT / "tests").rglob("*.py")) == {}
+
+
+def test_tests_are_no_packages() -> None:
+    """With importlib mode two test files may have one name; an `__init__.py` would bring the old rules back."""
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def uses(path: Path) -> Iterator[tuple[int, str]]:
+    """Everything a module imports, calls or looks up, as dotted text with its line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, f"import {alias.name}") for alias in names)
+            case ast.ImportFrom(module=module, names=names):
+                yield from ((node.lineno, f"import {module}.{alias.name}") for alias in names)
+            case ast.Attribute() | ast.Name():
+                yield node.lineno, ast.unparse(node)
+            case ast.keyword(arg=str(name), value=ast.Constant(value=True)):
+                yield node.lineno, f"{name}=True"
+            case ast.Assert():
+                yield node.lineno, "assert"
+
+
+FORBIDDEN = {
+    "assert": "vanishes under -O; raise an error of ours",
+    "trust_remote_code=True": "runs code that comes with a model",
+    "import pickle": "reading one runs code",
+    "pickle.load": "runs code",
+    "torch.load": "reads pickles; weights are safetensors",
+    "torch.multinomial": "is no exact draw (PRIVACY §4.2)",
+    "torch.manual_seed": "privacy randomness has no seed",
+    "os.urandom": "tasks/mechanisms/rng.py is the only door to randomness",
+    "eval": "runs text",
+    "exec": "runs text",
+}
+
+
+def test_nothing_forbidden_is_used() -> None:
+    found = [
+        f"{named(path)}:{line}: {what}: {FORBIDDEN[what]}"
+        for path in MODULES
+        for line, what in uses(path)
+        if what in FORBIDDEN
+    ]
+    assert found == []
+
+
+SEEDED = {"import random", "np.random", "import numpy.random"}
+
+
+def test_seeded_generators_make_fiction_and_error_bars_only() -> None:
+    """The demo corpus, and the bootstrap interval of a figure; never anything that protects a person."""
+    seeded = [named(path) for path in MODULES if any(what in SEEDED for _, what in uses(path))]
+    assert seeded == ["tasks/corpus/demo.py", "tasks/evaluation/perplexity.py"]
+
+
+def test_only_keys_names_and_the_one_door_use_the_operating_systems_randomness() -> None:
+    """`secrets` makes keys, nonces and folder names; what a mechanism draws comes through `tasks.mechanisms.rng`."""
+    using = {path for path in MODULES if any(what == "import secrets" for _, what in uses(path))}
+    assert [named(p) for p in using if p.parent.name in ("mechanisms", "generation", "evaluation")] == [
+        "tasks/mechanisms/rng.py"
+    ]
+
+
+def test_the_search_for_forbidden_things_finds_them(tmp_path: Path) -> None:
+    """A search that finds nothing anywhere proves nothing."""
+    path = tmp_path / "bad.py"
+    path.write_text(
+        "import pickle\nimport torch\nassert torch\ntorch.manual_seed(1)\npickle.load(open('x'))\n"
+        "eval('1')\nload(trust_remote_code=True)\ntorch.multinomial\n"
+    )
+    found = {what for _, what in uses(path)}
+    assert found >= {
+        "import pickle", "assert", "torch.manual_seed", "pickle.load", "eval", "trust_remote_code=True",
+        "torch.multinomial",
+    }  # fmt: skip
