@@ -1,5 +1,7 @@
 """Principals and policies, as the ledger knows them."""
 
+import unicodedata
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -26,11 +28,13 @@ def enrol(session: Session, name: str, public_key: str) -> Actor:
     """Record a principal, or find the one whose key this is: one key is one person, whatever the login is called.
 
     Raises:
-        PrincipalUnknown: the name is taken by another key.
+        PrincipalUnknown: the name, or one that reads like it, is taken by another key.
     """
     found = _by_key(session, public_key)
     if found is not None:
         return Actor(found.id, found.name)
+    if plain_name(name) in {plain_name(taken) for taken in session.scalars(select(Principal.name))}:
+        raise PrincipalUnknown(name)
     found = Principal(name=name, public_key=public_key, created_at=moment())
     try:
         with translated():
@@ -41,6 +45,12 @@ def enrol(session: Session, name: str, public_key: str) -> Actor:
     actor = Actor(found.id, name)
     audits.append(session, actor, "principal.enrolled", {"name": name, "public_key": public_key})
     return actor
+
+
+def plain_name(name: str) -> str:
+    """`name` as it is compared: two names that look alike to a reader are one."""
+    seen = "".join(sign for sign in unicodedata.normalize("NFC", name) if unicodedata.category(sign) != "Cf")
+    return unicodedata.normalize("NFC", seen.strip().casefold())
 
 
 def identify(session: Session, public_key: str) -> Actor:

@@ -1,6 +1,5 @@
 """Signed decisions as a bundle carries them, and the rules they must satisfy."""
 
-import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
@@ -9,6 +8,7 @@ from pydantic import Field
 from models_db.canonical import Json
 from models_db.errors import Refused
 from models_db.services.gates import Decision
+from models_db.services.people import plain_name
 from models_db.tables import Approval, Principal
 from tasks.publishing import signing
 from tasks.publishing.layout import APPROVALS, FileUnfit, document, parse_document
@@ -73,12 +73,6 @@ def require_approved(decisions: Iterable[SignedDecision], record: ReleaseRecord,
             raise NotApproved(decision.gate, f"{decision.approver!r} decided twice")
         voices[decision.gate].add(decision.public_key)
     _check_counts(voices, record)
-
-
-def plain_name(name: str) -> str:
-    """`name` as it is compared: two names that look alike to a reader are one."""
-    seen = "".join(sign for sign in unicodedata.normalize("NFC", name) if unicodedata.category(sign) != "Cf")
-    return unicodedata.normalize("NFC", seen.strip().casefold())
 
 
 def _acquaint(keys: dict[str, str], name: str, key: str, gate: str) -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from models_db.canonical import digest
 from models_db.services import gates
+from models_db.services.people import plain_name
 from tasks.publishing.approvals import (
     NotApproved,
     SignedDecision,
     approvals_document,
-    plain_name,
     read_approvals,
     require_approved,
 )
