@@ -25,17 +25,20 @@ def sweep(workspace: Workspace) -> Swept:
     """Close every attempt whose process is gone or whose lease has run out; remove what nobody owns."""
     with workspace.database.read() as session:
         dead = [lease for lease in runs.running(session) if is_dead(lease)]
-    for lease in dead:
-        close(workspace, lease)
-    return Swept(tuple(lease.request_id for lease in dead), _remove_orphans(workspace))
+    closed = [lease.request_id for lease in dead if close(workspace, lease)]
+    return Swept(tuple(closed), _remove_orphans(workspace))
 
 
-def close(workspace: Workspace, lease: Lease) -> None:
-    """Forfeit what a dead attempt had armed and give back the rest."""
-    with workspace.database.write() as session:
-        blocks = releases.planned_blocks(releases.find(session, lease.request_id))
-        attempt = ledger.attempt_of(session, lease.request_id, lease.attempt, blocks)
-        runs.fail(session, workspace.actor, attempt, "Swept")
+def close(workspace: Workspace, lease: Lease) -> bool:
+    """Forfeit what a dead attempt had armed and give back the rest; False if somebody else was faster."""
+    try:
+        with workspace.database.write() as session:
+            blocks = releases.planned_blocks(releases.find(session, lease.request_id))
+            attempt = ledger.attempt_of(session, lease.request_id, lease.attempt, blocks)
+            runs.fail(session, workspace.actor, attempt, "Swept")
+    except ledger.Fenced:
+        return False
+    return True
 
 
 def is_dead(lease: Lease) -> bool:

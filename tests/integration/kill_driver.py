@@ -23,7 +23,7 @@ import tasks.corpus.ingest
 import tasks.ingest
 import tasks.publishing.bundle
 from cli.app import app
-from models_db.services import ledger, releases
+from models_db.services import artifacts, ledger
 from tasks.generation.decoding import Decoder
 from tests import tiny_model
 
@@ -36,9 +36,9 @@ AFTER: dict[str, Place] = {
     "after arm": (flows.running.Run, "arm", 1),
     "mid generation": (Decoder, "next_tokens", 6),
     "after draft": (flows.keep, "write_draft", 1),
-    "while committing": (releases, "produce", 1),
+    "while committing": (artifacts, "produce", 1),
     "after commit": (flows.execute, "keep", 1),
-    "while publishing": (releases, "publish", 1),
+    "while publishing": (artifacts, "publish", 1),
     "with half a bundle": (tasks.publishing.bundle, "verify_release", 1),
     "before delivery is recorded": (flows.publish, "deliver", 1),
     "before a version is recorded": (tasks.corpus.ingest, "put_in_place", 1),

@@ -9,9 +9,10 @@ import flows.execute
 import flows.keep
 import flows.sweep
 from models_db.budgets import Amount, total
+from models_db.tables import Lease
 from tasks.generation.decoding import Decoder
 from tests.integration.story import Almoner
-from tests.integration.test_kill import balance, instalments, is_clean
+from tests.integration.test_kill import balance, instalments, is_clean, killed
 from tests.support import fetch
 
 Act = Callable[[], None]
@@ -112,3 +113,23 @@ def test_a_swept_run_that_fails_does_not_end_the_one_that_came_after(
     assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
     assert almoner.state() == "produced"
     assert almoner.ask("doctor")["ok"] is True
+
+
+def test_two_sweeps_at_once_both_end_well(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second finds the attempt closed between its look and its deed."""
+    almoner.approved()
+    killed("run 1", "mid generation")
+    plan = instalments(almoner)
+    is_dead, seen = flows.sweep.is_dead, []
+
+    def another_is_faster(lease: Lease) -> bool:
+        found = is_dead(lease)
+        if not seen:
+            seen.append(lease)
+            assert almoner.ask("run sweep")["requests"] == [1]
+        return found
+
+    monkeypatch.setattr(flows.sweep, "is_dead", another_is_faster)
+    assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 0}
+    assert balance(almoner).spent == total(plan[:3])
+    is_clean(almoner)
