@@ -98,9 +98,9 @@ class Ledgers:
         self._templates: dict[str, Database] = {}
 
     @contextmanager
-    def new(self, backend: str, *, bare: bool = False) -> Iterator[Database]:
-        """A migrated, empty ledger, or with `bare` an empty database; it is gone afterwards."""
-        made = self._copy(backend, None if bare else self._template(backend))
+    def new(self, backend: str, *, like: Database | None = None, bare: bool = False) -> Iterator[Database]:
+        """A migrated, empty ledger, or a copy of another, or with `bare` an empty database; it is gone afterwards."""
+        made = self._copy(backend, None if bare else like or self._template(backend))
         yield made
         if backend == "postgresql":
             self._server().drop(made)

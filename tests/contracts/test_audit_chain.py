@@ -1,7 +1,8 @@
 """The record on both backends: what a superuser who goes past the guards can alter, the chain shows."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,17 +11,28 @@ from models_db.engine import Database
 from models_db.services import audits, health
 from models_db.services.audits import ChainReport, LogFilter
 from models_db.tables import Audit
+from tests.conftest import Ledgers
 from tests.support import World, execute, fetch
 
 
-@pytest.fixture
-def recorded(world: World) -> World:
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def original(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
     """A ledger with a dozen links and a checkpoint in the middle."""
-    world.dataset()
-    with world.database.write() as session:
-        audits.record_checkpoint(session, audits.head(session).hash, "signature", "key")
-    world.published()
-    return world
+    with ledgers.new(request.param) as database:
+        world = World.create(database)
+        world.dataset()
+        with database.write() as session:
+            audits.record_checkpoint(session, audits.head(session).hash, "signature", "key")
+        world.published()
+        yield world
+
+
+@pytest.fixture
+def recorded(original: World, ledgers: Ledgers) -> Iterator[World]:
+    """A copy of it."""
+    backend = original.database.engine.dialect.name
+    with ledgers.new(backend, like=original.database) as database:
+        yield replace(original, database=database)
 
 
 def report(world: World) -> ChainReport:
