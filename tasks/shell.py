@@ -42,7 +42,9 @@ def private_task(function: Callable[Parameters, Result]) -> Callable[Parameters,
     def scrubbed(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
             return function(*args, **kwargs)
-        except (AlmonerError, KeyboardInterrupt, SystemExit):
+        except AlmonerError as problem:
+            raise problem from None  # what led to it may quote private text, and a traceback would print it
+        except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as problem:  # noqa: BLE001 - no message gets through, not even a Rust panic's
             failed = TaskFailed(function.__name__, type(problem).__name__, _place(problem))
