@@ -1,7 +1,8 @@
 """What tests of several rooms share: required tools and data, snapshots, and a ledger with people and data in it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -15,7 +16,7 @@ from models_db.budgets import Amount, total
 from models_db.canonical import Json, digest
 from models_db.engine import Database
 from models_db.events import PrivacyEvent
-from models_db.services import artifacts, datasets, gates, ledger, people, releases, runs
+from models_db.services import artifacts, audits, datasets, gates, ledger, people, releases, runs
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim, Registration
 from models_db.services.gates import Decision
@@ -53,6 +54,15 @@ def snapshot(database: Database) -> dict[str, list[tuple[object, ...]]]:
             table.name: sorted((tuple(row) for row in session.execute(table.select())), key=repr)
             for table in Base.metadata.sorted_tables
         }
+
+
+@contextmanager
+def later(by: timedelta) -> Iterator[None]:
+    """Inside, the services see a clock that is `by` ahead."""
+    with pytest.MonkeyPatch.context() as patch:
+        for service in (artifacts, audits, datasets, gates, ledger, people, releases, runs):
+            patch.setattr(service, "moment", lambda at=None: moment(at or datetime.now(UTC) + by))
+        yield
 
 
 def execute(database: Database, *statements: str, **values: object) -> None:

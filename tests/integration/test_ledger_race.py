@@ -75,7 +75,7 @@ def test_exactly_the_affordable_holds_succeed(world: World) -> None:
     world.dataset(cap=LOSS * AFFORDABLE + Amount(99, 1), blocks=BLOCKS)
     began = time.monotonic()
     outcomes = race(world)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 120
 
     refused = PROCESSES * ATTEMPTS - AFFORDABLE
     assert sorted(outcomes) == ["BudgetExceeded"] * refused + ["produced"] * AFFORDABLE
