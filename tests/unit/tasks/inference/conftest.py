@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers

@@ -206,8 +206,9 @@ def test_pulling_from_the_hub(models: Path, tmp_path: Path, monkeypatch: pytest.
     assert store.hub_record("org/model", COMMIT).is_file()
 
 
-def test_the_hub_cannot_be_reached(models: Path) -> None:
-    with pytest.raises(DownloadFailed) as problem:  # tests run with HF_HUB_OFFLINE=1
+def test_the_hub_cannot_be_reached(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(DownloadFailed) as problem:
         pull(f"org/model@{COMMIT}")
     assert problem.value.exit_code == 3
     assert visible(models) == set()
