@@ -1,6 +1,7 @@
 """`almoner audit`: read the record, check the chain, sign its head."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,8 @@ from cli.tables import table
 from flows import record
 from flows.workspace import open_workspace
 from flows.written import new_file
+from models_db.base import moment
+from models_db.errors import UsageError
 from models_db.services import audits
 from models_db.services.audits import LogFilter
 from models_db.tables import Audit
@@ -37,7 +40,7 @@ def log(
 
     Example: almoner audit log --dataset clinic --kind ledger
     """
-    wanted = LogFilter(dataset, release, actor, kind, mechanism, since, until, limit)
+    wanted = LogFilter(dataset, release, actor, kind, mechanism, _moment(since), _moment(until), limit)
     workspace = open_workspace(opened.home)
     with workspace.database.read() as session:
         links = [_link(found) for found in audits.log(session, wanted)]
@@ -91,6 +94,24 @@ def export(
             out.write(json.dumps(_link(link), ensure_ascii=False).encode() + b"\n")
             count += 1
     return Answer({"file": str(to), "links": count}, [f"{count} links written to {to}."])
+
+
+def _moment(written: str | None) -> str | None:
+    """A time as the record writes it; a day is its first moment."""
+    if written is None:
+        return None
+    try:
+        at = datetime.fromisoformat(written)
+    except ValueError:
+        raise NotATime(written) from None
+    return moment(at if at.tzinfo else at.replace(tzinfo=UTC))
+
+
+class NotATime(UsageError):
+    """A time in another form than ISO 8601."""
+
+    def __init__(self, written: str) -> None:
+        super().__init__(f"{written!r} is not a time.", "Write it as 2026-11-21 or 2026-11-21T08:30.")
 
 
 def _link(found: Audit) -> dict[str, object]:

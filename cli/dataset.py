@@ -15,7 +15,7 @@ from flows.written import read_yaml
 from models_db.budgets import DELTA_UNIT
 from models_db.canonical import canonical
 from models_db.errors import UsageError
-from models_db.requests import as_json
+from models_db.requests import FileInvalid, as_json
 from models_db.services import datasets, ledger
 from models_db.services.datasets import LifetimeClaim, Registration
 from models_db.tables import Dataset
@@ -155,7 +155,11 @@ def _refuse_second_claim(epsilon: str | None, delta: str | None, blocks: int | N
 def _metadata(path: Path | None) -> str | None:
     if path is None:
         return None
-    return canonical(as_json(read_yaml(path, "The public metadata"))).decode()
+    written = read_yaml(path, "The public metadata")
+    try:
+        return canonical(as_json(written)).decode()
+    except (TypeError, ValueError) as problem:
+        raise FileInvalid("The public metadata", [str(problem)]) from None
 
 
 def _described(session: Session, dataset: Dataset) -> dict[str, object]:

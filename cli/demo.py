@@ -15,7 +15,7 @@ from rich.text import Text
 
 from cli.command import Answer, Opened, command, make_console
 from cli.tables import table
-from models_db.errors import EnvironmentProblem
+from models_db.errors import EnvironmentProblem, UsageError
 from tasks.corpus.demo import DEMO_PATIENTS, write_demo_corpus
 
 REQUEST = {
@@ -51,6 +51,13 @@ class DemoFailed(EnvironmentProblem):
         )
 
 
+class FolderUnfit(UsageError):
+    """The demo needs a new folder."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        super().__init__(f"{folder} cannot be made: {reason}.", "Name a folder that is not there yet.")
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the command of this file; the story is told by the commands of `app` themselves."""
 
@@ -61,10 +68,17 @@ def add_to(app: typer.Typer) -> None:
         Example: almoner demo --keep ./demo
         """
         if keep is not None:
-            keep.mkdir(mode=0o700, parents=True)
+            _make(keep)
             return _story(Teller(app, keep.absolute()))
         with tempfile.TemporaryDirectory(prefix="almoner-demo-") as folder:
             return _story(Teller(app, Path(folder)))
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError as problem:
+        raise FolderUnfit(folder, problem.strerror or type(problem).__name__) from None
 
 
 def _story(teller: "Teller") -> Answer:

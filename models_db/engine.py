@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
@@ -43,7 +43,7 @@ class Database:
     """The ledger's database at `url`."""
 
     def __init__(self, url: str) -> None:
-        self.url = _with_driver(url)
+        self.url = _checked(_with_driver(url))
         self.engine = _sqlite(self.url) if self.url.startswith("sqlite") else _postgresql(self.url)
 
     @property
@@ -96,6 +96,16 @@ class Database:
         self.engine.dispose()
 
 
+class DatabaseUnsupported(EnvironmentProblem):
+    """An address that is neither SQLite's nor PostgreSQL's; it may hold a password, so it is not repeated."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The ledger's address is neither one of a PostgreSQL nor of an SQLite file.",
+            "Set ALMONER_DATABASE_URL to postgresql://user@host/database, or unset it for a file in the home.",
+        )
+
+
 class LedgerUnreachable(EnvironmentProblem):
     """The ledger cannot be opened, or another process holds it for too long."""
 
@@ -122,6 +132,16 @@ def _with_driver(url: str) -> str:
     for plain in ("postgresql://", "postgres://"):
         if url.startswith(plain):
             return "postgresql+psycopg://" + url.removeprefix(plain)
+    return url
+
+
+def _checked(url: str) -> str:
+    try:
+        kind = make_url(url).drivername
+    except (ArgumentError, ValueError):
+        raise DatabaseUnsupported from None
+    if kind not in ("sqlite", "postgresql+psycopg"):
+        raise DatabaseUnsupported
     return url
 
 

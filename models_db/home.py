@@ -58,10 +58,17 @@ class ProjectHome:
         return self.root / "scratch"
 
     def create(self) -> None:
-        """Make the folders, each 0700."""
-        for folder in (self.root, self.keys, self.corpora, self.quarantine, self.scratch):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder.chmod(0o700)
+        """Make the folders, each 0700.
+
+        Raises:
+            HomeUnwritable: they cannot be made there.
+        """
+        try:
+            for folder in (self.root, self.keys, self.corpora, self.quarantine, self.scratch):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                folder.chmod(0o700)
+        except OSError as problem:
+            raise HomeUnwritable(self.root, problem.strerror or type(problem).__name__) from None
 
     def require(self) -> "ProjectHome":
         """This home, if `almoner init` has made it.
@@ -92,6 +99,17 @@ class HomeMissing(EnvironmentProblem):
         super().__init__(
             f"There is no project home at {root}.",
             "Make one with `almoner init`, or name yours with --home or ALMONER_HOME.",
+            {"home": str(root)},
+        )
+
+
+class HomeUnwritable(EnvironmentProblem):
+    """No project home can be made where one was asked for."""
+
+    def __init__(self, root: Path, reason: str) -> None:
+        super().__init__(
+            f"No project home can be made at {root}: {reason}.",
+            "Name a folder of your own with --home or ALMONER_HOME.",
             {"home": str(root)},
         )
 

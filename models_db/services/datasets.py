@@ -17,6 +17,7 @@ from models_db.services.denials import AlreadyRecorded, Denied, translated
 from models_db.tables import Account, Cap, Dataset, DatasetVersion, PartitionScheme, UnitMark
 
 RELATION = "add_or_remove_one"
+LONGEST_NAME = 100
 _BATCH = 5000
 
 
@@ -32,7 +33,11 @@ class LifetimeClaim:
 
 @dataclass(frozen=True)
 class Registration:
-    """What `dataset register` declares; nothing here is read off the data."""
+    """What `dataset register` declares; nothing here is read off the data.
+
+    Raises:
+        NameUnfit: a name that could not be repeated in a request or on a card.
+    """
 
     name: str
     unit_field: str | None
@@ -40,6 +45,22 @@ class Registration:
     governed: bool
     population: int | None
     public_metadata: str | None
+
+    def __post_init__(self) -> None:
+        for what, name in (("name", self.name), ("unit field", self.unit_field), ("text field", self.text_field)):
+            if name is not None and not (name == name.strip() and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
+                raise NameUnfit(what)
+
+
+class NameUnfit(UsageError):
+    """A name that a request, a card or a command line could not carry."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"The {what} of a dataset must be 1 to {LONGEST_NAME} printable characters without space around them.",
+            "Choose another, such as `clinic` or `patient_id`.",
+            {"field": what},
+        )
 
 
 class DatasetExists(Refused):

@@ -54,6 +54,13 @@ CASES: dict[str, list[Case]] = {
         (f"{REGISTER} --epsilon a-lot --delta 1e-6", 2, "InexactNumber"),
         (f"{REGISTER} --epsilon 8 --delta 1e-6 --public-metadata {{folder}}/none.yaml", 2, "FileUnreadable"),
         (f"{REGISTER} --epsilon 8 --delta 1e-6 --public-metadata {{bad_yaml}}", 2, "FileInvalid"),
+        (f"{REGISTER} --epsilon 8 --delta 1e-6 --public-metadata {{dated_yaml}}", 2, "FileInvalid"),
+        (f"{REGISTER} --epsilon 8 --delta 1e-6 --text ''", 2, "NameUnfit"),
+        ("dataset register '' --unit id --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
+        ("dataset register ' clinic' --unit id --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
+        ("dataset register 'a\nb' --unit id --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
+        (f"dataset register {'x' * 101} --unit id --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
+        ("dataset register clinic2 --unit '' --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
         ("dataset register clinic --unit id --epsilon 8 --delta 1e-6", 1, "DatasetExists"),
         ("dataset register clinic --shares-account-with clinic", 1, "DatasetExists"),
         ("dataset ingest other {notes}", 2, "DatasetUnknown"),
@@ -91,7 +98,10 @@ CASES: dict[str, list[Case]] = {
         ("audit checkpoint --to {notes}", 2, "FileUnwritable"),
         ("audit export --to {folder}/none/record.jsonl", 2, "FileUnwritable"),
         ("audit export --to {notes}", 2, "FileUnwritable"),
+        ("audit log --since yesterday", 2, "NotATime"),
+        ("audit log --until 2026-13-01", 2, "NotATime"),
         ("models pull gpt", 2, "UnknownModel"),
+        ("demo --keep {folder}", 2, "FolderUnfit"),
     ],
     "submitted": [
         ("run 1", 1, "GateClosed"),
@@ -174,6 +184,7 @@ def files(almoner: Almoner) -> dict[str, str]:
         "bad_notes": str(almoner.write("bad.jsonl", json.dumps(NOTES[0]) + '\n{"patient_id": "p"}\n')),
         "empty": str(almoner.write("empty.jsonl", "")),
         "bad_yaml": str(almoner.write("bad.yaml", "a: [1, 2\nb: }")),
+        "dated_yaml": str(almoner.write("dated.yaml", "collected: 2026-01-01\n")),
         "list_yaml": str(almoner.write("list.yaml", "- a\n- b\n")),
         "binary": str(almoner.write("binary.yaml", b"\xff\xfe\x00")),
     }
@@ -438,6 +449,32 @@ def test_an_unreachable_ledger_is_named(almoner: Almoner, monkeypatch: pytest.Mo
     monkeypatch.setenv("ALMONER_DATABASE_URL", f"sqlite:///{almoner.folder / 'none' / 'almoner.db'}")
     assert almoner.ask("budget show clinic", expected=3)["error"] == "LedgerUnreachable"
     assert almoner.ask("init", expected=3)["error"] == "LedgerUnreachable"
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://me:secret@host/x", "postgresql://host:port/x", "oracle://x"])
+def test_a_ledger_that_cannot_be_is_refused_without_its_address(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("ALMONER_DATABASE_URL", url)
+    told = almoner.ask("init", expected=3)
+    assert told["error"] == "DatabaseUnsupported"
+    assert "secret" not in str(told)
+
+
+def test_a_home_that_cannot_be_made_is_named(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALMONER_HOME", str(almoner.notes_file()))
+    told = almoner.ask("init", expected=3)
+    assert told["error"] == "HomeUnwritable"
+    assert "notes.jsonl" in told["message"]
+
+
+def test_the_record_can_be_asked_by_time(almoner: Almoner) -> None:
+    almoner.registered()
+    everything = almoner.ask("audit log")
+    today = everything[0]["at"][:10]
+    assert almoner.ask(f"audit log --since {today}") == everything
+    assert almoner.ask(f"audit log --until {today}") == []
+    assert almoner.ask(f"audit log --since {everything[-1]['at']}") == everything[-1:]
 
 
 def test_another_home_key_is_not_this_person(almoner: Almoner) -> None:
