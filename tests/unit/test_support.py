@@ -1,0 +1,40 @@
+"""A missing tool skips a test with its reason, and fails it where everything is required."""
+
+from datetime import timedelta
+
+import pytest
+
+from models_db.base import moment
+from models_db.services import ledger
+from tests.support import World, later, require, snapshot
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("0", pytest.skip.Exception), ("1", pytest.fail.Exception)])
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, required: str, outcome: type[BaseException]) -> None:
+    monkeypatch.setenv("ALMONER_REQUIRE_ALL", required)
+    require(True, "nothing is missing")
+    with pytest.raises(outcome, match="the abacus is missing"):
+        require(None, "the abacus is missing")
+
+
+def test_a_snapshot_sees_every_change(world: World) -> None:
+    before = snapshot(world.database)
+    assert snapshot(world.database) == before
+    world.dataset()
+    after = snapshot(world.database)
+    assert {table for table in after if after[table] != before[table]} == {
+        "account",
+        "audit",
+        "audit_head",
+        "cap",
+        "dataset",
+        "dataset_version",
+        "partition_scheme",
+        "unit_mark",
+    }
+
+
+def test_later_is_later_and_ends() -> None:
+    with later(timedelta(days=2)):
+        assert ledger.moment() > moment()
+    assert ledger.moment is moment
