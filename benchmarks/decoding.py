@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM

@@ -22,7 +22,8 @@ _RUNTIME = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """No telemetry, no hub, no home of the developer's own."""
+    """No telemetry, no hub, no home of the developer's own; threads that wait sleep (see tasks)."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ["DO_NOT_TRACK"] = "1"
     os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
     os.environ["HF_HUB_OFFLINE"] = "1"

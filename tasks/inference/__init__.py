@@ -1,8 +1,1 @@
 """Language models: registry, prompts and the row-isolated batched engine."""
-
-import os
-
-# Threads that wait for each other go to sleep instead of spinning. Read when torch is first imported, so it stands
-# here. On a busy two-core machine spinning made single decoding steps of 0.2 s last up to 7 s; on an idle one the
-# difference is within the noise.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
