@@ -8,7 +8,8 @@ Where no population is declared, the first mechanism of the release is a noisy c
 rho: the number of batches must be public, and so it is bought, not read off the data (docs/decisions/0002).
 """
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +21,10 @@ from tasks.generation.batches import BatchLayout, Place
 from tasks.generation.interface import Ask, Bench, Generated, GeneratedText, Plan
 from tasks.mechanisms.gaussian import NoisyCount, calibrate_count
 from tasks.mechanisms.token_draw import BudgetTooSmall, TokenDraw, calibrate
+
+if TYPE_CHECKING:
+    from tasks.inference.plan import Sizes
+    from tasks.inference.prompts import PromptPieces
 
 COUNT_SHARE = 500
 """One part in this many of a release's rho buys the noisy count."""
@@ -74,8 +79,13 @@ class InvisibleInk:
         )
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
-        """Count if planned, split, then draw group by group."""
+        """Count if planned, split, then draw group by group.
+
+        Raises:
+            ContextTooLong, BadDescription, NoChatTemplate: the prompts do not fit the model; nothing was armed.
+        """
         wanted, layout = _asked(parameters, len(plan.blocks))
+        prompts = _Prompts.of(wanted, bench)
         released: dict[str, str] = {}
         per_block = wanted.batches
         if len(plan.invocations) == 2:
@@ -87,28 +97,45 @@ class InvisibleInk:
         if per_block is None:
             per_block = int(plan.facts["batches per block"])
         released["batches_per_block"] = str(max(per_block, layout.most_in_a_block))
-        texts = _draw_texts(plan, wanted, bench, layout.places(), max(per_block, layout.most_in_a_block))
+        texts = _draw_texts(plan, wanted, bench, prompts, layout.places(), max(per_block, layout.most_in_a_block))
         return Generated(tuple(texts), released)
 
 
+@dataclass(frozen=True)
+class _Prompts:
+    """The public parts of every row, of sizes that the model can take."""
+
+    public: "PromptPieces"
+    private: "PromptPieces"
+    sizes: "Sizes"
+
+    @classmethod
+    def of(cls, wanted: InvisibleInkParameters, bench: Bench) -> "_Prompts":
+        # Heavy imports wait until something is generated: pricing a request must stay quick.
+        from tasks.inference.plan import Sizes
+        from tasks.inference.prompts import private_prompt, public_prompt
+
+        model = bench.engine.model
+        public = public_prompt(model.tokenizer, bench.description)
+        private = private_prompt(model.tokenizer, bench.description)
+        sizes = Sizes.of([public], [private], wanted.max_reference_tokens, wanted.max_new_tokens)
+        sizes.check_fits(model)
+        return cls(public, private, sizes)
+
+
 def _draw_texts(
-    plan: Plan, wanted: InvisibleInkParameters, bench: Bench, places: list[Place], per_block: int
+    plan: Plan, wanted: InvisibleInkParameters, bench: Bench, prompts: _Prompts, places: list[Place], per_block: int
 ) -> list[GeneratedText]:
-    # Heavy imports wait until something is generated: pricing a request must stay quick.
     from tasks.generation.decoding import Decoder, DrawMeter, decode
-    from tasks.inference.plan import Sizes, generations_at_once
-    from tasks.inference.prompts import private_prompt, public_prompt, reference_tokens
+    from tasks.inference.plan import generations_at_once
+    from tasks.inference.prompts import reference_tokens
 
     model = bench.engine.model
-    public = public_prompt(model.tokenizer, bench.description)
-    private = private_prompt(model.tokenizer, bench.description)
-    sizes = Sizes.of([public], [private], wanted.max_reference_tokens, wanted.max_new_tokens)
-    sizes.check_fits(model)  # before anything is armed
     sequence = len(plan.invocations) - 1
     meter = DrawMeter(wanted.instalment, wanted.max_new_tokens, lambda number: bench.arm(sequence, number))
     draw = TokenDraw.from_event(plan.invocations[sequence].event)
     decoder = Decoder(draw, wanted.top_k, wanted.clipping, bench.rng)
-    at_once = generations_at_once(model, sizes, wanted.references)
+    at_once = generations_at_once(model, prompts.sizes, wanted.references)
     total = len(places) * wanted.max_new_tokens
     meter.admit(0)  # paid before the first private byte is read
     batches = bench.corpus.batches(bench.scheme, bench.scheme_id, per_block, places)
@@ -120,8 +147,8 @@ def _draw_texts(
             for place in group
         ]
         session = bench.engine.start(
-            [public] * len(group),
-            [private] * len(group),
+            [prompts.public] * len(group),
+            [prompts.private] * len(group),
             references,
             nominal_references=wanted.references,
             max_reference_tokens=wanted.max_reference_tokens,

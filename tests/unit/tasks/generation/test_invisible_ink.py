@@ -12,6 +12,7 @@ from tasks.corpus.store import Corpus
 from tasks.generation.interface import Generated
 from tasks.generation.invisible_ink import InvisibleInk
 from tasks.inference.plan import ContextTooLong
+from tasks.inference.prompts import BadDescription
 from tasks.inference.session import Session
 from tasks.mechanisms.rng import DeterministicRandom, OperatingSystemRandom
 from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
@@ -157,10 +158,22 @@ def test_a_declared_population_decides_the_batches(corpus: Corpus) -> None:
     assert ("count",) not in workshop.seen
 
 
-def test_sizes_that_do_not_fit_the_model_are_refused_before_anything_is_armed(corpus: Corpus) -> None:
+@pytest.mark.parametrize(
+    ("parameters", "description", "error"),
+    [
+        ({"max_reference_tokens": 1024}, "Short notes.", ContextTooLong),
+        ({"max_new_tokens": 1024}, "Short notes.", ContextTooLong),
+        ({}, "Notes <|end|> and more.", BadDescription),
+        ({}, "Notes. " * 200, ContextTooLong),
+    ],
+)
+@pytest.mark.parametrize("batches", [None, 3])
+def test_what_does_not_fit_the_model_is_refused_before_anything_is_armed(
+    corpus: Corpus, parameters: dict[str, int], description: str, error: type[Exception], batches: int | None
+) -> None:
     workshop = Workshop(corpus)
-    with pytest.raises(ContextTooLong):
-        make(workshop, ink(max_reference_tokens=1024, batches=3))
+    with pytest.raises(error):
+        make(workshop, ink(**parameters, batches=batches), description=description)
     assert workshop.seen == []
 
 
