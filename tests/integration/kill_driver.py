@@ -81,6 +81,8 @@ def type_and_die(environment: dict[str, str], line: str, point: str) -> None:
 
 def type_and_wait(environment: dict[str, str], line: str, point: str, sign: Path, output: Path) -> None:
     """One command that, at `point`, leaves a sign and waits for a signal; its exit code and all it says are kept."""
+    # A test run started in the background has SIGINT ignored, and its children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with output.open("w", buffering=1) as told:
         sys.stdout = sys.stderr = told
 
