@@ -332,6 +332,8 @@ def test_a_version_being_recorded_is_not_swept(home: ProjectHome, jsonl: Callabl
 # --- sweeping ------------------------------------------------------------------------------------------------
 
 INGEST = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
 import sys
 from pathlib import Path
 from models_db.home import ProjectHome
