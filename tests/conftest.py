@@ -91,35 +91,55 @@ def postgresql(ledger_folder: Path) -> Iterator[PostgreSQL]:
 
 
 class Ledgers:
-    """Makes ledgers on both backends: copies of one that the migrations built, once for each backend."""
+    """Makes ledgers on both backends: copies of one that the migrations built, once for each backend.
+
+    A database that a test is done with is emptied and lent again under its name, because an engine that has compiled
+    its statements is worth keeping.
+    """
 
     def __init__(self, folder: Path, server: Callable[[], PostgreSQL]) -> None:
         self._folder = folder
         self._server = server
         self._templates: dict[str, Database] = {}
+        self._spare: dict[str, list[Database]] = {"sqlite": [], "postgresql": []}
 
     @contextmanager
     def new(self, backend: str, *, like: Database | None = None, bare: bool = False) -> Iterator[Database]:
         """A migrated, empty ledger, or a copy of another, or with `bare` an empty database; it is gone afterwards."""
-        made = self._copy(backend, None if bare else like or self._template(backend))
-        yield made
-        if backend == "postgresql":
-            self._server().drop(made)
+        template = None if bare else like or self._template(backend)
+        made = self._spare[backend].pop() if self._spare[backend] else self._named(backend)
+        self._fill(made, template)
+        try:
+            yield made
+        finally:
+            self._remove(made)
+            self._spare[backend].append(made)
 
     def _template(self, backend: str) -> Database:
         if backend not in self._templates:
-            self._templates[backend] = self._copy(backend, None)
-            upgrade(self._templates[backend])
+            made = self._named(backend)
+            self._fill(made, None)
+            upgrade(made)
+            self._templates[backend] = made
         return self._templates[backend]
 
-    def _copy(self, backend: str, template: Database | None) -> Database:
-        source = template.engine.url.database if template else None
-        if backend == "postgresql":
-            return self._server().create(f"ledger_{next(_numbers)}", source or "template1")
-        path = self._folder / f"ledger-{next(_numbers)}.db"
-        if source:
-            shutil.copy(source, path)
-        return Database(f"sqlite:///{path}")
+    def _named(self, backend: str) -> Database:
+        name = f"ledger_{next(_numbers)}"
+        return Database(f"sqlite:///{self._folder / name}" if backend == "sqlite" else self._server().url(name))
+
+    def _fill(self, made: Database, template: Database | None) -> None:
+        name, source = made.engine.url.database or "", template.engine.url.database if template else None
+        if not made.is_sqlite:
+            self._server().create(name, source or "template1")
+        elif source:
+            shutil.copy(source, name)
+
+    def _remove(self, made: Database) -> None:
+        if not made.is_sqlite:
+            self._server().drop(made)
+            return
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{made.engine.url.database}{suffix}").unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

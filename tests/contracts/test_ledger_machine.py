@@ -174,7 +174,7 @@ def explore(ledgers: Ledgers, backend: str, examples: int) -> None:
 
 
 def test_any_order_of_steps(ledgers: Ledgers) -> None:
-    explore(ledgers, "sqlite", examples=20)
+    explore(ledgers, "sqlite", examples=12)
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ from models_db.services.ledger import Attempt
 from tests.support import PROVENANCE, World, fetch, planned
 
 PROCESSES = 8
-ATTEMPTS = 4
-AFFORDABLE = 19
+ATTEMPTS = 3
+AFFORDABLE = 14
 PLAN = (planned(Amount(60, 1), Amount(40, 1)),)
 LOSS = Amount(100, 2)
 BLOCKS = 2
