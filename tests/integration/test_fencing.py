@@ -115,6 +115,20 @@ def test_a_swept_run_that_fails_does_not_end_the_one_that_came_after(
     assert almoner.ask("doctor")["ok"] is True
 
 
+def test_every_armed_instalment_renews_the_lease(almoner: Almoner, when: Any) -> None:
+    almoner.approved()
+    expiries: list[object] = []
+
+    def look() -> None:
+        expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
+
+    for draw in (1, 4, 5, 9):
+        when(Decoder, "next_tokens", draw, look)
+    almoner.type("run 1")
+    first, same, second, third = expiries
+    assert first == same < second < third
+
+
 def test_two_sweeps_at_once_both_end_well(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second finds the attempt closed between its look and its deed."""
     almoner.approved()
