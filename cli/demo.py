@@ -6,6 +6,8 @@ import shlex
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -67,11 +69,33 @@ def add_to(app: typer.Typer) -> None:
 
         Example: almoner demo --keep ./demo
         """
-        if keep is not None:
-            _make(keep)
-            return _story(Teller(app, keep.absolute()))
-        with tempfile.TemporaryDirectory(prefix="almoner-demo-") as folder:
-            return _story(Teller(app, Path(folder)))
+        # Under --json the story goes to stderr, so that the answer stands alone.
+        with redirect_stdout(sys.stderr if opened.as_json else sys.stdout):
+            if keep is not None:
+                _make(keep)
+                return _told(app, keep.absolute())
+            with tempfile.TemporaryDirectory(prefix="almoner-demo-") as folder:
+                return _told(app, Path(folder))
+
+
+def _told(app: typer.Typer, folder: Path) -> Answer:
+    with _alone_in(folder):
+        return _story(Teller(app, folder))
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """In `folder`, with a home and a ledger of the demo's own, whatever the environment names."""
+    before, environment = Path.cwd(), dict(os.environ)
+    os.chdir(folder)
+    os.environ["ALMONER_HOME"] = str(folder / "home")
+    os.environ.pop("ALMONER_DATABASE_URL", None)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def _make(folder: Path) -> None:
@@ -137,7 +161,7 @@ def _leaked(folder: Path, secrets: list[str]) -> int:
 
 
 class Teller:
-    """Runs commands as a person would type them, in a folder of their own, and keeps their times."""
+    """Runs commands as a person would type them, and keeps their times."""
 
     def __init__(self, app: typer.Typer, folder: Path) -> None:
         self.app, self.folder = app, folder
@@ -155,20 +179,13 @@ class Teller:
             DemoFailed: it ended otherwise than the story says.
         """
         self._console.print(Text(f"\n$ almoner {line}", style="cyan"), soft_wrap=True)
-        before, started = (Path.cwd(), os.environ.get("ALMONER_HOME")), time.monotonic()
-        os.chdir(self.folder)
-        os.environ["ALMONER_HOME"] = str(self.folder / "home")
+        started = time.monotonic()
         try:
             self.app(shlex.split(line), standalone_mode=True)
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
         else:
             code = 0
-        finally:
-            os.chdir(before[0])
-            os.environ.pop("ALMONER_HOME")
-            if before[1] is not None:
-                os.environ["ALMONER_HOME"] = before[1]
         sys.stdout.flush()
         self.times.append((line, time.monotonic() - started))
         if code != expected:
