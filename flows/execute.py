@@ -13,14 +13,11 @@ from flows.workspace import Workspace, open_workspace
 from models_db.budgets import Amount
 from models_db.canonical import Json
 from models_db.home import ProjectHome
-from models_db.requests import parse
 from models_db.services import ledger, runs
 from tasks.corpus.store import open_corpus
 from tasks.evaluate import evaluate_texts
-from tasks.evaluation.registry import requested
 from tasks.generate import generate_texts
 from tasks.generation.interface import Bench
-from tasks.generation.systems import system_for
 from tasks.inference.devices import choose_device
 from tasks.inference.engine import Engine
 from tasks.inference.loading import load
@@ -64,13 +61,11 @@ def execute(home: Path, request_id: int, device: str = "auto") -> Outcome:
     run = begin(workspace, request_id)
     with ending_safely(run):
         bench = prepare(run, device)
-        system = system_for(run.quote.request.mechanism, run.quote.request.kind)
-        parameters = parse(system.parameters, run.quote.request.parameters, "`parameters`")
+        quote = run.quote
         run.hold(where, bench.rng.kind)
-        generated = generate_texts(system, run.quote.plan, parameters, bench)
-        metrics = requested(run.quote.request.evaluation, governed=run.facts.governed)
+        generated = generate_texts(quote.system, quote.plan, quote.parameters, bench)
         corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
-        results = evaluate_texts(metrics, generated.texts, bench.engine.model, corpus)
+        results = evaluate_texts(quote.metrics, generated.texts, bench.engine.model, corpus)
         artifact = keep(run, generated, results)
     with workspace.database.read() as session:
         spent = ledger.spent_by(session, request_id)

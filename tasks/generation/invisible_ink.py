@@ -87,17 +87,16 @@ class InvisibleInk:
         wanted, layout = _asked(parameters, len(plan.blocks))
         prompts = _Prompts.of(wanted, bench)
         released: dict[str, str] = {}
-        per_block = wanted.batches
         if len(plan.invocations) == 2:
             bench.arm(0, 0)
             count = NoisyCount.from_event(plan.invocations[0].event)
             units = count.draw(bench.corpus.unit_count(), bench.rng)
             released["noisy_population"] = str(units)
             per_block = layout.per_block(units, wanted.references)
-        if per_block is None:
+        else:
             per_block = int(plan.facts["batches per block"])
-        released["batches_per_block"] = str(max(per_block, layout.most_in_a_block))
-        texts = _draw_texts(plan, wanted, bench, prompts, layout.places(), max(per_block, layout.most_in_a_block))
+        released["batches_per_block"] = str(per_block)
+        texts = _draw_texts(plan, wanted, bench, prompts, layout.places(), per_block)
         return Generated(tuple(texts), released)
 
 
@@ -154,15 +153,17 @@ def _draw_texts(
             max_reference_tokens=wanted.max_reference_tokens,
             max_new_tokens=wanted.max_new_tokens,
         )
-        done = start * wanted.max_new_tokens
-        size = len(group)
+
+        def tell(step: int, done: int = start * wanted.max_new_tokens, size: int = len(group)) -> None:
+            bench.progress("tokens", done + step * size, total)
+
         texts += decode(
             session,
             model,
             decoder,
             meter,
             wanted.max_new_tokens,
-            lambda step, done=done, size=size: bench.progress("tokens", done + step * size, total),  # type: ignore[misc]
+            tell,
         )
     bench.progress("tokens", total, total)
     return texts

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
+from pydantic import BaseModel
+
 from models_db.budgets import DELTA_UNIT, Amount
 from models_db.canonical import Json
 from models_db.errors import UsageError
@@ -16,7 +18,7 @@ from models_db.requests import ReleaseRequest, as_json, parse, plain_decimal
 from models_db.services.ledger import Balance, BudgetExceeded
 from tasks.accounting import zcdp
 from tasks.accounting.conversions import replace_one
-from tasks.evaluation.registry import requested
+from tasks.evaluation.registry import Metric, requested
 from tasks.generation.interface import Ask, Generator, Plan
 from tasks.generation.systems import system_for
 from tasks.inference import registry
@@ -63,12 +65,16 @@ class Quote:
 
     Attributes:
         request: what was asked.
+        system, parameters, metrics: what its names stand for.
         plan: what will be done.
         body: the canonical request, without its nonce.
         dataset: the facts it was priced with.
     """
 
     request: ReleaseRequest
+    system: Generator
+    parameters: BaseModel
+    metrics: tuple[Metric, ...]
     plan: Plan
     body: Mapping[str, Json]
     dataset: DatasetFacts
@@ -168,7 +174,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     """
     system = system_for(request.mechanism, request.kind)
     parameters = parse(system.parameters, request.parameters, f"`parameters` of {request.mechanism}")
-    requested(request.evaluation, governed=dataset.governed)
+    metrics = requested(request.evaluation, governed=dataset.governed)
     ask = Ask(_amount(request, system), parameters, dataset.blocks, dataset.population, dataset.governed)
     plan = system.plan(ask)
     body: dict[str, Json] = {
@@ -191,7 +197,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "policy": policy_digest,
         "code": code,
     }
-    return Quote(request, plan, body, dataset)
+    return Quote(request, system, parameters, metrics, plan, body, dataset)
 
 
 def plan_json(plan: Plan) -> Json:
