@@ -35,9 +35,12 @@ class Run:
     token: str
     quote: Quote
     body: dict[str, Any]
-    digest: str
-    facts: DatasetFacts
     scheme: PartitionScheme
+
+    @property
+    def facts(self) -> DatasetFacts:
+        """The dataset, as the run was priced with it."""
+        return self.quote.dataset
 
     @property
     def request_id(self) -> int:
@@ -108,7 +111,7 @@ def begin(workspace: Workspace, request_id: int) -> Run:
     with workspace.database.write() as session:
         number = runs.start(session, workspace.actor, request_id, token, owner())
         attempt = ledger.attempt_of(session, request_id, number, priced.plan.blocks)
-    return Run(workspace, attempt, token, priced, body, request.digest, facts, scheme)
+    return Run(workspace, attempt, token, priced, body, scheme)
 
 
 def require_genuine(decisions: Sequence[tuple[Approval, Principal]]) -> None:

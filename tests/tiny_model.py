@@ -2,33 +2,28 @@
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import flows.assess
 import flows.execute
 from tasks.inference import registry
 from tasks.inference.adoption import adopt
 from tasks.inference.language_model import LanguageModel
+from tests.tiny_tokenizer import tiny_tokenizer
 
 NAME = "tiny"
 DIGEST = "d" * 64
 SPEC = registry.ModelSpec(NAME, "causal_lm", "tiny==1", "tiny", DIGEST, "1", "Apache-2.0", "random weights")
 LISTED = registry.ListedModel(NAME, SPEC.revision, "tests", SPEC.licence, SPEC.note, True, DIGEST)
-TEMPLATE = (
-    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-)
 
 
 @cache
 def tiny_model(*, stops: bool = True) -> LanguageModel:
     """The model; with `stops=False` no token ends a text, so that every planned draw is made."""
-    tokenizer = _tokenizer()
+    tokenizer = tiny_tokenizer()
     torch.manual_seed(7)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -46,17 +41,6 @@ def tiny_model(*, stops: bool = True) -> LanguageModel:
     device = torch.device("cpu")
     made = adopt(network, tokenizer, name=NAME, revision=SPEC.revision, digest=DIGEST, device=device)
     return made if stops else replace(made, stop_tokens=())
-
-
-def _tokenizer() -> Any:
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: number for number, token in enumerate(["<|start|>", "<|end|>", *letters])}
-    inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<|start|>", eos_token="<|end|>")
-    made.chat_template = TEMPLATE
-    return made
 
 
 def install(patch: pytest.MonkeyPatch) -> None:

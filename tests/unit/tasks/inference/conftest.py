@@ -8,8 +8,7 @@ from typing import Any
 import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tasks.inference.adoption import adopt
 from tasks.inference.language_model import LanguageModel
@@ -18,10 +17,6 @@ from tasks.inference.registry import list_models
 from tests.support import require
 
 REAL = "smollm2-135m-instruct"
-TEMPLATE = (
-    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-)
 
 
 @dataclass(frozen=True)
@@ -69,15 +64,3 @@ def real() -> LanguageModel:
     installed = any(model.name == REAL and model.installed for model in list_models())
     require(installed, f"the model is not pulled: almoner models pull {REAL}")
     return load(REAL, "cpu")
-
-
-def tiny_tokenizer(template: str | None = TEMPLATE) -> Any:
-    """A byte-level tokenizer with two control tokens, an unknown-free vocabulary and a chat template."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: number for number, token in enumerate(["<|start|>", "<|end|>", *letters])}
-    inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<|start|>", eos_token="<|end|>")
-    made.chat_template = template
-    return made

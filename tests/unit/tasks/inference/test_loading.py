@@ -15,7 +15,8 @@ from tasks.inference.loading import UnreadableModel, load
 from tasks.inference.prompts import NoChatTemplate, public_prompt
 from tasks.inference.registry import ModelNotPulled, UnknownModel, list_models
 from tasks.inference.store import NoSafetensors, WeightsChanged
-from tests.unit.tasks.inference.conftest import REAL, tiny_network, tiny_tokenizer
+from tests.tiny_tokenizer import tiny_tokenizer
+from tests.unit.tasks.inference.conftest import REAL, tiny_network
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = f"org/tiny@{COMMIT}"

@@ -15,7 +15,7 @@ from tasks.inference.prompts import (
     public_prompt,
     reference_tokens,
 )
-from tests.unit.tasks.inference.conftest import TEMPLATE, tiny_tokenizer
+from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
 
 DESCRIPTION = "Short dialogues between a doctor and a patient."
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + TEMPLATE

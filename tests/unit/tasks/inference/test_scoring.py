@@ -10,7 +10,8 @@ import torch
 from tasks.inference import scoring
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.scoring import log_likelihoods
-from tests.unit.tasks.inference.conftest import Twins, tiny_tokenizer
+from tests.tiny_tokenizer import tiny_tokenizer
+from tests.unit.tasks.inference.conftest import Twins
 
 TEXTS = [
     "Any fever? No.",
