@@ -21,7 +21,9 @@ DRAFT_FILES: Final = (CARD, EVALUATION, RECORD, TEXTS)
 """What a run produces; their digest is what the publish gate approves."""
 
 APPROVALS: Final = "approvals.json"
+ATTESTATION: Final = "attestation.json"
 CHECKPOINT: Final = "checkpoint.json"
+REVOCATIONS: Final = "revocations.json"
 SUMS: Final = "SHA256SUMS"
 SUMS_SIGNATURE: Final = "SHA256SUMS.sig"
 SUMMED_FILES: Final = tuple(sorted((*DRAFT_FILES, APPROVALS, CHECKPOINT)))
