@@ -87,6 +87,16 @@ def test_a_link_is_not_written_through(path, tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_a_key_that_cannot_be_finished_leaves_nothing(path, monkeypatch):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(SigningKeyUnusable, match="cannot be written: No space left"):
+        SigningKey.create(path)
+    assert list(path.parent.iterdir()) == []
+
+
 def test_a_key_needs_its_folder(tmp_path):
     with pytest.raises(SigningKeyUnusable, match="cannot be written"):
         SigningKey.create(tmp_path / "none" / "key.pem")
@@ -144,7 +154,7 @@ def test_every_other_spelling_or_message_fails(key, signature, message):
 
 
 def test_a_fingerprint_is_for_people():
-    assert fingerprint(PUBLIC) == "39f7 13d0 a644 253f 0452 9421 b9f5 1b9b"
+    assert fingerprint(PUBLIC) == "SHA256:F34nin7tcaYH6WR5LSWSfj6weFBPfBpuyUUoPFP9YjA"
 
 
 def test_a_trusted_key_may_be_typed():
