@@ -1,9 +1,9 @@
 """Files that people write in YAML, and new files that are written for them."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import yaml
 
@@ -47,8 +47,25 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
 
 
-def read_yaml(path: Path, what: str) -> object:
-    """The content of a YAML file; `what` names it in errors.
+class _EachKeyOnce(yaml.SafeLoader):
+    """Plain data; of two equal keys PyYAML would silently keep the last, and nobody could say which was meant."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """A mapping, if no key is there twice."""
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            name = (key.tag, str(key.value))
+            if name in seen and key.tag != _MERGE:
+                raise yaml.constructor.ConstructorError(None, None, "a key is there twice", key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+def read_yaml(path: Path, what: str, page: str = "docs/requests.md") -> object:
+    """The content of a YAML file; `what` names it in errors, `page` explains its format.
 
     Raises:
         FileUnreadable, FileInvalid.
@@ -56,7 +73,7 @@ def read_yaml(path: Path, what: str) -> object:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise FileUnreadable(path, f"it is larger than {LARGEST_FILE:,} bytes")
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8"), _EachKeyOnce)  # noqa: S506  # a SafeLoader
     except OSError as problem:
         raise FileUnreadable(path, problem.strerror or type(problem).__name__) from None
     except UnicodeDecodeError:
@@ -64,4 +81,5 @@ def read_yaml(path: Path, what: str) -> object:
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
         place = f"line {mark.line + 1}" if mark else "the file"
-        raise FileInvalid(what, [f"{place}: not YAML ({getattr(problem, 'problem', None) or 'malformed'})"]) from None
+        reason = getattr(problem, "problem", None) or "malformed"
+        raise FileInvalid(what, [f"{place}: not YAML ({reason})"], page) from None

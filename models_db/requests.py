@@ -1,13 +1,13 @@
-"""A release request as its author writes it (`request.yaml`), validated; and a policy, likewise.
+"""A release request as its author writes it (`request.yaml`), validated; and how files of that kind are read.
 
 Numbers that matter are decimals read from their text, never binary floats. A mechanism's own `parameters` are
 checked by that mechanism.
 """
 
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_serializer
 
 from models_db.canonical import Json
 from models_db.errors import UsageError
@@ -42,19 +42,37 @@ def _exact(value: object) -> object:
 Exact = Annotated[Decimal, BeforeValidator(_exact), Field(allow_inf_nan=False)]
 
 
-class _Written(BaseModel):
+class Written(BaseModel):
     """Something a person wrote: unknown fields are mistakes, and nothing changes afterwards."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
+    later_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that came into the format after its first version. At its default such a field is left out of what is
+    stored, so what was stored before it came keeps its bytes and its digest; its default can therefore never change."""
 
-class Prompt(_Written):
+    @property
+    def stored_fields(self) -> list[str]:
+        """The fields that belong to the stored form of this value."""
+        fields = type(self).model_fields
+        return [
+            name
+            for name, field in fields.items()
+            if name not in self.later_fields or getattr(self, name) != field.get_default(call_default_factory=True)
+        ]
+
+    @model_serializer(mode="plain")
+    def _stored(self) -> dict[str, Any]:
+        return {name: as_json(getattr(self, name)) for name in self.stored_fields}
+
+
+class Prompt(Written):
     """What the model is told. Public by declaration: it appears on the card."""
 
     description: Annotated[str, Field(min_length=1, max_length=4000)]
 
 
-class ReleaseRequest(_Written):
+class ReleaseRequest(Written):
     """One request file."""
 
     dataset: Annotated[str, Field(min_length=1, max_length=100)]
@@ -68,41 +86,22 @@ class ReleaseRequest(_Written):
     evaluation: tuple[str, ...] = ()
 
 
-class RequiredApprovals(_Written):
-    """How many stewards each gate needs."""
-
-    spend: Annotated[int, Field(ge=1, le=20)] = 1
-    publish: Annotated[int, Field(ge=1, le=20)] = 1
-
-
-class Policy(_Written):
-    """`policy.yaml`: what a home allows."""
-
-    several_roles: bool = False
-    """Whether one person may request, approve and run the same release."""
-    approvals: RequiredApprovals = RequiredApprovals()
-    approval_days: Annotated[int, Field(ge=1, le=365)] = 30
-    request_days: Annotated[int, Field(ge=1, le=365)] = 90
-    attempts: Annotated[int, Field(ge=1, le=100)] = 5
-    """How often one approved request may be run, failures included; each attempt spends what it arms."""
-
-
 Model = TypeVar("Model", bound=BaseModel)
 
 
 class FileInvalid(UsageError):
     """A request, policy or parameter block does not follow its format."""
 
-    def __init__(self, what: str, problems: list[str]) -> None:
+    def __init__(self, what: str, problems: list[str], page: str = "docs/requests.md") -> None:
         super().__init__(
             f"{what} is not valid: {'; '.join(problems)}.",
-            "Correct it and try again; nothing was submitted. The format is in docs/requests.md.",
+            f"Correct it and try again; nothing was submitted. The format is in {page}.",
             {"problems": problems},
         )
 
 
-def parse(model: type[Model], value: object, what: str) -> Model:
-    """`value` (read from YAML) as a `model`.
+def parse(model: type[Model], value: object, what: str, page: str = "docs/requests.md") -> Model:
+    """`value` (read from YAML) as a `model`; `page` explains the format.
 
     Raises:
         FileInvalid: with every problem, by field.
@@ -114,7 +113,7 @@ def parse(model: type[Model], value: object, what: str) -> Model:
             f"{'.'.join(str(part) for part in e['loc']) or 'the file'}: {_plain(e['msg'])}"
             for e in invalid.errors(include_url=False, include_context=False)
         ]
-        raise FileInvalid(what, problems) from None
+        raise FileInvalid(what, problems, page) from None
 
 
 def _plain(message: str) -> str:
@@ -124,6 +123,8 @@ def _plain(message: str) -> str:
 def as_json(value: object) -> Json:
     """A validated model's content with decimals as text, fit for canonical JSON."""
     match value:
+        case Written():
+            return {name: as_json(getattr(value, name)) for name in value.stored_fields}
         case BaseModel():
             return {name: as_json(getattr(value, name)) for name in type(value).model_fields}
         case Decimal():

@@ -1,0 +1,68 @@
+"""`policy.yaml`: the one a new home gets, reading one, and writing one out."""
+
+from pathlib import Path
+
+import yaml
+
+from flows.written import read_yaml
+from models_db.policy import PAGE, Policy
+from models_db.requests import as_json, parse
+
+POLICY = """\
+# The policy of this project home; every field is explained in docs/policy.md. Every request records the version it
+# was made under, and every card says what it allows. A change does not touch requests that were made before it.
+# After a change: `almoner policy check FILE` says what it means, `almoner policy adopt FILE` puts it in force.
+version: 2
+
+# One person may request, approve and run the same release. For a team, set this to false.
+several_roles: true
+
+# How many stewards have to approve: before private data is touched (spend), before anything leaves (publish), and
+# before a cap is raised, a schedule authorised or a release retracted (motion).
+approvals: {spend: 1, publish: 1, motion: 1}
+
+# Days until an approval, or an undecided request, expires.
+approval_days: 30
+request_days: 90
+
+# How often one approved request may be run; a failed run has spent what it armed.
+attempts: 5
+
+# The most one release may claim. Without this line only the lifetime budget limits it.
+# release: {epsilon_max: 4, delta_max: 1.0e-6}
+
+# Refuse a release whose delta is not below 1/population; needs datasets that declare one (--population).
+delta_below_population: false
+
+# What may be used. Without these lines: every mechanism, and every model that is installed.
+# mechanisms: [invisible_ink, public_only]
+# models: [smollm2-135m-instruct]
+
+# What has to be measured, and within which bounds, before a release may be published.
+# evaluation: {required: {length: {cut_share: {max: 0.5}}, distinct: {}}}
+
+# How much of a dataset's lifetime budget may be reserved in one calendar week or month. Nothing is ever refilled.
+# pacing: {every: month, share: 0.25}
+
+# `quiet`: who is neither steward, auditor nor admin is not told what is left of a budget.
+refusals: full
+
+# What is different for one dataset, by its name: approvals, release, delta_below_population, mechanisms, models,
+# evaluation.
+# datasets: {clinic: {approvals: {spend: 2, publish: 2}}}
+"""
+
+
+def read_policy(path: Path, what: str) -> Policy:
+    """The policy in a file; `what` names it in errors.
+
+    Raises:
+        FileUnreadable: it cannot be read.
+        FileInvalid: it is no policy.
+    """
+    return parse(Policy, read_yaml(path, what, PAGE), what, PAGE)
+
+
+def policy_text(policy: Policy) -> str:
+    """A policy as YAML that reads back as the same policy."""
+    return yaml.safe_dump(as_json(policy), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,29 @@
+"""Calendar windows of pacing accounts: ISO weeks and months, in UTC."""
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from models_db.policy import Period
+
+
+class Window(NamedTuple):
+    """From `opens_at`, included, to `closes_at`, excluded; both in UTC."""
+
+    opens_at: datetime
+    closes_at: datetime
+
+
+def pacing_window(period: Period, at: datetime) -> Window:
+    """The window that `at` lies in. Windows of one period follow each other without gap or overlap.
+
+    Raises:
+        ValueError: `at` has no time zone.
+    """
+    if at.tzinfo is None:
+        raise ValueError(f"{at} has no time zone")
+    day = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if period == "week":
+        monday = day - timedelta(days=day.weekday())
+        return Window(monday, monday + timedelta(days=7))
+    first = day.replace(day=1)
+    return Window(first, (first + timedelta(days=31)).replace(day=1))

@@ -1,0 +1,32 @@
+"""A policy as the ledger keeps it: its text, and those of its rules that the database itself enforces."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DatasetTerms:
+    """What is different for one dataset; None leaves it as the policy has it."""
+
+    dataset: str
+    spend_approvals: int | None
+    publish_approvals: int | None
+    motion_approvals: int | None
+    rho_max: int | None
+    delta_max: int | None
+
+
+@dataclass(frozen=True)
+class PolicyTerms:
+    """The columns of `policy_version`, and the rows of `policy_rule`."""
+
+    digest: str
+    body: str
+    several_roles: bool
+    spend_approvals: int
+    publish_approvals: int
+    motion_approvals: int | None
+    rho_max: int | None
+    delta_max: int | None
+    pacing_period: str | None
+    pacing_permille: int | None
+    rules: tuple[DatasetTerms, ...]

@@ -1,0 +1,92 @@
+"""Figures of a release against the bounds of its policy."""
+
+from typing import Any
+
+import pytest
+
+from models_db.policy import Evaluation
+from models_db.requests import parse
+from tasks.evaluation.bounds import NotMeasurable, OutsideBounds, figures_of, require_measurable, require_within
+from tasks.evaluation.registry import METRICS, names
+from tasks.evaluation.results import MetricResult, Value
+from tasks.evaluation.subject import Subject
+
+
+class Text:
+    text, tokens, complete = "Patient: better. Doctor: good.", 7, True
+
+
+def required(**written: Any) -> Any:
+    return parse(Evaluation, {"required": written}, "evaluation").required
+
+
+def measured(**values: Value) -> dict[str, MetricResult]:
+    return {"length": MetricResult("length", "public", values, "s", "m", "l")}
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "inside"),
+    [
+        ("0.5000", {"max": 0.5}, True),
+        ("0.5001", {"max": 0.5}, False),
+        ("0.4999", {"min": "0.5"}, False),
+        ("0.5", {"min": "0.5"}, True),
+        (4, {"min": 4, "max": 4}, True),
+        (5, {"min": 4, "max": 4}, False),
+        ("-1", {"max": 0}, True),
+        (None, {"max": 10**9}, False),
+        (None, {"min": -(10**9)}, False),
+        ("many", {"max": 10**9}, False),
+        ("NaN", {"min": -(10**9)}, False),
+        ("Infinity", {"min": 0}, False),
+    ],
+)
+def test_a_figure_is_inside_or_refused(value: Value, bound: dict[str, Any], inside: bool) -> None:
+    asked = required(length={"cut_share": bound})
+    if inside:
+        require_within(7, asked, measured(cut_share=value))
+        return
+    with pytest.raises(OutsideBounds) as refused:
+        require_within(7, asked, measured(cut_share=value))
+    assert refused.value.facts["request"] == 7
+    [told] = refused.value.facts["outside"]  # type: ignore[misc]
+    assert (told["figure"], told["value"]) == ("length.cut_share", value)  # type: ignore[index]
+    assert "almoner reject 7 --gate publish" in refused.value.advice
+
+
+def test_what_was_not_measured_is_outside_even_without_a_bound() -> None:
+    require_within(1, required(length={}), measured())
+    with pytest.raises(OutsideBounds, match="distinct is not measured"):
+        require_within(1, required(length={}, distinct={}), measured())
+    with pytest.raises(OutsideBounds, match=r"length\.texts is not measured"):
+        require_within(1, required(length={"texts": {"min": 0}}), measured())
+
+
+def test_every_figure_outside_is_named() -> None:
+    asked = required(length={"texts": {"min": 3}, "empty": {"max": 0}, "cut_share": {"max": 1}})
+    with pytest.raises(OutsideBounds) as refused:
+        require_within(1, asked, measured(texts=2, empty=1, cut_share="0"))
+    told = refused.value.facts["outside"]
+    assert isinstance(told, list)
+    assert [each["figure"] for each in told] == ["length.texts", "length.empty"]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_figures_of_a_metric_are_the_same_with_texts_and_without(metric: str) -> None:
+    subject = Subject([Text()] * 3, score=lambda texts: [(-1.0, 2)] * len(texts), documents=lambda: ["a b c"])
+    assert set(METRICS[metric].compute(subject).values) == figures_of(metric) != set()
+
+
+def test_only_what_a_gate_may_look_at_can_be_required() -> None:
+    require_measurable(required(**{name: {} for name in names("public", "charged")}))
+    require_measurable(required(length={"cut_share": {"max": 1}}))
+    for wrong, told in (
+        ({"beauty": {}}, "'beauty'"),
+        ({"verbatim_overlap": {}}, "'verbatim_overlap'"),
+        ({"length": {"cutshare": {"max": 1}}}, "no figure 'cutshare'"),
+    ):
+        with pytest.raises(NotMeasurable, match=told):
+            require_measurable(required(**wrong))
+    with pytest.raises(NotMeasurable) as refused:
+        require_measurable(required(beauty={}, length={"size": {"max": 1}}))
+    assert len(refused.value.facts["problems"]) == 2  # type: ignore[arg-type]
