@@ -14,6 +14,11 @@ Key = Annotated[
     str | None, typer.Option("--key", help="The publisher's public key, got from elsewhere (64 hex digits).")
 ]
 
+Later = Annotated[
+    Path | None,
+    typer.Option("--revocations", metavar="BUNDLE", help="A later bundle: was this release retracted since?"),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this file."""
@@ -39,13 +44,16 @@ def publish(
 
 
 def verify(
-    opened: Opened, folder: Annotated[Path, typer.Argument(metavar="DIR", help="A bundle.")], key: Key = None
-) -> Answer:
+    opened: Opened, folder: Annotated[Path, typer.Argument(metavar="DIR", help="A bundle.")], key: Key = None,
+    revocations: Later = None,
+) -> Answer:  # fmt: skip
     """Check a bundle offline: digests, signatures, approvals, and epsilon recomputed from the stored events.
+
+    With --revocations it is held against the list that a later bundle carries: exit code 1 where it was retracted.
 
     Example: almoner verify-release out/clinic-release-1
     """
-    report = verify_release(folder, key)
+    report = verify_release(folder, key, revocations)
     rows = [("ok" if check.ok else "FAIL", check.name, check.detail) for check in report.checks]
     verdict = report.conclusion
     return Answer(

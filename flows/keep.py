@@ -1,16 +1,25 @@
 """The end of a run: record and card are written beside the texts, and the whole is committed as one artifact."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from flows.running import Run
 from flows.workspace import library_versions
-from models_db.requests import Policy
-from models_db.services import artifacts, datasets, releases
+from models_db.policy import Policy
+from models_db.services import artifacts, datasets, motions, releases
 from models_db.tables import PolicyVersion, Principal
 from tasks.evaluation.results import MetricResult
 from tasks.generation.interface import Generated
 from tasks.publishing.draft import write_draft
-from tasks.publishing.record import Lifetime, People, Person, ReleaseRecord
+from tasks.publishing.record import (
+    Authorisation,
+    CapChange,
+    Lifetime,
+    People,
+    Person,
+    ReleaseRecord,
+    Standing,
+)
 from tasks.publishing.second_opinion import second_opinion
 
 
@@ -39,19 +48,43 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
 
 def release_record(run: Run, generated: Generated) -> ReleaseRecord:
     """Everything public about the release; whatever is not on the record's list cannot be published."""
-    facts = run.facts
+    lifetime, changes = _lifetime(run)
     events = [invocation.event for invocation in run.quote.plan.invocations]
     return ReleaseRecord.from_request(
         run.request_id,
         run.body,
         second_opinion=second_opinion(events, run.quote.request.delta or 0),
-        lifetime=Lifetime(epsilon=facts.epsilon_cap, delta=facts.delta_cap, shared=_is_shared(run)),
+        lifetime=lifetime,
         released=generated.released,
         policy=_policy(run),
         people=_people(run),
         libraries=library_versions(),
         rng="os",
+        cap_changes=changes,
+        standing=_standing(run),
     )
+
+
+def _lifetime(run: Run) -> tuple[Lifetime, list[CapChange]]:
+    """The lifetime claim as it is now, and every change that led to it."""
+    with run.workspace.database.read() as session:
+        claims = datasets.claims(session, datasets.find(session, run.attempt.dataset))
+        sharing = [d for d in datasets.every(session) if d.account_id == run.attempt.account_id]
+    changes = [
+        CapChange(old_epsilon=old.epsilon, old_delta=old.delta, new_epsilon=new.epsilon, new_delta=new.delta)
+        for old, new in pairwise(claims)
+    ]
+    return Lifetime(epsilon=claims[-1].epsilon, delta=claims[-1].delta, shared=len(sharing) > 1), changes
+
+
+def _standing(run: Run) -> Standing | None:
+    """The standing authorisation under which the run takes place."""
+    with run.workspace.database.read() as session:
+        number = releases.find(session, run.request_id).standing_id
+        if number is None:
+            return None
+        said = motions.said(motions.find(session, number), run.attempt.dataset)
+    return Standing(number=number, said=Authorisation.model_validate(said))
 
 
 def _people(run: Run) -> People:
@@ -67,9 +100,3 @@ def _policy(run: Run) -> Policy:
     with run.workspace.database.read() as session:
         version = session.get_one(PolicyVersion, releases.find(session, run.request_id).policy_id)
         return Policy.model_validate_json(version.body)
-
-
-def _is_shared(run: Run) -> bool:
-    with run.workspace.database.read() as session:
-        sharing = [d for d in datasets.every(session) if d.account_id == run.attempt.account_id]
-        return len(sharing) > 1

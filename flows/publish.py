@@ -4,13 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prefect import flow
+from sqlalchemy.orm import Session
 
+from flows.policy import require_bounds
 from flows.settings import PRIVATE_FLOW
 from flows.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
-from models_db.services import artifacts, audits, gates, releases
+from models_db.services import artifacts, audits, gates, motions, releases
 from models_db.tables import Artifact
-from tasks.publish import deliver, require_publishable
+from tasks.publish import deliver, papers_of, require_publishable
+from tasks.publishing.bundle import Papers
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
 
     Raises:
         GateClosed, WrongState: the publish gate is not passed for exactly these bytes.
+        OutsideBounds: a figure of the release is not what its policy demands.
         ArtifactChanged: the quarantined files are not the approved ones.
     """
     workspace = open_workspace(ProjectHome.locate(home))
@@ -37,17 +41,26 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
     draft = workspace.home.inside("quarantine", artifact.folder)
     with workspace.database.read() as session:
         artifacts.require_publishable(session, request_id)
-        decisions = gates.approvals(session, request_id)
-    require_publishable(draft, artifact, decisions)
+        require_bounds(session, request_id)
+        before = _papers(session, artifact)
+    require_publishable(draft, artifact, before, workspace.key)
     with workspace.database.write() as session:
         publication = artifacts.publish(session, workspace.actor, request_id)
-        head = audits.head(session)
-    bundle = deliver(draft, artifact, decisions, head.hash, workspace.key, destination)
+        papers = _papers(session, artifact)
+    bundle = deliver(draft, artifact, papers, workspace.key, destination)
     with workspace.database.write() as session:
         artifacts.delivered(session, workspace.actor, publication, str(bundle.folder), bundle.digest)
         checkpoint = bundle.checkpoint
         audits.record_checkpoint(session, checkpoint.ledger_head, checkpoint.signature, checkpoint.public_key)
     return Published(request_id, bundle.folder, bundle.digest)
+
+
+def _papers(session: Session, artifact: Artifact) -> Papers:
+    """What the ledger has on the artifact now; a second delivery keeps the first one's head and revocation list."""
+    decisions = gates.given(session, artifact.request_id)
+    delegators = {approval.on_behalf_of for approval, _ in decisions if approval.on_behalf_of is not None}
+    names = {principal: releases.name_of(session, principal) for principal in delegators}
+    return papers_of(artifact, decisions, names, audits.head(session).hash, motions.retracted(session))
 
 
 def find_artifact(workspace: Workspace, request_id: int) -> Artifact:

@@ -1,7 +1,7 @@
 """Publish: the quarantined draft, checked against what was approved, becomes a signed bundle."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,21 +27,36 @@ Decisions = Sequence[tuple[Approval, Principal]]
 
 
 @private_task
-def require_publishable(folder: Path, artifact: Artifact, decisions: Decisions) -> None:
+def require_publishable(folder: Path, artifact: Artifact, papers: bundle.Papers, key: SigningKey) -> None:
     """Check, before anything is recorded, that the draft is what was produced and that its approvals are genuine."""
     draft.rehash(folder, json.loads(artifact.files))
-    bundle.require_decided(folder, json.loads(artifact.files), _signed(decisions))
+    bundle.require_decided(folder, json.loads(artifact.files), papers, key)
 
 
 @private_task
 def deliver(
-    folder: Path, artifact: Artifact, decisions: Decisions, ledger_head: str,
-    key: SigningKey, destination: Path,
-) -> DeliveredBundle:  # fmt: skip
+    folder: Path, artifact: Artifact, papers: bundle.Papers, key: SigningKey, destination: Path
+) -> DeliveredBundle:
     """Write the bundle below `destination` and verify it there."""
-    made = bundle.write_bundle(folder, json.loads(artifact.files), _signed(decisions), ledger_head, key, destination)
+    made = bundle.write_bundle(folder, json.loads(artifact.files), papers, key, destination)
     return DeliveredBundle(made.folder, made.digest, Checkpoint.from_bytes(read_document(made.folder / CHECKPOINT)))
 
 
-def _signed(decisions: Decisions) -> list[SignedDecision]:
-    return [SignedDecision.of(approval, approver) for approval, approver in decisions]
+def papers_of(
+    artifact: Artifact, decisions: Decisions, names: Mapping[int, str], ledger_head: str, revoked: Sequence[str]
+) -> bundle.Papers:
+    """What the ledger has on an artifact, as a bundle carries it.
+
+    Args:
+        decisions: on its request, oldest first, without those withdrawn.
+        names: of principals, by id; of those on whose behalf somebody decided.
+    """
+    newest = {(a.gate, a.subject_digest, a.approver_id, a.decision): (a, principal) for a, principal in decisions}
+    approvals = [
+        SignedDecision.of(a, principal, names[a.on_behalf_of] if a.on_behalf_of is not None else None)
+        for a, principal in newest.values()
+    ]
+    attestations = [
+        a.attestation for a, _ in newest.values() if a.attestation is not None and a.subject_digest == artifact.digest
+    ]
+    return bundle.Papers(approvals, attestations, ledger_head, revoked)

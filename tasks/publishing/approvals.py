@@ -1,28 +1,31 @@
 """Signed decisions as a bundle carries them, and the rules they must satisfy."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models_db.canonical import Json
+from models_db.budgets import total
+from models_db.canonical import Json, digest
 from models_db.errors import Refused
 from models_db.services.gates import Decision
 from models_db.services.people import plain_name
+from models_db.services.releases import configuration
 from models_db.tables import Approval, Principal
 from tasks.publishing import signing
 from tasks.publishing.layout import APPROVALS, FileUnfit, document, parse_document
-from tasks.publishing.record import ReleaseRecord
+from tasks.publishing.record import ReleaseRecord, Standing
 from tasks.publishing.strict import Digest, Name, Strict, read_as
 
-GATES: tuple[Literal["spend", "publish"], ...] = ("spend", "publish")
+GATES: tuple[Literal["spend", "motion", "publish"], ...] = ("spend", "motion", "publish")
+"""At the gate `motion` a standing authorisation was approved, which then stands for the decision at the spend gate."""
 
 
 class SignedDecision(Strict):
-    """One steward's decision, with everything needed to check its signature."""
+    """One steward's decision, with everything needed to check its signature; `request` may number a motion."""
 
     request: Annotated[int, Field(ge=1)]
-    gate: Literal["spend", "publish"]
+    gate: Literal["spend", "motion", "publish"]
     subject_sha256: Digest
     decision: Literal["approve", "reject"]
     reason: str
@@ -30,12 +33,14 @@ class SignedDecision(Strict):
     approver: Name
     public_key: str
     signature: str
+    on_behalf_of: Name | None = None
+    """Who delegated the decision to the approver; left out of the file where nobody did."""
 
     @classmethod
-    def of(cls, approval: Approval, approver: Principal) -> "SignedDecision":
-        """A row of the ledger, and who took the decision."""
+    def of(cls, approval: Approval, approver: Principal, on_behalf_of: str | None = None) -> "SignedDecision":
+        """A row of the ledger, who took the decision, and the name of whoever had delegated it."""
         return cls.model_validate({
-            "request": approval.request_id,
+            "request": approval.request_id if approval.motion_id is None else approval.motion_id,
             "gate": approval.gate,
             "subject_sha256": approval.subject_digest,
             "decision": approval.decision,
@@ -44,12 +49,26 @@ class SignedDecision(Strict):
             "approver": approver.name,
             "public_key": approver.public_key,
             "signature": approval.signature,
+            "on_behalf_of": on_behalf_of,
         })  # fmt: skip
+
+    @property
+    def names(self) -> set[str]:
+        """Approver and delegator, as names are compared."""
+        return {plain_name(name) for name in (self.approver, self.on_behalf_of) if name is not None}
 
     @property
     def authentic(self) -> bool:
         """Whether the approver's key signed exactly this decision."""
-        decision = Decision(self.request, self.gate, self.subject_sha256, self.decision, self.reason, self.expires_at)
+        decision = Decision(
+            self.request,
+            self.gate,
+            self.subject_sha256,
+            self.decision,
+            self.reason,
+            self.expires_at,
+            self.on_behalf_of,
+        )
         return signing.verify(self.public_key, self.signature, decision.statement(self.approver))
 
 
@@ -61,18 +80,25 @@ def require_approved(decisions: Iterable[SignedDecision], record: ReleaseRecord,
     Raises:
         NotApproved: a decision is missing, forged, a rejection, for something else, or by the wrong person.
     """
-    subjects: dict[str, str] = {"spend": record.request_sha256, "publish": artifact}
-    voices: dict[str, set[str]] = {gate: set() for gate in GATES}
+    subjects = subjects_of(record, artifact)
+    decisions = list(decisions)
     keys: dict[str, str] = {}
     for person in (record.people.requester, record.people.runner):
         _acquaint(keys, person.name, person.public_key, "spend")
-    for decision in decisions:
-        _check_decision(decision, record, subjects[decision.gate])
+    for number, decision in enumerate(decisions):
+        _check_decision(decision, record, subjects)
         _acquaint(keys, decision.approver, decision.public_key, decision.gate)
-        if decision.public_key in voices[decision.gate]:
+        if any((other.gate, other.public_key) == (decision.gate, decision.public_key) for other in decisions[:number]):
             raise NotApproved(decision.gate, f"{decision.approver!r} decided twice")
-        voices[decision.gate].add(decision.public_key)
-    _check_counts(voices, record)
+    _check_counts(decisions, record)
+    if record.standing:
+        _check_covered(record.standing, record)
+
+
+def subjects_of(record: ReleaseRecord, artifact: str) -> dict[str, tuple[int, str]]:
+    """What decisions on a release are about: number and digest, by gate."""
+    found = {"spend": (record.release, record.request_sha256), "publish": (record.release, artifact)}
+    return found | ({"motion": (record.standing.number, record.standing.digest)} if record.standing else {})
 
 
 def _acquaint(keys: dict[str, str], name: str, key: str, gate: str) -> None:
@@ -83,10 +109,11 @@ def _acquaint(keys: dict[str, str], name: str, key: str, gate: str) -> None:
         raise NotApproved(gate, f"{name!r} and somebody else have one key")
 
 
-def _check_decision(decision: SignedDecision, record: ReleaseRecord, subject: str) -> None:
+def _check_decision(decision: SignedDecision, record: ReleaseRecord, subjects: Mapping[str, tuple[int, str]]) -> None:
+    number, subject = subjects.get(decision.gate, (0, ""))
     for wrong, reason in (
         (decision.decision != "approve", "a steward rejected it"),
-        (decision.request != record.release, "a decision is on another request"),
+        (decision.request != number, "a decision is on another request"),
         (decision.subject_sha256 != subject, "a decision is on something else"),
         (not decision.reason.strip(), "a decision has no reason"),
         (not record.policy.several_roles and _took_part(decision, record), "its approver asked for it or ran it"),
@@ -97,37 +124,69 @@ def _check_decision(decision: SignedDecision, record: ReleaseRecord, subject: st
 
 
 def _took_part(decision: SignedDecision, record: ReleaseRecord) -> bool:
-    """Whether the approver is the requester or the runner, by key or by name."""
+    """Whether the approver, or whoever delegated to them, is the requester or the runner, by key or by name."""
     others = (record.people.requester, record.people.runner)
-    return any(
-        decision.public_key == other.public_key or plain_name(decision.approver) == plain_name(other.name)
-        for other in others
-    )
+    return any(decision.public_key == other.public_key or plain_name(other.name) in decision.names for other in others)
 
 
-def _check_counts(voices: Mapping[str, set[str]], record: ReleaseRecord) -> None:
-    needed = {"spend": record.policy.approvals.spend, "publish": record.policy.approvals.publish}
+def _check_covered(standing: Standing, record: ReleaseRecord) -> None:
+    """Check that the standing authorisation is for exactly such requests, and for as much as this one costs."""
+    said, cost = standing.said, total([event.loss for event in record.events])
+    for wrong, reason in (
+        (said.dataset != record.dataset.name, "the standing authorisation is for another dataset"),
+        (said.config_digest != digest(configuration(record.request)), "it is for another configuration of requests"),
+        (cost.rho > int(said.rho) or cost.delta > int(said.delta_fail), "the release costs more than it allows a run"),
+    ):
+        if wrong:
+            raise NotApproved("motion", reason)
+
+
+def _check_counts(decisions: Sequence[SignedDecision], record: ReleaseRecord) -> None:
+    needed = required_approvals(record)
     for gate in GATES:
-        if len(voices[gate]) < needed[gate]:
-            raise NotApproved(gate, f"{len(voices[gate])} of {needed[gate]} approvals")
+        given = len(voices(decisions, gate))
+        if given < needed[gate]:
+            raise NotApproved(gate, f"{given} of {needed[gate]} approvals")
+
+
+def required_approvals(record: ReleaseRecord) -> Mapping[str, int]:
+    """How many stewards each gate needs for the record's dataset; a standing authorisation opens the spend gate."""
+    rules = record.policy.rules_for(record.dataset.name)
+    spend, motion = (0, rules.motion) if record.standing else (rules.spend, 0)
+    return {"spend": spend, "motion": motion, "publish": rules.publish}
+
+
+def voices(decisions: Iterable[SignedDecision], gate: str) -> list[set[str]]:
+    """The keys that decided at `gate`, one set for each voice: delegate and delegator have one between them."""
+    groups: list[tuple[set[str], set[str]]] = []
+    for one in decisions:
+        if one.gate == gate:
+            joined = [group for group in groups if group[0] & one.names]
+            groups = [group for group in groups if not group[0] & one.names]
+            names = one.names.union(*(group[0] for group in joined))
+            groups.append((names, {one.public_key}.union(*(group[1] for group in joined))))
+    return [keys for _, keys in groups]
 
 
 def approvals_document(decisions: Iterable[SignedDecision]) -> bytes:
     """The content of `approvals.json`: by gate, then approver, so that it tells no order in time."""
     ordered = sorted(decisions, key=lambda d: (GATES.index(d.gate), d.approver))
-    return document([decision.model_dump() for decision in ordered])
+    return document([decision.model_dump(exclude_none=True) for decision in ordered])
 
 
 def read_approvals(data: bytes) -> list[SignedDecision]:
     """Read `approvals.json`.
 
     Raises:
-        FileUnfit: it is not one of ours.
+        FileUnfit: it is not one of ours, or not in its one order and spelling.
     """
     stored: Json = parse_document(data, APPROVALS)
     if not isinstance(stored, list):
         raise FileUnfit(APPROVALS, "is not a list of decisions")
-    return [read_as(SignedDecision, one, APPROVALS) for one in stored]
+    found = [read_as(SignedDecision, one, APPROVALS) for one in stored]
+    if approvals_document(found) != data:
+        raise FileUnfit(APPROVALS, "is out of order, or spelt otherwise than we spell it")
+    return found
 
 
 class NotApproved(Refused):

@@ -6,7 +6,8 @@ key. Any DSSE and in-toto tool can read the envelope.
 
 import hashlib
 from base64 import standard_b64encode
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -120,25 +121,34 @@ def _decoded(stored: dict[str, Any]) -> Envelope:
 
 
 def require_attested(
-    found: Envelope, payload: bytes, *, stewards: Collection[str], threshold: int, publisher: str
+    found: Envelope,
+    payload: bytes,
+    *,
+    stewards: Collection[str],
+    threshold: int,
+    publisher: str,
+    voices: Sequence[AbstractSet[str]] | None = None,
 ) -> None:
     """Check that stewards and publisher signed exactly this statement, and nobody else.
 
     Args:
         stewards: public keys of those whose publish approval counts.
         threshold: how many of them must have signed.
+        voices: their keys, in one set those that count once between them; without it each counts.
 
     Raises:
         NotAttested: another statement, a signature too few, too many or false.
     """
     if found.payload != payload:
         raise NotAttested("it states something else than these files and their record")
+    if not set(found.signatures) <= {publisher, *stewards}:
+        raise NotAttested("somebody signed who neither approved nor published")
     for signer in found.signatures:
-        if signer not in {*stewards, publisher}:
-            raise NotAttested("somebody signed who neither approved nor published")
         _require_signatures(found, [signer], 1, "a signature does not fit")
     _require_signatures(found, [publisher], 1, "the publisher has not signed")
-    _require_signatures(found, stewards, threshold, f"fewer than {threshold} of its approvers signed")
+    groups = [{key} for key in stewards] if voices is None else voices
+    signed = [min(found.signatures.keys() & keys) for keys in groups if found.signatures.keys() & keys]
+    _require_signatures(found, signed, threshold, f"{len(signed)} of {threshold} approvers signed")
 
 
 def _require_signatures(found: Envelope, keys: Collection[str], threshold: int, otherwise: str) -> None:

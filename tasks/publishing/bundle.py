@@ -9,20 +9,33 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from securesystemslib.dsse import Envelope
+
 from models_db.canonical import digest
 from models_db.errors import EnvironmentProblem, Refused
-from tasks.publishing.approvals import SignedDecision, approvals_document, require_approved
+from tasks.publishing.approvals import (
+    SignedDecision,
+    approvals_document,
+    require_approved,
+    required_approvals,
+    subjects_of,
+    voices,
+)
+from tasks.publishing.attestation import attest, envelope, envelope_document, require_attested
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.draft import rehash
+from tasks.publishing.formats import FORMAT_1
 from tasks.publishing.layout import (
     APPROVALS,
+    ATTESTATION,
     CHECKPOINT,
     RECORD,
+    REVOCATIONS,
     SUMS,
     SUMS_SIGNATURE,
     FileTable,
@@ -35,9 +48,12 @@ from tasks.publishing.layout import (
     sync_folder,
     write_new,
 )
+from tasks.publishing.opened import Opened
 from tasks.publishing.record import ReleaseRecord
+from tasks.publishing.revocations import Revocations
 from tasks.publishing.seal import Seal
 from tasks.publishing.signing import SigningKey
+from tasks.publishing.statement import statement
 from tasks.publishing.verify import verify_release
 
 
@@ -50,77 +66,106 @@ class WrittenBundle:
 
 
 @dataclass(frozen=True)
+class Papers:
+    """What the ledger has on a draft.
+
+    Attributes:
+        approvals: all decisions on the request, and on the standing authorisation it came under; those on other
+            requests or bytes are left out.
+        attestations: the signatures of its statement that came with the approvals of these bytes.
+        ledger_head: hash of the newest link of the audit chain.
+        revoked: digests of all artifacts that were retracted.
+    """
+
+    approvals: Sequence[SignedDecision]
+    attestations: Sequence[str]
+    ledger_head: str
+    revoked: Sequence[str]
+
+
+@dataclass(frozen=True)
 class _Approved:
     """An approved draft, and what is added to it on publication."""
 
     draft: Path
     files: FileTable
+    record: ReleaseRecord
     decisions: tuple[SignedDecision, ...]
+    attestations: tuple[str, ...]
     key: SigningKey
 
-    def added(self, ledger_head: str) -> dict[str, bytes]:
+    @property
+    def attestation(self) -> Envelope:
+        """The statement with the stewards' signatures and the publisher's."""
+        payload = statement(self.record, self.files)
+        return envelope(payload, [*self.attestations, attest(payload, self.key)])
+
+    def added(self, ledger_head: str, revoked: Revocations) -> dict[str, bytes]:
         """Names and contents of the files that the bundle has beyond the draft's."""
         made = {
             APPROVALS: approvals_document(self.decisions),
             CHECKPOINT: Checkpoint.signed(digest(self.files), ledger_head, self.key).to_bytes(),
         }
+        if self.record.format != FORMAT_1:
+            made |= {ATTESTATION: envelope_document(self.attestation), REVOCATIONS: revoked.to_bytes()}
         listed = {name: str(facts["sha256"]) for name, facts in self.files.items()}
         made[SUMS] = sums(listed | {name: _sha256(data) for name, data in made.items()})
         made[SUMS_SIGNATURE] = Seal.on(made[SUMS], self.key).to_bytes()
         return made
 
 
-def write_bundle(
-    draft: Path,
-    files: FileTable,
-    approvals: Iterable[SignedDecision],
-    ledger_head: str,
-    key: SigningKey,
-    destination: Path,
-) -> WrittenBundle:
+def write_bundle(draft: Path, files: FileTable, papers: Papers, key: SigningKey, destination: Path) -> WrittenBundle:
     """Publish an approved draft as `destination/<dataset>-release-<number>/` (folder 0755, files 0644).
 
     Publishing the same draft again finds the bundle in place, and leaves it as it is.
 
     Args:
         files: what the publish gate approved, as the ledger has it.
-        approvals: all decisions on the request; those on other requests or bytes are left out.
-        ledger_head: hash of the newest link of the audit chain.
 
     Raises:
         ArtifactChanged: the draft is not `files`.
-        NotApproved: the approvals are not for exactly this request and these bytes.
+        NotApproved, NotAttested: too few approved or attested exactly this request and these bytes.
+        Retracted: the release is on its own revocation list.
         BundleExists: another bundle is in its place.
         BundleInvalid: the bundle would not verify.
         DestinationUnusable: it cannot be written there.
     """
     rehash(draft, files)
-    record, decisions = require_decided(draft, files, approvals)
-    approved = _Approved(draft, files, decisions, key)
-    target = destination / bundle_name(record.dataset.name, record.release)
+    approved, revoked = require_decided(draft, files, papers, key), Revocations.of(papers.revoked)
+    revoked.require_valid(digest(files))
+    target = destination / bundle_name(approved.record.dataset.name, approved.record.release)
     try:
         destination.mkdir(parents=True, exist_ok=True)
         with _alone_in(destination):
             if not os.path.lexists(target):
-                _build(approved, approved.added(ledger_head), target)
+                _build(approved, approved.added(papers.ledger_head, revoked), target)
             return _in_place(approved, target)
     except OSError as error:
         raise DestinationUnusable(destination, error) from None
 
 
-def require_decided(
-    draft: Path, files: FileTable, approvals: Iterable[SignedDecision]
-) -> tuple[ReleaseRecord, tuple[SignedDecision, ...]]:
-    """The draft's record, and the decisions on exactly its request and these bytes.
+def require_decided(draft: Path, files: FileTable, papers: Papers, key: SigningKey) -> _Approved:
+    """The draft with the decisions on exactly its request and these bytes, to be published with `key`.
 
     Raises:
         NotApproved: they do not open both gates, or one is not genuine.
+        NotAttested: too few who approved it signed its statement, or somebody else did.
     """
     record = ReleaseRecord.from_bytes(read_document(draft / RECORD))
-    subjects = {("spend", record.request_sha256), ("publish", digest(files))}
-    decisions = tuple(one for one in approvals if (one.gate, one.subject_sha256) in subjects)
+    subjects = {(gate, subject) for gate, (_, subject) in subjects_of(record, digest(files)).items()}
+    decisions = tuple(one for one in papers.approvals if (one.gate, one.subject_sha256) in subjects)
     require_approved(decisions, record, digest(files))
-    return record, decisions
+    approved = _Approved(draft, files, record, decisions, tuple(papers.attestations), key)
+    if record.format != FORMAT_1:
+        require_attested(
+            approved.attestation,
+            statement(record, files),
+            stewards=[one.public_key for one in decisions if one.gate == "publish"],
+            threshold=required_approvals(record)["publish"],
+            publisher=key.public_key,
+            voices=voices(decisions, "publish"),
+        )
+    return approved
 
 
 def _build(approved: _Approved, added: Mapping[str, bytes], target: Path) -> None:
@@ -142,9 +187,11 @@ def _build(approved: _Approved, added: Mapping[str, bytes], target: Path) -> Non
 
 
 def _in_place(approved: _Approved, target: Path) -> WrittenBundle:
-    """The bundle at `target`, if it is this release's; the chain may have grown since it was written."""
+    """The bundle at `target`, if it is this release's; chain and revocations may have grown since it was written."""
     try:
-        added = approved.added(Checkpoint.from_bytes(read_document(target / CHECKPOINT)).ledger_head)
+        there = Opened(target)
+        revoked = Revocations.of(()) if approved.record.format == FORMAT_1 else there.revocations
+        added = approved.added(there.checkpoint.ledger_head, revoked)
         expected = {name: str(facts["sha256"]) for name, facts in approved.files.items()}
         expected |= {name: _sha256(data) for name, data in added.items()}
         found = {name: str(measure(target / name)["sha256"]) for name in os.listdir(target)}

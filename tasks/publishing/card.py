@@ -16,7 +16,7 @@ from tasks.publishing import card_text
 from tasks.publishing.claim import Claim
 from tasks.publishing.layout import TEXTS
 from tasks.publishing.markdown import block, code, table, yaml_text
-from tasks.publishing.record import Lifetime, ReleaseRecord, SecondOpinion
+from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord, SecondOpinion
 
 _CLAIM: Final = "## The claim"
 
@@ -32,8 +32,8 @@ def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
         *([card_text.LIMITS] if record.claim else []),
         _people(record),
         *_measurements(metrics),
-        card_text.VERIFY,
-        card_text.FILES,
+        card_text.VERIFY[record.format],
+        card_text.FILES[record.format],
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -69,6 +69,7 @@ def _claim_sections(record: ReleaseRecord) -> list[str]:
         card_text.in_words(record.claim),
         f"{card_text.BEFOREHAND} Conversion: {record.claim.conversion}.",
         *([_lifetime(record.lifetime)] if record.lifetime else []),
+        *([_cap_changes(record.cap_changes)] if record.cap_changes else []),
     ]
 
 
@@ -100,6 +101,12 @@ def _lifetime(lifetime: Lifetime) -> str:
     )
 
 
+def _cap_changes(changes: Sequence[CapChange]) -> str:
+    rows = [(code(one.old_epsilon), code(one.old_delta), code(one.new_epsilon), code(one.new_delta)) for one in changes]
+    heads = ("epsilon before", "delta before", "epsilon after", "delta after")
+    return f"{card_text.CAP_CHANGES}\n\n{table(heads, rows)}"
+
+
 def _mechanisms(record: ReleaseRecord) -> list[str]:
     events = [(code(e.mechanism), str(e.count), code(e.loss.rho_text), _inline(e.parameters)) for e in record.events]
     sections = [
@@ -128,12 +135,15 @@ def _opinion(found: SecondOpinion) -> str:
 
 
 def _people(record: ReleaseRecord) -> str:
-    policy, requester, runner = record.policy, record.people.requester.name, record.people.runner.name
-    roles = card_text.SEVERAL_ROLES if policy.several_roles else card_text.SEPARATE_ROLES
+    requester, runner = record.people.requester.name, record.people.runner.name
+    roles = card_text.SEVERAL_ROLES if record.policy.several_roles else card_text.SEPARATE_ROLES
+    rules = record.policy.rules_for(record.dataset.name)
+    first = (
+        f"{card_text.STANDING} (at least {rules.motion})" if record.standing else card_text.SPEND.format(rules.spend)
+    )
     return (
-        f"## Who decided\n\nAsked for by {code(requester)}, run by {code(runner)}. Approved"
-        f" before private text was read (at least {policy.approvals.spend}) and again for exactly these files (at least"
-        f" {policy.approvals.publish}); the signed decisions, with names and reasons, are in `approvals.json`. {roles}"
+        f"## Who decided\n\nAsked for by {code(requester)}, run by {code(runner)}. {first} and again for exactly these"
+        f" files (at least {rules.publish}); {card_text.DECISIONS[record.format]} {roles}"
     )
 
 

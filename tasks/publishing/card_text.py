@@ -1,9 +1,13 @@
-"""The fixed words of a card, each a promise or a warning: they change together with docs/privacy-guarantee.md."""
+"""The fixed words of a card, each a promise or a warning: they change together with docs/privacy-guarantee.md.
+
+Words that a later format of releases changed are kept by format: a card is checked against those it was written in.
+"""
 
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Final
 
 from tasks.publishing.claim import Claim
+from tasks.publishing.formats import FORMAT_1, FORMAT_2
 from tasks.publishing.strict import figure
 
 NO_CLAIM: Final = "No differential privacy is claimed for this release."
@@ -26,14 +30,22 @@ LIMITS: Final = """\
 - **Delta** is not zero: with about that probability the bound of epsilon may fail, in whatever way.
 - **Faults** in this software, its libraries or the operating system's random numbers would not show in the texts."""
 
-VERIFY: Final = """\
+_VERIFY_1 = """\
 ## Check it yourself
 
 `almoner verify-release DIR --key PUBLIC_KEY`, without network or database, recomputes every mechanism's loss and
 epsilon, and checks all digests and signatures. Get the publisher's public key from a source you trust: without one the
 check shows that the files belong together, not who made them. `sha256sum -c SHA256SUMS` needs no almoner."""
 
-FILES: Final = """\
+VERIFY: Final = {
+    FORMAT_1: _VERIFY_1,
+    FORMAT_2: f"""{_VERIFY_1}
+
+A release that is out can be retracted, but not called back. Later bundles of the publisher list what was retracted:
+`almoner verify-release DIR --revocations LATER_BUNDLE` tells whether this one was.""",
+}
+
+_FIRST_FILES = """\
 ## Files
 
 | file | content |
@@ -42,8 +54,17 @@ FILES: Final = """\
 | `evaluation.json` | the measurements, with method and source |
 | `release.json` | the record: claim, mechanisms, parameters, request, policy |
 | `approvals.json` | the signed decisions |
+"""
+_LAST_FILES = """\
 | `checkpoint.json` | the head of the publisher's audit chain, signed |
 | `SHA256SUMS`, `SHA256SUMS.sig` | digests of all of these, and their signature |"""
+FILES: Final = {
+    FORMAT_1: _FIRST_FILES + _LAST_FILES,
+    FORMAT_2: f"""{_FIRST_FILES}\
+| `attestation.json` | claim and digests as an in-toto statement, signed by those who approved, and by the publisher |
+| `revocations.json` | artifacts that the publisher had retracted when this bundle was delivered |
+{_LAST_FILES}""",
+}
 
 BEFOREHAND: Final = "These figures were fixed and approved before private text was read; none was computed afterwards."
 CHOICES: Final = (
@@ -58,6 +79,23 @@ MEASURED: Final = (
     "Public: computed from the released texts and public models alone, after the figures of the claim were fixed."
     " Method and source of each: `evaluation.json`."
 )
+
+CAP_CHANGES: Final = (
+    "**The dataset's budget was changed.** Stewards replaced its lifetime claim by another one. Where an earlier card"
+    " states less for the dataset, it holds no longer: the claim above does. Every change there was:"
+)
+SPEND: Final = "Approved before private text was read (at least {})"
+STANDING: Final = (
+    "Nobody decided on this run by itself before private text was read: **a standing authorisation** for runs of its"
+    " configuration, in `release.json`, stood for that. Approved once for all of them"
+)
+DECISIONS: Final = {
+    FORMAT_1: "the signed decisions, with names and reasons, are in `approvals.json`.",
+    FORMAT_2: (
+        "the signed decisions, with names, reasons and on whose behalf, are in `approvals.json`. A delegate and whoever"
+        " delegated count once."
+    ),
+}
 
 SEVERAL_ROLES: Final = (
     "**The policy in force lets one person ask for, approve and run the same release**: an approval need not be a"

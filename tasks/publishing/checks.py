@@ -1,7 +1,7 @@
 """What an offline verification looks at, one check a function: it returns what it found, or raises what is wrong."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
@@ -15,12 +15,13 @@ from tasks.accounting.zcdp import rho_of
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.catalogue import recompute
 from tasks.publishing import signing
-from tasks.publishing.approvals import require_approved
+from tasks.publishing.approvals import require_approved, required_approvals, voices
+from tasks.publishing.attestation import require_attested
 from tasks.publishing.card import card as written
 from tasks.publishing.claim import implied_epsilon, state_claim
 from tasks.publishing.draft import refuse_internal
+from tasks.publishing.formats import FORMAT_1, bundle_files
 from tasks.publishing.layout import (
-    BUNDLE_FILES,
     CARD,
     RECORD,
     SUMS,
@@ -31,11 +32,24 @@ from tasks.publishing.layout import (
     sums,
 )
 from tasks.publishing.opened import Opened
-from tasks.publishing.record import ReleaseRecord
+from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord
 from tasks.publishing.request import ApprovedRequest
 from tasks.publishing.second_opinion import second_opinion
+from tasks.publishing.statement import statement
 from tasks.publishing.strict import read_as
 
+_NOT_IN_THE_REQUEST = (
+    "format",
+    "second_opinion",
+    "lifetime",
+    "released",
+    "policy",
+    "people",
+    "libraries",
+    "rng",
+    "cap_changes",
+    "standing",
+)
 _LONGEST_LINE = 16 << 20
 _LARGEST_REPORTABLE = 100  # beyond, dp-accounting's curves take memory without end
 _TOLERANCE = Decimal("0.01")  # versions of dp-accounting search different grids of orders
@@ -50,15 +64,15 @@ class CheckFailed(Refused):
 
 def files(bundle: Opened) -> str:
     """Exactly the files of a bundle, and each a plain one."""
-    present = set(os.listdir(bundle.folder))
-    if missing := sorted(set(BUNDLE_FILES) - present):
+    present, expected = set(os.listdir(bundle.folder)), bundle_files(bundle.format)
+    if missing := sorted(set(expected) - present):
         raise CheckFailed(f"missing: {', '.join(missing)}")
-    if present != set(BUNDLE_FILES):
-        raise CheckFailed(f"{len(present) - len(BUNDLE_FILES)} files too many")
-    for name in BUNDLE_FILES:
+    if present != set(expected):
+        raise CheckFailed(f"{len(present) - len(expected)} files too many")
+    for name in expected:
         with plain_file(bundle.folder / name):
             pass
-    return f"{len(BUNDLE_FILES)} files, none missing, none too many"
+    return f"{len(expected)} files, none missing, none too many"
 
 
 def digests(bundle: Opened) -> str:
@@ -91,8 +105,7 @@ def request(bundle: Opened) -> str:
         raise CheckFailed("the request does not have the stated digest")
     if found.request["policy"] != digest(as_json(found.policy)):
         raise CheckFailed("the request was made under another policy")
-    kept = ("second_opinion", "lifetime", "released", "policy", "people", "libraries", "rng")
-    given: dict[str, Any] = {name: getattr(found, name) for name in kept}
+    given: dict[str, Any] = {name: getattr(found, name) for name in _NOT_IN_THE_REQUEST}
     rebuilt = ReleaseRecord.from_request(found.release, found.request, **given).to_json()
     stated = found.to_json()
     if wrong := sorted(name for name in stated if stated[name] != rebuilt[name]):
@@ -126,11 +139,21 @@ def claim(bundle: Opened) -> str:
     implied = implied_epsilon(bundle.spent, delta)
     if Fraction(implied) > epsilon:
         raise CheckFailed(f"the events imply epsilon {implied}, more than the claimed {found.claim.epsilon}")
+    if found.lifetime:
+        _require_leading(found.cap_changes, found.lifetime)
     if found.lifetime and bundle.spent.rho > rho_of(found.lifetime.epsilon, found.lifetime.delta):
         raise CheckFailed("the release alone exceeds the lifetime claim of its dataset")
     return (
         f"rho {bundle.spent.rho_text} implies epsilon {implied}, claimed {found.claim.epsilon} at {found.claim.delta}"
     )
+
+
+def _require_leading(changes: Sequence[CapChange], lifetime: Lifetime) -> None:
+    """Each change starts where the one before ended, and the last ends at the lifetime claim."""
+    ends = [(one.new_epsilon, one.new_delta) for one in changes]
+    starts = [(one.old_epsilon, one.old_delta) for one in changes[1:]]
+    if changes and [*starts, (lifetime.epsilon, lifetime.delta)] != ends:
+        raise CheckFailed("the changes of the dataset's budget do not lead to its lifetime claim")
 
 
 def independent_accountant(bundle: Opened) -> str:
@@ -185,6 +208,30 @@ def approvals(bundle: Opened) -> str:
     return f"signed by {', '.join(map(repr, names))}"
 
 
+def attestation(bundle: Opened) -> str:
+    """As many approvers as the policy asks for, and the publisher, signed the statement on exactly these files."""
+    if bundle.format == FORMAT_1:
+        return f"bundles of the format {FORMAT_1} have none"
+    threshold = required_approvals(bundle.record)["publish"]
+    require_attested(
+        bundle.attestation,
+        statement(bundle.record, bundle.drafted),
+        stewards=[one.public_key for one in bundle.approvals if one.gate == "publish"],
+        voices=voices(bundle.approvals, "publish"),
+        threshold=threshold,
+        publisher=bundle.seal.public_key,
+    )
+    return f"signed by the publisher and {threshold} or more of those who approved"
+
+
+def revocations(bundle: Opened) -> str:
+    """The bundle is not on its own list of retracted artifacts."""
+    if bundle.format == FORMAT_1:
+        return f"bundles of the format {FORMAT_1} have no list"
+    bundle.revocations.require_valid(bundle.artifact)
+    return f"{len(bundle.revocations.revoked)} retracted, this release not among them"
+
+
 def checkpoint(bundle: Opened) -> str:
     """The checkpoint is the publisher's, for this artifact."""
     found = bundle.checkpoint
@@ -200,6 +247,21 @@ def card(bundle: Opened) -> str:
     if read_document(bundle.folder / CARD) != written(bundle.record, bundle.metrics).encode():
         raise CheckFailed("the card is not the one that this version of almoner writes for this record")
     return "says what the record and the measurements say, and nothing else"
+
+
+def not_retracted(later: Opened, *, holds: bool) -> Callable[[Opened], str]:
+    """The check that a bundle is not on the list of another one, of which `holds` says whether it verifies."""
+
+    def retraction(bundle: Opened) -> str:
+        if not holds:
+            raise CheckFailed(f"the bundle {later.folder.name} does not verify, so its list says nothing")
+        if later.format == FORMAT_1:
+            raise CheckFailed(f"the bundle {later.folder.name} is of the format {FORMAT_1} and has no list")
+        later.revocations.require_valid(bundle.artifact)
+        signer = "the same key" if later.seal.public_key == bundle.seal.public_key else "ANOTHER key"
+        return f"not on the list of {later.folder.name}, signed by {signer}"
+
+    return retraction
 
 
 def carries_key(trusted: str) -> Callable[[Opened], str]:
@@ -226,6 +288,8 @@ CHECKS: Final[tuple[tuple[str, Callable[[Opened], str]], ...]] = (
     ("texts", texts),
     ("measurements", measurements),
     ("approvals", approvals),
+    ("attestation", attestation),
+    ("revocations", revocations),
     ("checkpoint", checkpoint),
     ("card", card),
 )

@@ -26,9 +26,6 @@ CHECKPOINT: Final = "checkpoint.json"
 REVOCATIONS: Final = "revocations.json"
 SUMS: Final = "SHA256SUMS"
 SUMS_SIGNATURE: Final = "SHA256SUMS.sig"
-SUMMED_FILES: Final = tuple(sorted((*DRAFT_FILES, APPROVALS, CHECKPOINT)))
-BUNDLE_FILES: Final = (*SUMMED_FILES, SUMS, SUMS_SIGNATURE)
-"""What is published: nothing else may lie in a bundle."""
 
 FileTable: TypeAlias = "dict[str, dict[str, str | int]]"
 """{name: {"sha256": 64 hexadecimal digits, "bytes": size}}"""

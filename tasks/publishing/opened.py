@@ -3,26 +3,33 @@
 from functools import cached_property
 from pathlib import Path
 
+from securesystemslib.dsse import Envelope
+
 from models_db.budgets import Amount, total
 from models_db.canonical import digest
 from tasks.evaluation.results import MetricResult
 from tasks.mechanisms.catalogue import recompute
 from tasks.publishing.approvals import SignedDecision, read_approvals
+from tasks.publishing.attestation import read_envelope
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.draft import read_metrics
+from tasks.publishing.formats import NEWEST, stated_format, summed_files
 from tasks.publishing.layout import (
     APPROVALS,
+    ATTESTATION,
     CHECKPOINT,
     DRAFT_FILES,
     EVALUATION,
     RECORD,
-    SUMMED_FILES,
+    REVOCATIONS,
     SUMS_SIGNATURE,
     FileTable,
+    FileUnfit,
     measure,
     read_document,
 )
 from tasks.publishing.record import ReleaseRecord
+from tasks.publishing.revocations import Revocations
 from tasks.publishing.seal import Seal
 
 
@@ -31,6 +38,14 @@ class Opened:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @cached_property
+    def format(self) -> str:
+        """What format the record names; the newest where there is no record."""
+        try:
+            return stated_format(read_document(self.folder / RECORD))
+        except FileUnfit:
+            return NEWEST
 
     @cached_property
     def record(self) -> ReleaseRecord:
@@ -58,14 +73,29 @@ class Opened:
         return Checkpoint.from_bytes(read_document(self.folder / CHECKPOINT))
 
     @cached_property
+    def attestation(self) -> Envelope:
+        """attestation.json."""
+        return read_envelope(read_document(self.folder / ATTESTATION))
+
+    @cached_property
+    def revocations(self) -> Revocations:
+        """revocations.json."""
+        return Revocations.from_bytes(read_document(self.folder / REVOCATIONS))
+
+    @cached_property
     def digests(self) -> FileTable:
         """Digests and sizes of the files as they are now."""
-        return {name: measure(self.folder / name) for name in SUMMED_FILES}
+        return {name: measure(self.folder / name) for name in summed_files(self.format)}
+
+    @property
+    def drafted(self) -> FileTable:
+        """The files of the draft, as they are now."""
+        return {name: self.digests[name] for name in DRAFT_FILES}
 
     @property
     def artifact(self) -> str:
         """The digest that the publish gate approves."""
-        return digest({name: self.digests[name] for name in DRAFT_FILES})
+        return digest(self.drafted)
 
     @property
     def spent(self) -> Amount:

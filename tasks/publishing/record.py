@@ -2,24 +2,24 @@
 
 The format is closed: a field that is not declared here cannot be written and is refused when read. Never in it: the
 number of units, documents or chunks, a hash of private data, times, attempts, crashes, internal metrics (PRIVACY §1,
-§7). Evolution: a field's meaning never changes; a new field is a new format.
+§7). Evolution: a field's meaning never changes; a new field is a new format (`tasks.publishing.formats`).
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, GetPydanticSchema, model_validator
+from pydantic import AfterValidator, Field, GetPydanticSchema, StringConstraints, model_validator
 from pydantic_core import core_schema
 
 from models_db.budgets import Amount, total
 from models_db.canonical import Json, digest
 from models_db.events import PrivacyEvent
-from models_db.requests import Policy
+from models_db.policy import Policy
 from tasks.publishing.claim import Claim, state_claim
+from tasks.publishing.formats import FORMAT_1, KNOWN, NEWEST
 from tasks.publishing.layout import RECORD, FileUnfit, document, parse_document
 from tasks.publishing.strict import Digest, Figure, Name, Strict, read_as
 
-FORMAT: Final = "almoner-release/1"
 NON_PRIVATE: Final = "non_private"
 
 RELEASED_FIGURES: Final = frozenset({"batches_per_block", "noisy_population"})
@@ -46,6 +46,7 @@ _EVENT = core_schema.no_info_plain_validator_function(
     _event, serialization=core_schema.plain_serializer_function_ser_schema(PrivacyEvent.to_json)
 )
 Event = Annotated[PrivacyEvent, GetPydanticSchema(lambda _type, _handler: _EVENT)]
+Units = Annotated[str, StringConstraints(pattern="^[0-9]{1,20}$")]
 Released = Annotated[dict[str, str], AfterValidator(_publishable)]
 
 
@@ -75,6 +76,49 @@ class Lifetime(Strict):
     shared: bool
 
 
+class Authorisation(Strict):
+    """A motion of the kind `standing`, as `models_db.services.motions` states it.
+
+    At most `rho` and `delta_fail` a run (in 1e-12 and 1e-18), `runs` times, for one configuration of requests.
+    """
+
+    motion: Literal["standing"]
+    dataset: Name
+    reason: str
+    nonce: Name
+    expires_at: Name
+    epsilon: None
+    delta: None
+    rho: Units
+    delta_fail: Units
+    delta_conversion: None
+    runs: Annotated[int, Field(ge=1)]
+    until: Name
+    config_digest: Digest
+    publication: None
+
+
+class CapChange(Strict):
+    """A lifetime claim that stewards replaced by another one; when is not said."""
+
+    old_epsilon: Figure
+    old_delta: Figure
+    new_epsilon: Figure
+    new_delta: Figure
+
+
+class Standing(Strict):
+    """The standing authorisation that opened the spend gate: its number, and all it says, as its digest covers it."""
+
+    number: Annotated[int, Field(ge=1)]
+    said: Authorisation
+
+    @property
+    def digest(self) -> str:
+        """What the stewards' approvals of it are bound to."""
+        return digest(self.said.model_dump())
+
+
 class PublicModel(Strict):
     """The model that took part."""
 
@@ -101,10 +145,11 @@ class ReleaseRecord(Strict):
     """One release, complete; `claim` is null only for releases of public data that make none.
 
     Amounts in `events` are integers (rho in 1e-12, delta in 1e-18), all other figures plain decimals. `policy` is the
-    whole policy of the request, which names its digest.
+    whole policy of the request, which names its digest. `cap_changes` are all that the dataset's budget ever had, in
+    their order; `standing` is the standing authorisation that opened the spend gate, if one did.
     """
 
-    format: Literal["almoner-release/1"] = FORMAT
+    format: Literal["almoner-release/1", "almoner-release/2"] = NEWEST
     release: Annotated[int, Field(ge=1)]
     dataset: DatasetFacts
     kind: Name
@@ -124,6 +169,8 @@ class ReleaseRecord(Strict):
     code_sha256: Digest
     libraries: dict[str, str]
     rng: Literal["os", "deterministic-not-private"]
+    cap_changes: tuple[CapChange, ...] = ()
+    standing: Standing | None = None
 
     @classmethod
     def from_request(
@@ -138,6 +185,9 @@ class ReleaseRecord(Strict):
         people: People,
         libraries: Mapping[str, str],
         rng: str,
+        cap_changes: Sequence[CapChange] = (),
+        standing: Standing | None = None,
+        format: str = NEWEST,  # noqa: A002 - the field's name
     ) -> "ReleaseRecord":
         """The record of release number `release`; all but what is named here follows from the approved request.
 
@@ -149,6 +199,7 @@ class ReleaseRecord(Strict):
         """
         events = planned_events(request)
         return cls.model_validate({
+            "format": format,
             "release": release,
             "dataset": {
                 "name": request["dataset"]["name"],
@@ -177,6 +228,8 @@ class ReleaseRecord(Strict):
             "code_sha256": request["code"],
             "libraries": dict(libraries),
             "rng": rng,
+            "cap_changes": tuple(cap_changes),
+            "standing": standing,
         })  # fmt: skip
 
     @model_validator(mode="after")
@@ -185,11 +238,14 @@ class ReleaseRecord(Strict):
             raise ValueError("a release of governed data has a claim, and its dataset a lifetime claim")
         if self.rng != "os" and self.claim is not None:
             raise ValueError("a release without real randomness makes no claim")
+        if self.format == FORMAT_1 and (self.cap_changes or self.standing or self.policy.version != 1):
+            raise ValueError("the first format knows no cap changes, no standing authorisations and no later policies")
         return self
 
     def to_json(self) -> dict[str, Json]:
         """The stable stored form."""
-        return self.model_dump()
+        later = {"cap_changes", "standing"} if self.format == FORMAT_1 else set()
+        return self.model_dump(exclude=later)
 
     def to_bytes(self) -> bytes:
         """The content of `release.json`."""
@@ -202,7 +258,10 @@ class ReleaseRecord(Strict):
         Raises:
             FileUnfit: another format, a field too many or too few, a value out of form.
         """
-        found = read_as(cls, parse_document(data, RECORD), RECORD)
+        stored = parse_document(data, RECORD)
+        if isinstance(stored, dict) and stored.get("format") not in KNOWN:
+            raise FileUnfit(RECORD, f"is in none of the formats that this version of almoner knows: {', '.join(KNOWN)}")
+        found = read_as(cls, stored, RECORD)
         if found.to_bytes() != data:
             raise FileUnfit(RECORD, "holds an event or a policy that is not in its stored form")
         return found

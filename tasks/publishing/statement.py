@@ -25,6 +25,8 @@ _FROM_THE_RECORD: Final = (
     "claim",
     "events",
     "lifetime",
+    "cap_changes",
+    "standing",
     "model",
     "request_sha256",
     "policy",
@@ -47,5 +49,5 @@ def statement(record: ReleaseRecord, files: FileTable) -> bytes:
 
 def _predicate(record: ReleaseRecord, files: FileTable) -> Json:
     stored = record.to_json()
-    stated = {name: stored[name] for name in _FROM_THE_RECORD if name in stored}
+    stated = {name: stored[name] for name in _FROM_THE_RECORD if name in stored}  # an older format has fewer
     return stated | {"artifact_sha256": digest(files), "policy_sha256": record.request["policy"]}

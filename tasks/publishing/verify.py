@@ -47,6 +47,7 @@ class VerificationReport:
         public_key: the key the bundle is signed with, if it names one.
         pinned: whether it was compared with a key the reader trusts.
         release, dataset: what the record says it is.
+        artifact: the digest that was approved, and that revocation lists name.
         epsilon, delta: the claim.
         rho, recomputed_epsilon: from the mechanisms' parameters alone; None where they could not be recomputed.
     """
@@ -55,6 +56,7 @@ class VerificationReport:
     public_key: str | None
     pinned: bool
     release: int | None
+    artifact: str | None
     dataset: str | None
     epsilon: str | None
     delta: str | None
@@ -70,8 +72,10 @@ class VerificationReport:
     def conclusion(self) -> str:
         """What a reader may rely on, in two or three sentences."""
         if not self.holds:
-            failed = ", ".join(check.name for check in self.checks if not check.ok)
-            return f"Do not rely on this bundle. Failed: {failed}."
+            failed = [check for check in self.checks if not check.ok]
+            retracted = [check.detail for check in failed if check.name in ("revocations", "retraction")]
+            names = ", ".join(check.name for check in failed)
+            return " ".join([f"Do not rely on this bundle. Failed: {names}.", *retracted])
         if self.pinned:
             return (
                 "The bundle is whole, its claim follows from its mechanisms, and the trusted key signed it. That the"
@@ -91,6 +95,7 @@ class VerificationReport:
             "conclusion": self.conclusion,
             "dataset": self.dataset,
             "release": self.release,
+            "artifact_sha256": self.artifact,
             "epsilon": self.epsilon,
             "delta": self.delta,
             "rho": self.rho,
@@ -100,22 +105,27 @@ class VerificationReport:
         }
 
 
-def verify_release(folder: Path, trusted_key: str | None = None) -> VerificationReport:
+def verify_release(folder: Path, trusted_key: str | None = None, later: Path | None = None) -> VerificationReport:
     """Check a bundle.
 
     Args:
         trusted_key: the publisher's public key from another source; without it, integrity is checked and authenticity
             stays unproven.
+        later: another bundle of the publisher, against whose revocation list this one is held.
 
     Raises:
         NoBundle: there is no such folder.
         NotAPublicKey: the trusted key is not one.
     """
-    if not folder.is_dir():
-        raise NoBundle(folder)
+    for asked in (folder, later):
+        if asked is not None and not asked.is_dir():
+            raise NoBundle(asked)
     bundle, todo = Opened(folder), list(CHECKS)
     if trusted_key is not None:
         todo.insert(3, ("authenticity", checks.carries_key(checked_public_key(trusted_key))))
+    if later is not None:
+        holds = verify_release(later).holds
+        todo.append(("retraction", checks.not_retracted(Opened(later), holds=holds)))
     done = tuple(_made(name, check, bundle) for name, check in todo)
     return _report(bundle, done, pinned=trusted_key is not None)
 
@@ -139,6 +149,7 @@ def _report(bundle: Opened, done: tuple[Check, ...], *, pinned: bool) -> Verific
         public_key=_if_readable(lambda: bundle.seal.public_key),
         pinned=pinned,
         release=record.release if record else None,
+        artifact=_if_readable(lambda: bundle.artifact),
         dataset=record.dataset.name if record else None,
         epsilon=claim.epsilon if claim else None,
         delta=claim.delta if claim else None,

@@ -7,8 +7,10 @@ from typing import Any
 
 from models_db.canonical import digest
 from models_db.events import PrivacyEvent
-from models_db.requests import Policy, RequiredApprovals, as_json
+from models_db.policy import Policy, RequiredApprovals
+from models_db.requests import as_json
 from models_db.services.gates import Decision
+from models_db.services.releases import configuration
 from tasks.accounting.zcdp import release_amount, rho_of
 from tasks.evaluation.registry import METRICS, evaluate
 from tasks.evaluation.results import MetricResult
@@ -18,10 +20,18 @@ from tasks.generation.quote import plan_json
 from tasks.generation.systems import system_for
 from tasks.mechanisms.token_draw import calibrate
 from tasks.publishing.approvals import SignedDecision
-from tasks.publishing.bundle import WrittenBundle, write_bundle
+from tasks.publishing.attestation import attest, attestation_payload
+from tasks.publishing.bundle import Papers, WrittenBundle, write_bundle
 from tasks.publishing.draft import write_draft
-from tasks.publishing.layout import FileTable
-from tasks.publishing.record import Lifetime, People, Person, ReleaseRecord
+from tasks.publishing.layout import RECORD, FileTable
+from tasks.publishing.record import (
+    Authorisation,
+    Lifetime,
+    People,
+    Person,
+    ReleaseRecord,
+    Standing,
+)
 from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.signing import SigningKey
 
@@ -121,6 +131,27 @@ def a_record(request: dict[str, Any] | None = None, **changes: Any) -> ReleaseRe
     return ReleaseRecord.from_request(1, a_request() if request is None else request, **{**given, **changes})
 
 
+def standing(request: dict[str, Any] | None = None, **changes: Any) -> Standing:
+    """A standing authorisation for such requests."""
+    said = {
+        "motion": "standing",
+        "dataset": "clinic",
+        "reason": "the monthly corpus",
+        "nonce": "5a" * 16,
+        "expires_at": "2026-06-30T23:59:59.000000Z",
+        "epsilon": None,
+        "delta": None,
+        "rho": str(event().loss.rho),
+        "delta_fail": "0",
+        "delta_conversion": None,
+        "runs": 12,
+        "until": "2026-12-31T23:59:59.000000Z",
+        "config_digest": digest(configuration(request or a_request())),
+        "publication": None,
+    }
+    return Standing(number=7, said=Authorisation.model_validate(said | changes))
+
+
 def metrics_of(texts: Sequence[str], *names: str) -> tuple[MetricResult, ...]:
     subject = Subject([Text(t) for t in texts], documents=lambda: ["Patient: Better."])
     return evaluate([METRICS[name] for name in names], subject)
@@ -132,7 +163,8 @@ class Steward:
     key: SigningKey
 
     def decide(self, record: ReleaseRecord, gate: str, subject: str, **changes: str) -> SignedDecision:
-        decision = Decision(record.release, gate, subject, "approve", "as agreed", "2026-12-31T23:59:59.000000Z")
+        number = record.standing.number if gate == "motion" and record.standing else record.release
+        decision = Decision(number, gate, subject, "approve", "as agreed", "2026-12-31T23:59:59.000000Z")
         decision = replace(decision, **changes)
         return SignedDecision(
             request=decision.request_id,
@@ -144,7 +176,11 @@ class Steward:
             approver=self.name,
             public_key=self.key.public_key,
             signature=self.key.sign(decision.statement(self.name)),
+            on_behalf_of=decision.on_behalf_of,
         )
+
+    def attest(self, draft: Path, files: FileTable) -> str:
+        return attest(attestation_payload(draft, files), self.key)
 
 
 @dataclass(frozen=True)
@@ -155,11 +191,28 @@ class Release:
     draft: Path
     files: FileTable
     approvals: tuple[SignedDecision, ...]
+    attestations: tuple[str, ...]
     key: SigningKey
     stewards: tuple[Steward, ...]
 
-    def publish(self, destination: Path, head: str = HEAD) -> WrittenBundle:
-        return write_bundle(self.draft, self.files, self.approvals, head, self.key, destination)
+    def papers(self, **changes: Any) -> Papers:
+        return replace(Papers(self.approvals, self.attestations, HEAD, ()), **changes)
+
+    def publish(self, destination: Path, **changes: Any) -> WrittenBundle:
+        """Publish it, with what the ledger has on it but for some `changes`."""
+        return write_bundle(self.draft, self.files, self.papers(**changes), self.key, destination)
+
+    def decided_again(self, draft: Path, files: FileTable) -> "Release":
+        """The release with another draft, on which the same stewards have decided."""
+        record = ReleaseRecord.from_bytes((draft / RECORD).read_bytes())
+        sue, _ = self.stewards
+        if record.standing:
+            before = [steward.decide(record, "motion", record.standing.digest) for steward in self.stewards]
+        else:
+            before = [sue.decide(record, "spend", record.request_sha256)]
+        approvals = (*before, *(steward.decide(record, "publish", digest(files)) for steward in self.stewards))
+        attestations = tuple(steward.attest(draft, files) for steward in self.stewards)
+        return replace(self, record=record, draft=draft, files=files, approvals=approvals, attestations=attestations)
 
 
 def a_release(folder: Path, record: ReleaseRecord | None = None, texts: Sequence[str] = TEXTS) -> Release:
@@ -168,9 +221,5 @@ def a_release(folder: Path, record: ReleaseRecord | None = None, texts: Sequence
     draft = folder / "draft"
     files = write_draft(draft, found, texts, metrics_of(texts, "length", "distinct"))
     sue, tom = (Steward(name, SigningKey.create(folder / f"{name}.pem")) for name in ("sue", "tom"))
-    approvals = (
-        sue.decide(found, "spend", found.request_sha256),
-        sue.decide(found, "publish", digest(files)),
-        tom.decide(found, "publish", digest(files)),
-    )
-    return Release(found, draft, files, approvals, SigningKey.create(folder / "publisher.pem"), (sue, tom))
+    publisher = SigningKey.create(folder / "publisher.pem")
+    return Release(found, draft, files, (), (), publisher, (sue, tom)).decided_again(draft, files)

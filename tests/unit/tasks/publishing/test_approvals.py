@@ -7,16 +7,18 @@ import pytest
 from models_db.canonical import digest
 from models_db.services import gates
 from models_db.services.people import plain_name
+from models_db.services.releases import configuration
 from tasks.publishing.approvals import (
     NotApproved,
     SignedDecision,
     approvals_document,
     read_approvals,
     require_approved,
+    voices,
 )
 from tasks.publishing.layout import FileUnfit, document
 from tests.support import World
-from tests.unit.tasks.publishing.builders import POLICY, Steward, a_record, people
+from tests.unit.tasks.publishing.builders import POLICY, Steward, a_record, a_request, event, people, standing
 
 LIKE_SUE = ["Sue", " sue", "sue\u00a0", "SUE\t", "sue\u200b", "s\u00adue", "\u202esue"]
 
@@ -127,6 +129,129 @@ def test_one_name_in_two_spellings_counts_once(release, artifact, new_key, alias
 def test_names_are_compared_as_a_reader_sees_them():
     assert plain_name("Jose\N{COMBINING ACUTE ACCENT} ") == plain_name("JOS\N{LATIN CAPITAL LETTER E WITH ACUTE}")
     assert plain_name("anna") != plain_name("ana")
+
+
+# --- delegation ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def delegated(release, artifact, new_key):
+    """The spend approval of sue, her publish approval, and one of uma on somebody's behalf."""
+
+    def by_uma(on_behalf_of: str, name: str = "uma") -> list[SignedDecision]:
+        uma = Steward(name, new_key("uma"))
+        return [*release.approvals[:2], uma.decide(release.record, "publish", artifact, on_behalf_of=on_behalf_of)]
+
+    return by_uma
+
+
+def test_a_delegate_decides_for_somebody_who_did_not(release, artifact, delegated):
+    decisions = delegated("tom")
+    require_approved(decisions, release.record, artifact)
+    assert [len(keys) for keys in voices(decisions, "publish")] == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["sue", *LIKE_SUE])
+def test_a_delegate_and_whoever_delegated_count_once(release, artifact, delegated, name):
+    decisions = delegated(name)
+    assert [len(keys) for keys in voices(decisions, "publish")] == [2]
+    with pytest.raises(NotApproved, match="1 of 2"):
+        require_approved(decisions, release.record, artifact)
+
+
+def test_two_delegates_of_one_person_count_once(release, artifact, new_key):
+    two = [
+        Steward(name, new_key(name)).decide(release.record, "publish", artifact, on_behalf_of="zoe")
+        for name in ("uma", "vic")
+    ]
+    with pytest.raises(NotApproved, match="1 of 2"):
+        require_approved([release.approvals[0], *two], release.record, artifact)
+
+
+def test_a_chain_of_delegates_counts_once(release, artifact, new_key):
+    chain = [
+        Steward(name, new_key(name)).decide(release.record, "publish", artifact, on_behalf_of=whom)
+        for name, whom in (("uma", "vic"), ("wim", "zoe"), ("vic", "wim"))
+    ]
+    assert [len(keys) for keys in voices(chain, "publish")] == [3]
+
+
+@pytest.mark.parametrize("part", ["ana", "robin", "Robin "])
+def test_nobody_decides_on_behalf_of_requester_or_runner(release, artifact, delegated, part):
+    with pytest.raises(NotApproved, match="asked for it or ran it"):
+        require_approved(delegated(part), release.record, artifact)
+
+
+def test_on_whose_behalf_is_signed(release, artifact, delegated):
+    *others, last = delegated("tom")
+    for forged in ({"on_behalf_of": "zoe"}, {"on_behalf_of": None}):
+        with pytest.raises(NotApproved, match="does not fit"):
+            require_approved([*others, last.model_copy(update=forged)], release.record, artifact)
+    mine = release.approvals[1].model_copy(update={"on_behalf_of": "zoe"})
+    assert not mine.authentic
+
+
+def test_on_whose_behalf_is_in_the_file_only_where_it_is_said(release, delegated):
+    data = approvals_document(delegated("tom"))
+    assert [one.get("on_behalf_of", "-") for one in json.loads(data)] == ["-", "-", "tom"]
+    assert read_approvals(data)[2].on_behalf_of == "tom"
+    stored = json.loads(data)
+    stored[0]["on_behalf_of"] = None
+    with pytest.raises(FileUnfit, match="out of order"):
+        read_approvals(document(stored))
+
+
+# --- standing authorisations -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def authorised(make_release):
+    return make_release(a_record(standing=standing()))
+
+
+def test_a_standing_authorisation_opens_the_spend_gate(authorised):
+    require_approved(authorised.approvals, authorised.record, digest(authorised.files))
+    assert [one.gate for one in authorised.approvals] == ["motion", "motion", "publish", "publish"]
+    assert json.loads(authorised.approvals[0].model_dump_json())["request"] == 7
+
+
+@pytest.mark.parametrize("left_out", range(4))
+def test_it_needs_the_approvals_that_the_policy_asks_for(authorised, left_out):
+    kept = [one for number, one in enumerate(authorised.approvals) if number != left_out]
+    with pytest.raises(NotApproved, match="1 of 2"):
+        require_approved(kept, authorised.record, digest(authorised.files))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dataset": "court"}, "another dataset"),
+        ({"config_digest": "0" * 64}, "another configuration"),
+        ({"config_digest": digest(configuration(a_request(epsilon="3.9")))}, "another configuration"),
+        ({"rho": str(event().loss.rho - 1)}, "costs more"),
+    ],
+)
+def test_it_is_for_such_requests_only(make_release, changes, reason):
+    release = make_release(a_record(standing=standing(**changes)))
+    with pytest.raises(NotApproved, match=reason):
+        require_approved(release.approvals, release.record, digest(release.files))
+
+
+def test_it_covers_other_versions_of_the_data_and_nothing_else(make_release):
+    newer = a_request(dataset={"name": "clinic", "version": 2, "uid": "5e"}, nonce="88" * 16)
+    release = make_release(a_record(newer, standing=standing()))
+    require_approved(release.approvals, release.record, digest(release.files))
+
+
+def test_approvals_of_another_authorisation_do_not_count(authorised):
+    other = a_record(standing=standing(runs=1000))
+    with pytest.raises(NotApproved, match="something else"):
+        require_approved(authorised.approvals, other, digest(authorised.files))
+
+
+def test_approvals_of_a_motion_open_nothing_by_themselves(authorised):
+    with pytest.raises(NotApproved, match="another request"):
+        require_approved(authorised.approvals, a_record(), digest(authorised.files))
 
 
 @pytest.mark.parametrize("reason", ["", "  "])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,21 @@ import pytest
 from models_db.canonical import digest
 from tasks.publishing import bundle
 from tasks.publishing.approvals import NotApproved
-from tasks.publishing.bundle import BundleExists, BundleInvalid, DestinationUnusable, write_bundle
+from tasks.publishing.attestation import NotAttested
+from tasks.publishing.bundle import BundleExists, BundleInvalid, DestinationUnusable
 from tasks.publishing.draft import ArtifactChanged
-from tasks.publishing.layout import BUNDLE_FILES, DRAFT_FILES, bundle_name
+from tasks.publishing.formats import NEWEST, bundle_files
+from tasks.publishing.layout import DRAFT_FILES, bundle_name
 from tasks.publishing.verify import verify_release
 from tests.support import require
-from tests.unit.tasks.publishing.builders import HEAD, TEXTS, a_record, a_request
+from tests.unit.tasks.publishing.builders import HEAD, TEXTS, Steward, a_record, a_request
 
+BUNDLE_FILES = bundle_files(NEWEST)
 KEYS = {
     "texts.jsonl": {"id", "text"},
     "evaluation.json": {"format", "metrics"},
+    "attestation.json": {"payload", "payloadType", "signatures"},
+    "revocations.json": {"format", "revoked"},
     "checkpoint.json": {"artifact_sha256", "format", "ledger_head", "public_key", "signature"},
     "SHA256SUMS.sig": {"format", "public_key", "signature"},
 }
@@ -101,7 +107,7 @@ def test_publishing_again_finds_it(release, out):
 
 def test_publishing_again_finds_it_though_the_chain_has_grown(release, out):
     first = release.publish(out)
-    assert release.publish(out, head="cd" * 32) == first
+    assert release.publish(out, ledger_head="cd" * 32) == first
     assert json.loads((first.folder / "checkpoint.json").read_text())["ledger_head"] == HEAD
 
 
@@ -131,19 +137,8 @@ def test_whatever_else_is_in_its_place_stays(release, out, published, spoil, tmp
 
 
 def test_another_release_of_the_same_number_is_refused(release, out, published, new_key):
-    other = write_args(release) | {"key": new_key("other")}
     with pytest.raises(BundleExists):
-        write_bundle(**other, destination=out)
-
-
-def write_args(release) -> dict[str, object]:
-    return {
-        "draft": release.draft,
-        "files": release.files,
-        "approvals": release.approvals,
-        "ledger_head": HEAD,
-        "key": release.key,
-    }
+        replace(release, key=new_key("other")).publish(out)
 
 
 @pytest.mark.parametrize("name", DRAFT_FILES)
@@ -168,14 +163,36 @@ def test_a_draft_that_changes_while_it_is_copied_is_refused(release, out, monkey
 
 def test_without_approvals_nothing_is_written(release, out):
     with pytest.raises(NotApproved):
-        write_bundle(**write_args(release) | {"approvals": release.approvals[:2]}, destination=out)
+        release.publish(out, approvals=release.approvals[:2])
     assert not out.exists()
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_an_approval_without_attestation_does_not_count_for_the_attestation(release, out, kept):
+    with pytest.raises(NotAttested, match=f"{kept} of 2 approvers signed"):
+        release.publish(out, attestations=release.attestations[:kept])
+    assert not out.exists()
+
+
+def test_an_attestation_of_somebody_who_did_not_approve_is_refused(release, out, new_key):
+    stranger = Steward("uma", new_key("uma")).attest(release.draft, release.files)
+    with pytest.raises(NotAttested, match="neither approved nor published"):
+        release.publish(out, attestations=(*release.attestations, stranger))
+    assert not out.exists()
+
+
+def test_a_publisher_who_approved_attests_once(release, out):
+    sue, tom = release.stewards
+    made = replace(release, key=sue.key).publish(out)
+    signatures = json.loads((made.folder / "attestation.json").read_text())["signatures"]
+    assert [one["keyid"] for one in signatures] == sorted({sue.key.public_key, tom.key.public_key})
+    assert verify_release(made.folder, sue.key.public_key).holds
 
 
 def test_decisions_on_other_bytes_are_left_out(release, out):
     sue, _ = release.stewards
     earlier = sue.decide(release.record, "publish", "12" * 32, verdict="reject")
-    folder = write_bundle(**write_args(release) | {"approvals": (*release.approvals, earlier)}, destination=out).folder
+    folder = release.publish(out, approvals=(*release.approvals, earlier)).folder
     assert "12" * 32 not in (folder / "approvals.json").read_text()
 
 

@@ -9,12 +9,23 @@ from markdown_it import MarkdownIt
 from mpmath import exp, mp
 
 from models_db.canonical import canonical
+from models_db.policy import Policy
+from models_db.requests import as_json
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.results import MetricResult
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.card import card
-from tasks.publishing.card_text import LIMITS, NO_CLAIM, SEPARATE_ROLES, SEVERAL_ROLES, bounds
-from tasks.publishing.record import Lifetime, ReleaseRecord
+from tasks.publishing.card_text import (
+    CAP_CHANGES,
+    LIMITS,
+    NO_CLAIM,
+    SEPARATE_ROLES,
+    SEVERAL_ROLES,
+    STANDING,
+    bounds,
+)
+from tasks.publishing.formats import FORMAT_1
+from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord
 from tests.unit.tasks.publishing.builders import (
     POLICY,
     TEXTS,
@@ -24,6 +35,7 @@ from tests.unit.tasks.publishing.builders import (
     invocation,
     metrics_of,
     people,
+    standing,
 )
 
 FAKE = "x\n\n## The claim\n\n| epsilon | `0.1` |\n| delta | `0.1` |\n\n# end `` ` <b>"
@@ -82,6 +94,42 @@ def test_the_card_says_whether_one_person_may_do_everything():
     assert SEVERAL_ROLES in the_card(policy=one)
     assert SEPARATE_ROLES not in the_card(policy=one)
     assert SEPARATE_ROLES in the_card()
+
+
+def test_every_change_of_the_budget_is_disclosed():
+    changes = [
+        CapChange(old_epsilon="2", old_delta="0.0000001", new_epsilon="4", new_delta="0.000001"),
+        CapChange(old_epsilon="4", old_delta="0.000001", new_epsilon="8", new_delta="0.000001"),
+    ]
+    text = the_card(cap_changes=changes)
+    claim = text.split("## The claim")[1].split("## How it was made")[0]
+    assert CAP_CHANGES in claim
+    assert "| `2` | `0.0000001` | `4` | `0.000001` |\n| `4` | `0.000001` | `8` | `0.000001` |" in claim
+    assert CAP_CHANGES not in the_card()
+
+
+def test_a_standing_authorisation_is_disclosed():
+    assert STANDING in the_card(standing=standing())
+    assert STANDING not in the_card()
+
+
+def test_how_many_approve_and_for_whom_is_said():
+    assert (
+        "Approved before private text was read (at least 1) and again for exactly these files (at least 2)"
+        in the_card()
+    )
+    assert "on whose behalf" in the_card()
+    clinic = {"datasets": {"clinic": {"approvals": {"spend": 3, "publish": 4, "motion": 5}}}, "version": 2}
+    stricter = Policy.model_validate(as_json(POLICY) | clinic)
+    assert "read (at least 3) and again for exactly these files (at least 4)" in the_card(policy=stricter)
+    assert "for all of them (at least 5) and again" in the_card(policy=stricter, standing=standing())
+
+
+def test_a_card_of_the_first_format_has_its_words():
+    text = the_card(format=FORMAT_1)
+    for later in ("attestation.json", "revocations.json", "--revocations", "on whose behalf"):
+        assert later in the_card()
+        assert later not in text
 
 
 def test_a_shared_budget_is_said():

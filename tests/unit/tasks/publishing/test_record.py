@@ -15,7 +15,7 @@ from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.claim import ClaimTooSmall
 from tasks.publishing.layout import FileUnfit, document
 from tasks.publishing.record import RELEASED_FIGURES, ReleaseRecord
-from tests.unit.tasks.publishing.builders import a_record, a_request, event, invocation
+from tests.unit.tasks.publishing.builders import a_record, a_request, event, invocation, standing
 
 FORBIDDEN = [
     "units",
@@ -44,8 +44,8 @@ FORBIDDEN = [
 ]
 
 KEYS = {
-    "": "claim code_sha256 dataset events facts format kind libraries lifetime mechanism model people policy prompt"
-    " release released request request_sha256 rng second_opinion",
+    "": "cap_changes claim code_sha256 dataset events facts format kind libraries lifetime mechanism model people"
+    " policy prompt release released request request_sha256 rng second_opinion standing",
     "claim": "conversion delta delta_fail epsilon replace_one rho",
     "claim.replace_one": "delta epsilon rho",
     "dataset": "governed name relation unit",
@@ -133,7 +133,9 @@ def test_a_missing_field_is_refused(place):
         b"{}\n",
         b"\xff\xfe\n",
         b"[" * 100_000,
-        b'{"format":"almoner-release/2"}\n',
+        b'{"format":"almoner-release/3"}\n',
+        a_record(standing=standing()).to_bytes().replace(b'"runs":12', b'"runs":12,"used":3'),
+        a_record(standing=standing()).to_bytes().replace(b'"runs":12', b'"runs":0'),
         a_record().to_bytes()[:-1],
         a_record().to_bytes() + b"\n",
         a_record().to_bytes().replace(b'"release":1', b'"release":1.0'),

@@ -14,32 +14,38 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from securesystemslib.dsse import Envelope
 
-from models_db.canonical import digest
+from models_db.canonical import canonical, digest
 from models_db.events import PrivacyEvent
-from models_db.requests import RequiredApprovals
+from models_db.policy import Policy, RequiredApprovals
+from models_db.requests import as_json
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.approvals import NotApproved
+from tasks.publishing.attestation import attest, envelope, envelope_document
 from tasks.publishing.bundle import BundleInvalid, _sha256
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.draft import write_draft
+from tasks.publishing.formats import FORMAT_1, NEWEST, bundle_files, summed_files
 from tasks.publishing.layout import (
-    BUNDLE_FILES,
+    ATTESTATION,
     CARD,
     CHECKPOINT,
     DRAFT_FILES,
     EVALUATION,
     RECORD,
-    SUMMED_FILES,
+    REVOCATIONS,
     TEXTS,
     document,
     measure,
     sums,
 )
-from tasks.publishing.record import planned_events
+from tasks.publishing.record import CapChange, planned_events
+from tasks.publishing.revocations import Revocations
 from tasks.publishing.seal import Seal
 from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.signing import NotAPublicKey, SigningKey
+from tasks.publishing.statement import statement
 from tasks.publishing.verify import NoBundle, VerificationReport, verify_release
 from tests.unit.tasks.publishing.builders import (
     BASELINE,
@@ -55,12 +61,14 @@ from tests.unit.tasks.publishing.builders import (
     invocation,
     metrics_of,
     people,
+    standing,
 )
 from tests.unit.tasks.publishing.builders import (
     TEXTS as TWO_TEXTS,
 )
 
 ROOT = Path(__file__).resolve().parents[4]
+BUNDLE_FILES = bundle_files(NEWEST)
 
 Json = dict[str, Any]
 
@@ -100,7 +108,7 @@ def seal(folder: Path, key: SigningKey, listed: bytes) -> None:
 
 
 def seal_as_it_is(folder: Path, key: SigningKey) -> None:
-    seal(folder, key, sums({name: _sha256((folder / name).read_bytes()) for name in SUMMED_FILES}))
+    seal(folder, key, sums({name: _sha256((folder / name).read_bytes()) for name in summed_files(NEWEST)}))
 
 
 def edit(folder: Path, name: str, change: Callable[[Json], None]) -> None:
@@ -307,7 +315,8 @@ FORGERIES = {
     "a private count": (lambda s: s.update(units="154"), {"record"}),
     "a private count among released figures": (setting("released", to={"units": "154"}), {"record"}),
     "a float": (setting("release", to=1.5), {"record"}),
-    "another format": (setting("format", to="almoner-release/2"), {"record"}),
+    "the first format": (setting("format", to=FORMAT_1), {"record", "files"}),
+    "a format to come": (setting("format", to="almoner-release/3"), {"record"}),
     "a list": (lambda s: s.update(events={}), {"record"}),
 }
 
@@ -403,9 +412,7 @@ def test_the_publisher_cannot_write_another_card(make_release, tmp_path, change)
     assert forged != honest
     (release.draft / CARD).write_bytes(forged)
     files = {name: measure(release.draft / name) for name in DRAFT_FILES}
-    spend = release.approvals[0]
-    publish = [steward.decide(release.record, "publish", digest(files)) for steward in release.stewards]
-    assert failures(replace(release, files=files, approvals=(spend, *publish)), tmp_path / "out") == {"card"}
+    assert failures(release.decided_again(release.draft, files), tmp_path / "out") == {"card"}
 
 
 def test_a_card_that_is_not_text_is_found(folder, new_key):
@@ -431,7 +438,8 @@ def test_a_card_that_is_not_text_is_found(folder, new_key):
 def test_forged_approvals_are_found_though_the_bundle_is_signed_by_the_publisher(folder, key, change):
     edit(folder, "approvals.json", change)
     reseal(folder, key)
-    assert failed(verify_release(folder, key.public_key)) == {"approvals"}
+    found = failed(verify_release(folder, key.public_key))
+    assert {"approvals"} <= found <= {"approvals", "attestation"}  # and who no longer approves should not have attested
 
 
 @pytest.mark.parametrize("field", ["artifact_sha256", "ledger_head", "public_key", "signature", "format"])
@@ -454,6 +462,168 @@ def test_a_checkpoint_by_another_key_is_found(folder, key, new_key):
     (folder / CHECKPOINT).write_bytes(other.to_bytes())
     seal_as_it_is(folder, key)
     assert failed(verify_release(folder, key.public_key)) == {"checkpoint"}
+
+
+# --- the attestation: the envelope is replaced, and the publisher signs the bundle again -----------------------------
+
+
+def signed_by(payload: bytes, *keys: SigningKey) -> bytes:
+    return envelope_document(envelope(payload, [attest(payload, key) for key in keys]))
+
+
+@pytest.fixture
+def decided(tmp_path) -> Release:
+    """A release with a bundle of its own, and all its keys."""
+    return a_release(tmp_path)
+
+
+@pytest.fixture
+def envelopes(decided, tmp_path) -> dict[str, bytes]:
+    """Envelopes that do not hold, made with the very keys of those who approved."""
+    sue, tom = (steward.key for steward in decided.stewards)
+    publisher, stranger = decided.key, SigningKey.create(tmp_path / "stranger.pem")
+    payload = statement(decided.record, decided.files)
+    others = statement(a_record(libraries={}), decided.files)
+    subjects = statement(decided.record, decided.files | {TEXTS: {"sha256": "0" * 64, "bytes": 1}})
+    forged = json.loads(signed_by(payload, sue, tom, publisher))
+    forged["signatures"][0]["sig"] = forged["signatures"][1]["sig"]
+    renamed = json.loads(attest(payload, sue)) | {"keyid": tom.public_key}
+    twice = [attest(payload, sue), canonical(renamed).decode(), attest(payload, publisher)]
+    return {
+        "a forged signature": document(forged),
+        "a missing steward": signed_by(payload, sue, publisher),
+        "no steward": signed_by(payload, publisher),
+        "no publisher": signed_by(payload, sue, tom),
+        "a stranger for a steward": signed_by(payload, sue, stranger, publisher),
+        "a stranger too many": signed_by(payload, sue, tom, stranger, publisher),
+        "one steward under two key ids": envelope_document(envelope(payload, twice)),
+        "the statement of another release": signed_by(others, sue, tom, publisher),
+        "subjects that are not the files": signed_by(subjects, sue, tom, publisher),
+        "not an envelope": document({}),
+    }
+
+
+ENVELOPES = (
+    "a forged signature",
+    "a missing steward",
+    "no steward",
+    "no publisher",
+    "a stranger for a steward",
+    "a stranger too many",
+    "one steward under two key ids",
+    "the statement of another release",
+    "subjects that are not the files",
+    "not an envelope",
+)
+
+
+@pytest.mark.parametrize("what", ENVELOPES)
+def test_an_envelope_that_does_not_hold_is_found(decided, envelopes, tmp_path, what):
+    folder = decided.publish(tmp_path / "out").folder
+    (folder / ATTESTATION).write_bytes(envelopes[what])
+    seal_as_it_is(folder, decided.key)
+    assert failed(verify_release(folder, decided.key.public_key)) == {"attestation"}
+    assert set(envelopes) == set(ENVELOPES)
+
+
+@pytest.mark.parametrize("what", ["a missing steward", "no publisher", "a forged signature"])
+def test_a_verifier_that_does_not_verify_envelopes_would_be_noticed(decided, envelopes, tmp_path, monkeypatch, what):
+    """The broken twin: with the library's own check gone, these forgeries pass; so it is what finds them above."""
+    monkeypatch.setattr(Envelope, "verify", lambda *_: {})
+    folder = decided.publish(tmp_path / "out").folder
+    (folder / ATTESTATION).write_bytes(envelopes[what])
+    seal_as_it_is(folder, decided.key)
+    assert verify_release(folder, decided.key.public_key).holds
+
+
+def test_a_policy_for_the_dataset_sets_the_threshold(make_release, tmp_path):
+    other = {"datasets": {"clinic": {"approvals": {"publish": 3}}}, "version": 2}
+    policy = Policy.model_validate(POLICY.model_dump() | other)
+    release = make_release(a_record(a_request(policy=digest(as_json(policy))), policy=policy))
+    with pytest.raises(NotApproved, match="2 of 3"):
+        release.publish(tmp_path / "out")
+
+
+def test_a_release_under_a_standing_authorisation_verifies(make_release, tmp_path):
+    release = make_release(a_record(standing=standing()))
+    folder = release.publish(tmp_path / "out").folder
+    assert verify_release(folder, release.key.public_key).holds
+    edit(folder, RECORD, lambda stored: stored.update(standing=None))
+    reseal(folder, release.key)
+    assert {"approvals", "attestation"} <= failed(verify_release(folder, release.key.public_key))
+
+
+# --- retraction ------------------------------------------------------------------------------------------------------
+
+
+def later_bundle(tmp_path: Path, *revoked: str) -> Path:
+    (tmp_path / "later").mkdir()
+    release = a_release(tmp_path / "later", a_record(libraries={"opendp": "0.17.0"}))
+    return release.publish(tmp_path / "later" / "out", revoked=revoked).folder
+
+
+def artifact_of(folder: Path) -> str:
+    found = verify_release(folder).artifact
+    assert found is not None
+    return found
+
+
+def test_a_release_on_a_later_list_is_retracted(folder, key, tmp_path):
+    later = later_bundle(tmp_path, artifact_of(folder), "00" * 32)
+    report = verify_release(folder, key.public_key, later)
+    assert failed(report) == {"retraction"}
+    assert not report.to_json()["authentic"]
+    assert "This release was retracted" in report.conclusion
+    assert verify_release(folder, key.public_key).holds  # by itself it cannot know
+
+
+def test_a_release_on_no_list_is_not(folder, key, tmp_path):
+    report = verify_release(folder, key.public_key, later_bundle(tmp_path, "00" * 32))
+    assert report.holds
+    assert "ANOTHER key" in report.checks[-1].detail
+    assert "the same key" in verify_release(folder, key.public_key, folder).checks[-1].detail
+
+
+def test_a_list_that_was_tampered_with_says_nothing(folder, key, tmp_path):
+    later = later_bundle(tmp_path, artifact_of(folder))
+    (later / REVOCATIONS).write_bytes(Revocations.of(()).to_bytes())
+    report = verify_release(folder, key.public_key, later)
+    assert failed(report) == {"retraction"}
+    assert "does not verify" in report.checks[-1].detail
+
+
+def test_a_bundle_on_its_own_list_is_refused(folder, key):
+    (folder / REVOCATIONS).write_bytes(Revocations.of([artifact_of(folder)]).to_bytes())
+    seal_as_it_is(folder, key)
+    assert failed(verify_release(folder, key.public_key)) == {"revocations"}
+
+
+def test_a_later_bundle_must_be_there(folder, tmp_path):
+    with pytest.raises(NoBundle):
+        verify_release(folder, None, tmp_path / "none")
+
+
+# --- the dataset's budget --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "leads"),
+    [
+        ([("4", "0.000001", "8", "0.000001")], True),
+        ([("2", "0.000001", "4", "0.000001"), ("4", "0.000001", "8", "0.000001")], True),
+        ([("4", "0.000001", "6", "0.000001")], False),
+        ([("2", "0.000001", "4", "0.000001"), ("5", "0.000001", "8", "0.000001")], False),
+        ([("4", "0.000001", "8", "0.000001"), ("8", "0.000001", "9", "0.000001")], False),
+    ],
+)
+def test_changes_of_the_budget_must_lead_to_the_lifetime_claim(make_release, tmp_path, changes, leads):
+    names = ("old_epsilon", "old_delta", "new_epsilon", "new_delta")
+    disclosed = [CapChange(**dict(zip(names, change, strict=True))) for change in changes]
+    release = make_release(a_record(cap_changes=disclosed))
+    if leads:
+        assert verify_release(release.publish(tmp_path / "out").folder).holds
+    else:
+        assert failures(release, tmp_path / "out") == {"claim"}
 
 
 # --- the publisher's own forgeries: stewards approve them, and the publisher's key signs them ------------------------
@@ -537,15 +707,13 @@ def test_every_honest_plan_verifies(make_release, tmp_path, request_body):
 def test_the_publisher_cannot_let_a_requester_or_runner_approve(make_release, tmp_path, part):
     """Both names are spelt otherwise in the record, and every signature is genuine."""
     release = make_release()
-    sue, tom = release.stewards
+    sue, _tom = release.stewards
     for number, named in enumerate((people(**{part: "Sue "}), people(**{f"{part}_key": sue.key.public_key}))):
         record = a_record(people=named)
         draft = tmp_path / f"draft {number}"
         files = write_draft(draft, record, TWO_TEXTS, metrics_of(TWO_TEXTS, "length", "distinct"))
-        decided = [sue.decide(record, "spend", record.request_sha256)]
-        decided += [steward.decide(record, "publish", digest(files)) for steward in (sue, tom)]
         with pytest.raises(NotApproved, match="asked for it or ran it"):
-            replace(release, draft=draft, files=files, approvals=tuple(decided)).publish(tmp_path / "out")
+            release.decided_again(draft, files).publish(tmp_path / "out")
 
 
 @pytest.mark.parametrize(
