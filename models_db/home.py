@@ -2,6 +2,7 @@
 
 almoner.db        the ledger (unless ALMONER_DATABASE_URL names a PostgreSQL)
 policy.yaml       the policy in force
+seen.json         the head of the ledger's chain as this home last saw it
 keys/             signing key, overlap key, one key per partition scheme (0600)
 corpora/<uid>/    ingested dataset versions, one folder each
 quarantine/<id>/  what a run produced and nobody has published
@@ -36,6 +37,11 @@ class ProjectHome:
     def policy(self) -> Path:
         """The policy file in force."""
         return self.root / "policy.yaml"
+
+    @property
+    def seen(self) -> Path:
+        """The file in which the home remembers its ledger, outside of it."""
+        return self.root / "seen.json"
 
     @property
     def keys(self) -> Path:

@@ -1,0 +1,49 @@
+"""What somebody with all rights on the database can do to the record, past every guard."""
+
+from collections.abc import Mapping
+
+from models_db.engine import Database
+from models_db.services import audit_check, audit_log
+from models_db.services.audit_log import LogFilter
+from models_db.services.audits import GENESIS
+from tests.support import execute, fetch
+
+FORGET_CHECKPOINTS = "DELETE FROM checkpoint"
+
+
+def superuser(database: Database, *statements: str, **values: object) -> None:
+    """Change rows past every guard: on SQLite by dropping the triggers, on PostgreSQL as a replica does."""
+    if database.is_sqlite:
+        triggers = fetch(database, "SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        execute(database, *(f"DROP TRIGGER {row[0]}" for row in triggers))
+        execute(database, *statements, **values)
+    else:
+        execute(database, "SET LOCAL session_replication_role = replica", *statements, **values)
+
+
+def truncate(database: Database, keep: int) -> None:
+    """Cut the chain after link `keep` and move the head there."""
+    superuser(
+        database,
+        "DELETE FROM audit WHERE seq > :keep",
+        "UPDATE audit_head SET seq = :keep, hash = (SELECT row_hash FROM audit WHERE seq = :keep)",
+        keep=keep,
+    )
+
+
+def rewrite(database: Database, edits: Mapping[int, Mapping[str, str]]) -> None:
+    """Change links and hash everything anew, head included: a chain that is consistent in itself."""
+    with database.read() as session:
+        links = list(audit_log.stream(session, LogFilter()))
+    previous = GENESIS
+    for link in links:
+        altered = link._replace(prev_hash=previous, **edits.get(link.seq, {}))
+        previous = audit_check.link_hash(altered)
+        superuser(
+            database,
+            "UPDATE audit SET actor = :actor, at = :at, body = :body, prev_hash = :prev_hash, row_hash = :hash"
+            " WHERE seq = :seq",
+            **altered._asdict(),
+            hash=previous,
+        )
+    superuser(database, "UPDATE audit_head SET hash = :hash", hash=previous)

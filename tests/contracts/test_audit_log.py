@@ -1,0 +1,180 @@
+"""Reading the record on both backends: filters, pages that lose and repeat nothing, and streams."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from models_db.services import audit_log, audits
+from models_db.services.audit_log import Link, LogFilter
+from tests.conftest import Ledgers
+from tests.support import World, fetch
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def world(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
+    """A ledger with some dozen links of several kinds, datasets and people."""
+    with ledgers.new(request.param) as database:
+        world = World.create(database)
+        for name in ("clinic", "court"):
+            world.dataset(name)
+            world.published(name)
+        world.fail(world.running("clinic"))
+        yield world
+
+
+def everything(world: World, wanted: LogFilter) -> list[Link]:
+    with world.database.read() as session:
+        return list(audit_log.stream(session, wanted))
+
+
+def paged(world: World, wanted: LogFilter, limit: int, between: Callable[[], None] = lambda: None) -> list[Link]:
+    """All pages, newest first, put together in the order of the chain; each is read in a snapshot of its own."""
+    found: list[Link] = []
+    before = None
+    while True:
+        with world.database.read() as session:
+            page = audit_log.page(session, wanted, limit, before)
+        assert len(page.links) <= limit
+        found = [*page.links, *found]
+        if (before := page.next_before) is None:
+            return found
+        assert len(page.links) == limit
+        between()
+
+
+FITS: list[tuple[LogFilter, Callable[[Link], bool]]] = [
+    (LogFilter(), lambda link: True),
+    (LogFilter(dataset="clinic"), lambda link: link.dataset == "clinic"),
+    (LogFilter(dataset="clin"), lambda link: False),
+    (LogFilter(request_id=1), lambda link: link.request_id == 1),
+    (LogFilter(actor="steward"), lambda link: link.actor == "steward"),
+    (LogFilter(kind="ledger."), lambda link: link.kind.startswith("ledger.")),
+    (LogFilter(kind="ledger.arm"), lambda link: link.kind == "ledger.arm"),
+    (LogFilter(kind="ledger_"), lambda link: False),
+    (LogFilter(kind="r", dataset="court"), lambda link: link.kind.startswith("r") and link.dataset == "court"),
+    (LogFilter(mechanism="token_draw"), lambda link: '"mechanisms":["token_draw"]' in link.body),
+    (LogFilter(mechanism="invisible_ink"), lambda link: link.kind == "request.submitted"),
+    (LogFilter(mechanism="token%"), lambda link: False),
+    (LogFilter(mechanism="because"), lambda link: False),  # a reason that approvals give
+    (LogFilter(mechanism="token_draw", dataset="court"), lambda link: link.kind == "ledger.hold"
+                                                                      and link.dataset == "court"),
+    (LogFilter(since="2000", until="2001"), lambda link: False),
+    (LogFilter(since="2000-01-01", until="9999"), lambda link: True),
+    (LogFilter(since="9999"), lambda link: False),
+    (LogFilter(until="2000"), lambda link: False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "fits"), FITS)
+@pytest.mark.parametrize("limit", [1, 3, 1000])
+def test_the_log_is_filtered_whole_and_in_pages(
+    world: World, wanted: LogFilter, fits: Callable[[Link], bool], limit: int
+) -> None:
+    expected = [link for link in everything(world, LogFilter()) if fits(link)]
+    assert everything(world, wanted) == expected
+    assert paged(world, wanted, limit) == expected
+
+
+def test_the_filters_of_this_test_do_find_something(world: World) -> None:
+    """Or the comparison above would be one of nothing with nothing."""
+    sizes = [len(everything(world, wanted)) for wanted, _ in FITS]
+    assert [n for n, size in enumerate(sizes) if size == 0] == [2, 7, 11, 12, 14, 16, 17]
+
+
+def test_every_moment_of_the_record_cuts_it_in_two(world: World) -> None:
+    """Also where several links were written at the same moment."""
+    links = everything(world, LogFilter())
+    for at in {link.at for link in links}:
+        assert everything(world, LogFilter(since=at)) == [link for link in links if link.at >= at]
+        assert everything(world, LogFilter(until=at)) == [link for link in links if link.at < at]
+        assert paged(world, LogFilter(since=at, dataset="court"), 2) == [
+            link for link in links if link.at >= at and link.dataset == "court"
+        ]
+
+
+def test_a_page_is_the_newest_oldest_first(world: World) -> None:
+    with world.database.read() as session:
+        head = audits.head(session).seq
+        page = audit_log.page(session, LogFilter(), 3)
+        assert [link.seq for link in page.links] == [head - 2, head - 1, head]
+        assert page.next_before == head - 2
+        assert audit_log.page(session, LogFilter(), head).next_before is None
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(limit=st.integers(1, 20), appended=st.integers(0, 3), dataset=st.sampled_from([None, "clinic"]))
+def test_pages_lose_and_repeat_nothing_while_others_write(
+    world: World, limit: int, appended: int, dataset: str | None
+) -> None:
+    def others() -> None:
+        with world.database.write() as session:
+            for _ in range(appended):
+                audits.append(session, world.steward, "test", {}, dataset="clinic")
+
+    wanted = LogFilter(dataset=dataset)
+    before = everything(world, wanted)
+    assert paged(world, wanted, limit, others) == before
+
+
+def test_a_link_is_its_row(world: World) -> None:
+    rows = fetch(
+        world.database,
+        "SELECT seq, prev_hash, row_hash, at, actor, kind, dataset, request_id, body FROM audit ORDER BY seq",
+    )
+    assert [tuple(link) for link in everything(world, LogFilter())] == rows
+
+
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (LogFilter(dataset="clinic", since="2000"), "dataset"),
+        (LogFilter(actor="steward"), "actor"),
+        (LogFilter(request_id=1), "request_id"),
+        (LogFilter(kind="principal.enrolled"), "kind"),
+    ],
+)
+def test_a_page_is_served_from_an_index(ledgers: Ledgers, wanted: LogFilter, index: str) -> None:
+    """On SQLite, whose plan does not depend on how much there is: no scan of the table and no sorting."""
+    with ledgers.new("sqlite") as database:
+        World.create(database)
+        asked: list[str] = []
+        with database.read() as session:
+            session.connection().connection.driver_connection.set_trace_callback(asked.append)  # type: ignore[union-attr]
+            audit_log.page(session, wanted, 10)
+            session.connection().connection.driver_connection.set_trace_callback(None)  # type: ignore[union-attr]
+        page = next(query for query in asked if "ORDER BY" in query and "body" in query)
+        with database.read() as session:
+            plan = [row[3] for row in session.connection().exec_driver_sql(f"EXPLAIN QUERY PLAN {page}")]
+    assert any(f"ix_audit_{index}_seq" in step for step in plan)
+    assert not [step for step in plan if "SCAN audit" in step or ("B-TREE" in step and index != "kind")]
+
+
+def test_the_kinds_are_found_whatever_their_number(world: World) -> None:
+    kinds = {str(row[0]) for row in fetch(world.database, "SELECT DISTINCT kind FROM audit")}
+    with world.database.read() as session:
+        assert set(audit_log._kinds(session, "")) == kinds
+        assert audit_log._kinds(session, "no such") == []
+
+
+def test_an_empty_record_has_an_empty_page(ledgers: Ledgers) -> None:
+    with ledgers.new("sqlite") as database, database.read() as session:
+        assert audit_log.page(session, LogFilter(kind="x"), 5) == audit_log.Page([], None)
+        assert audit_log.page(session, LogFilter(since="2000"), 5).links == []
+
+
+def test_a_reason_that_quotes_a_mechanism_is_not_one(ledgers: Ledgers) -> None:
+    with ledgers.new("sqlite") as database:
+        world = World.create(database)
+        with database.write() as session:
+            for body in ({"reason": "noise"}, {"mechanism": "noise"}, {"mechanisms": ["draw", "noise"]}, {"x": 1}):
+                audits.append(session, world.steward, "test", dict(body))
+            for _ in range(audit_log.CHUNK + 5):
+                audits.append(session, world.steward, "test", {"reason": "noise"})
+        with database.read() as session:
+            page = audit_log.page(session, LogFilter(mechanism="noise"), 1)
+            assert [link.body for link in page.links] == ['{"mechanisms":["draw","noise"]}']
+            older = audit_log.page(session, LogFilter(mechanism="noise"), 1, page.next_before)
+            assert [link.body for link in older.links] == ['{"mechanism":"noise"}']
+            assert older.next_before is None
