@@ -4,7 +4,7 @@ import os
 
 import typer
 
-from cli import approve, audit, budget, dataset, demo, evaluate, home, models, publish, release, run
+from cli import approve, audit, budget, dataset, demo, evaluate, home, models, policy, publish, release, run
 from cli.command import HomeOption
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ for name, group in (
     ("budget", budget.app),
     ("release", release.app),
     ("audit", audit.app),
+    ("policy", policy.app),
     ("models", models.app),
 ):
     app.add_typer(group, name=name)

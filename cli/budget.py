@@ -8,6 +8,7 @@ import typer
 from cli.command import Answer, Opened, command
 from cli.dataset import Name
 from cli.tables import facts, table
+from flows.policy import require_figures
 from flows.workspace import Workspace, open_workspace
 from models_db.budgets import Amount
 from models_db.requests import plain_decimal
@@ -110,6 +111,7 @@ def simulate(
 
 
 def _read(workspace: Workspace, name: str) -> tuple[Cap, Balance, int]:
+    require_figures(workspace, name)
     with workspace.database.read() as session:
         dataset = datasets.find(session, name)
         blocks = datasets.partition(session, dataset).blocks

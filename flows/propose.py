@@ -7,9 +7,11 @@ from pathlib import Path
 
 from prefect import flow
 
+from flows.policy import require_in_force, require_policy, told_by_policy, version_for_request, withholds_figures
 from flows.pricing import price
 from flows.settings import PRIVATE_FLOW
 from flows.workspace import Workspace, open_workspace
+from models_db.canonical import Json
 from models_db.home import ProjectHome
 from models_db.requests import ReleaseRequest, parse
 from models_db.services import datasets, releases
@@ -18,11 +20,21 @@ from tasks.generation.quote import Quote
 
 @dataclass(frozen=True)
 class Proposal:
-    """A quote, and the number of the request it became (None in a dry run)."""
+    """A quote, and the number of the request it became (None in a dry run).
+
+    Attributes:
+        with_balance: whether the policy lets its author see what is left of the budget.
+    """
 
     quote: Quote
-    request_id: int | None
-    digest: str | None
+    with_balance: bool
+    request_id: int | None = None
+    digest: str | None = None
+
+    @property
+    def price(self) -> dict[str, Json]:
+        """The price as programs read it, and no more of the budget than its author may know."""
+        return self.quote.to_json(with_balance=self.with_balance)
 
 
 @flow(name="propose", **PRIVATE_FLOW)
@@ -31,18 +43,25 @@ def propose(home: Path, written: dict[str, object], dry_run: bool = False) -> Pr
 
     Raises:
         UsageError: the request is not valid.
-        BudgetExceeded: the dataset cannot afford it.
+        PolicyDiffers: the policy of this home is not in force.
+        PolicyForbids: the policy does not allow the request.
+        BudgetExceeded, BudgetRefused: the dataset cannot afford it.
     """
     workspace = open_workspace(ProjectHome.locate(home))
+    with workspace.database.read() as session:
+        require_in_force(session, workspace)
+        with_balance = not withholds_figures(session, workspace.actor)
     priced = price(workspace, parse(ReleaseRequest, written, "The request"))
+    require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
     if dry_run:
-        return Proposal(priced, None, None)
-    priced.require_affordable()
-    return submit(workspace, priced)
+        return Proposal(priced, with_balance)
+    with told_by_policy(workspace):
+        priced.require_affordable()
+    return Proposal(priced, with_balance, *submit(workspace, priced))
 
 
-def submit(workspace: Workspace, priced: Quote) -> Proposal:
-    """Record the request; from here on it waits for the spend gate."""
+def submit(workspace: Workspace, priced: Quote) -> tuple[int, str]:
+    """Record the request, which from here on waits for the spend gate; returns its number and digest."""
     with workspace.database.write() as session:
         dataset = datasets.find(session, priced.dataset.name)
         made = releases.submit(
@@ -50,8 +69,8 @@ def submit(workspace: Workspace, priced: Quote) -> Proposal:
             workspace.actor,
             dataset,
             datasets.newest_version(session, dataset),
-            workspace.policy_version(session),
+            version_for_request(session, workspace),
             {**priced.body, "nonce": secrets.token_hex(16)},
             timedelta(days=workspace.policy.request_days),
         )
-        return Proposal(priced, made.id, made.digest)
+        return made.id, made.digest

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flows.policy import policy_of, require_policy, told_by_policy
 from flows.pricing import dataset_facts
 from flows.workspace import Workspace, code_digest, owner, partition_key_path, provenance
 from models_db.canonical import Json, canonical
@@ -61,9 +62,9 @@ class Run:
         """Reserve the whole plan on every eligible block, or nothing.
 
         Raises:
-            BudgetExceeded: some block cannot afford it.
+            BudgetExceeded, BudgetRefused: some block, envelope or window cannot afford it.
         """
-        with self.workspace.database.write() as session:
+        with told_by_policy(self.workspace), self.workspace.database.write() as session:
             ledger.hold(
                 session, self.workspace.actor, self.attempt, self.quote.plan.invocations, provenance(device, rng_kind)
             )
@@ -91,7 +92,8 @@ def begin(workspace: Workspace, request_id: int) -> Run:
         GateClosed, WrongState, StillRunning: it may not run now.
         ForgedApproval: an approval's signature does not fit.
         PlanChanged: the code, the model or the plan is not what was approved.
-        TooManyAttempts: the policy allows no further one.
+        TooManyAttempts, PolicyForbids: the policy it was made under does not allow it (any more).
+        BudgetExceeded, BudgetRefused: the dataset cannot afford it any more.
     """
     with workspace.database.read() as session:
         request = runs.require_startable(session, request_id)
@@ -102,10 +104,13 @@ def begin(workspace: Workspace, request_id: int) -> Run:
         version = session.get_one(DatasetVersion, request.version_id)
         facts = dataset_facts(session, dataset, version)
         key_name = datasets.partition(session, dataset).key_name
-    if sum(step.to_state == "running" for step in steps) >= workspace.policy.attempts:
-        raise TooManyAttempts(request_id, workspace.policy.attempts)
+        policy = policy_of(session, request)
+    if sum(step.to_state == "running" for step in steps) >= policy.attempts:
+        raise TooManyAttempts(request_id, policy.attempts)
+    require_policy(policy, body, facts.balance.cap)
     priced = _repriced(workspace, request_id, facts, body)
-    priced.require_affordable()
+    with told_by_policy(workspace):
+        priced.require_affordable()
     scheme = PartitionScheme(load_key(partition_key_path(workspace.home, key_name)), facts.blocks)
     token = secrets.token_hex(16)
     with workspace.database.write() as session:

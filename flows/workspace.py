@@ -1,6 +1,7 @@
 """An opened project home: the ledger, who is acting, the policy in force and the keys."""
 
 import hashlib
+import os
 import socket
 from dataclasses import dataclass
 from functools import cache
@@ -8,40 +9,23 @@ from importlib.metadata import version
 from pathlib import Path
 
 import psutil
-from sqlalchemy.orm import Session
 
 import models_db
-from flows.written import read_yaml
-from models_db.canonical import canonical, digest
+from flows import memory
+from flows.policy_file import read_policy
+from models_db.canonical import digest
 from models_db.engine import Database
-from models_db.home import ProjectHome
-from models_db.requests import Policy, as_json, parse
+from models_db.home import HomeMissing, ProjectHome
+from models_db.policy import Policy
+from models_db.reading import ReadingDatabase
+from models_db.requests import as_json
 from models_db.services import people
 from models_db.services.audits import Actor
 from models_db.services.ledger import Provenance
-from models_db.tables import PolicyVersion
 from tasks.publishing.signing import SigningKey
 
 ROOMS = ("cli", "flows", "migrations", "models_db", "tasks")
 LIBRARIES = ("dp-accounting", "numpy", "opendp", "torch", "transformers")
-
-POLICY = """\
-# The policy of this project home. Every request records the version it was made under, and every card says
-# what it allows. A change does not touch requests that were made before it.
-
-# One person may request, approve and run the same release. For a team, set this to false.
-several_roles: true
-
-# How many approvals each gate needs: before private data is touched, and before anything leaves.
-approvals: {spend: 1, publish: 1}
-
-# Days until an approval, or an undecided request, expires.
-approval_days: 30
-request_days: 90
-
-# How often one approved request may be run; a failed run has spent what it armed.
-attempts: 5
-"""
 
 
 @dataclass(frozen=True)
@@ -59,35 +43,47 @@ class Workspace:
         """Names the policy in force in requests."""
         return digest(as_json(self.policy))
 
-    def policy_version(self, session: Session) -> PolicyVersion:
-        """The ledger's row for the policy in force; recorded when it is first used."""
-        body = as_json(self.policy)
-        return people.adopt_policy(
-            session,
-            self.actor,
-            digest=self.policy_digest,
-            body=canonical(body).decode(),
-            several_roles=self.policy.several_roles,
-            spend_approvals=self.policy.approvals.spend,
-            publish_approvals=self.policy.approvals.publish,
-        )
-
 
 def open_workspace(home: ProjectHome) -> Workspace:
     """Open a home for the person at the keyboard.
 
     Raises:
         HomeMissing: `almoner init` has not made it.
+        LedgerRolledBack: the ledger is not the one this home has seen.
         PrincipalUnknown: the ledger knows another key under this name.
         FileInvalid: policy.yaml does not follow its format.
     """
     home.require()
-    database = Database(home.database_url)
+    database = memory.RememberedDatabase(home)
     key = SigningKey.load(signing_key_path(home))
+    seen = memory.recall(home)
     with database.read() as session:
+        seen = memory.require_seen(session, seen)
         actor = people.identify(session, key.public_key)
-    policy = parse(Policy, read_yaml(home.policy, "policy.yaml"), "policy.yaml")
-    return Workspace(home, database, actor, key, policy)
+    memory.keep(home, seen, durable=True)
+    return Workspace(home, database, actor, key, read_policy(home.policy, "policy.yaml"))
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record of a ledger, opened to be read."""
+
+    home: ProjectHome
+    database: ReadingDatabase
+    warning: str
+    """How the ledger contradicts what this home has seen of it; empty if it does not."""
+
+
+def open_record(home: ProjectHome) -> Record:
+    """Open the ledger for reading alone: without a key, without writing, and also when it was rolled back.
+
+    Raises:
+        HomeMissing: there is no ledger.
+    """
+    database = ReadingDatabase(home.database_url)
+    if database.file is not None and not os.path.exists(database.file):
+        raise HomeMissing(home.root)
+    return Record(home, database, memory.doubt(home, database))
 
 
 def signing_key_path(home: ProjectHome) -> Path:

@@ -3,8 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from models_db.policy import Period
-
 
 class Window(NamedTuple):
     """From `opens_at`, included, to `closes_at`, excluded; both in UTC."""
@@ -13,11 +11,11 @@ class Window(NamedTuple):
     closes_at: datetime
 
 
-def pacing_window(period: Period, at: datetime) -> Window:
+def pacing_window(period: str, at: datetime) -> Window:
     """The window that `at` lies in. Windows of one period follow each other without gap or overlap.
 
     Raises:
-        ValueError: `at` has no time zone.
+        ValueError: `at` has no time zone, or the period is neither 'week' nor 'month'.
     """
     if at.tzinfo is None:
         raise ValueError(f"{at} has no time zone")
@@ -25,5 +23,7 @@ def pacing_window(period: Period, at: datetime) -> Window:
     if period == "week":
         monday = day - timedelta(days=day.weekday())
         return Window(monday, monday + timedelta(days=7))
+    if period != "month":
+        raise ValueError(f"no windows of a {period!r}")
     first = day.replace(day=1)
     return Window(first, (first + timedelta(days=31)).replace(day=1))

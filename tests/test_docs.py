@@ -11,8 +11,11 @@ import yaml
 from typer.core import TyperCommand, TyperGroup
 
 from cli.app import app
-from flows.workspace import POLICY
-from models_db.requests import Policy, ReleaseRequest, parse
+from flows.policy_file import POLICY
+from models_db.policy import Policy
+from models_db.requests import ReleaseRequest, as_json, parse
+from tasks.accounting.policy_bounds import bounds_of
+from tasks.evaluation.bounds import require_measurable
 from tasks.evaluation.registry import names as metric_names
 from tasks.generation.invisible_ink import COUNT_SHARE, InvisibleInkParameters
 from tasks.generation.systems import SYSTEMS
@@ -214,7 +217,33 @@ def test_every_mechanism_and_every_metric_for_requests_is_documented() -> None:
     assert f"1/{COUNT_SHARE} of its rho" in REQUESTS
 
 
-def test_the_policy_that_init_writes_is_one_and_says_its_defaults() -> None:
-    written = yaml.safe_load(POLICY)
-    assert set(written) == set(Policy.model_fields)
-    assert parse(Policy, written, "policy.yaml").several_roles is True
+POLICY_PAGE = (ROOT / "docs" / "policy.md").read_text()
+
+
+def test_the_policy_that_init_writes_shows_every_field_and_says_its_defaults() -> None:
+    """A line that is switched off is one that may be switched on."""
+    assert set(re.findall(r"^(?:# )?(\w+): ", POLICY, re.MULTILINE)) == set(Policy.model_fields)
+    switched_on = re.sub(r"^# (\w+: .*)$", r"\1", POLICY, flags=re.MULTILINE)
+    for text in (POLICY, switched_on):
+        assert parse(Policy, yaml.safe_load(text), "policy.yaml").several_roles is True
+    assert set(yaml.safe_load(switched_on)) == set(Policy.model_fields)
+
+
+def test_every_field_of_a_policy_is_documented_with_its_default() -> None:
+    documented = table_of(POLICY_PAGE, "## Fields")
+    assert set(documented) == set(Policy.model_fields)
+    for name, field in Policy.model_fields.items():
+        default = documented[name][1].strip("`")
+        shown = yaml.safe_load(default) if default != "none" else None
+        written = as_json(field.get_default(call_default_factory=True))
+        assert (shown or None) == (written or None), name
+
+
+def test_the_policies_in_the_documentation_are_policies() -> None:
+    examples = [block for block in code_blocks(POLICY_PAGE, "yaml") if block.startswith("version: 2")]
+    assert len(examples) >= 2
+    for example in examples:
+        policy = parse(Policy, yaml.safe_load(example), "The example")
+        for name in ("", *policy.datasets):
+            require_measurable(policy.rules_for(name).required)
+            bounds_of(policy.rules_for(name))

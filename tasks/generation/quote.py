@@ -98,7 +98,7 @@ class Quote:
         """
         if not self.affordable:
             left = self.dataset.balance.left
-            raise BudgetExceeded(self.dataset.name, self.plan.loss, left, self._still_possible(left))
+            raise BudgetExceeded(self.dataset.name, self.plan.loss, left, hint=self._still_possible(left))
 
     def _still_possible(self, left: Amount) -> str:
         if not left.rho or self.request.delta is None:
@@ -106,10 +106,9 @@ class Quote:
         epsilon = zcdp.epsilon_of(left.rho, self.request.delta)
         return f"A release at delta {plain_decimal(self.request.delta)} could still have epsilon {_down(epsilon)}"
 
-    def to_json(self) -> dict[str, Json]:
-        """The price as programs read it."""
-        loss, balance = self.plan.loss, self.dataset.balance
-        after = balance.left - loss if self.affordable else None
+    def to_json(self, *, with_balance: bool = True) -> dict[str, Json]:
+        """The price as programs read it; without the balance it says only whether the budget affords it."""
+        loss = self.plan.loss
         return {
             "dataset": self.dataset.name,
             "unit": self.dataset.unit_field or "record",
@@ -125,18 +124,25 @@ class Quote:
             "budget": {
                 "epsilon_cap": self.dataset.epsilon_cap,
                 "delta_cap": self.dataset.delta_cap,
-                "rho_cap": balance.cap.rho_text,
-                "rho_spent": balance.spent.rho_text,
-                "rho_held": balance.held.rho_text,
-                "rho_left_before": balance.left.rho_text,
-                "rho_left_after": after.rho_text if after else None,
-                "epsilon_spent_before": self.lifetime_epsilon(balance.spent),
-                "epsilon_spent_after": self.lifetime_epsilon(balance.spent + loss),
+                "rho_cap": self.dataset.balance.cap.rho_text,
+                **(self._balance() if with_balance else {}),
                 "affordable": self.affordable,
             },
             "expected_rows": self.plan.rows,
             "expected_texts": self.plan.samples,
             "expected_seconds": self.seconds,
+        }
+
+    def _balance(self) -> dict[str, Json]:
+        loss, balance = self.plan.loss, self.dataset.balance
+        after = balance.left - loss if self.affordable else None
+        return {
+            "rho_spent": balance.spent.rho_text,
+            "rho_held": balance.held.rho_text,
+            "rho_left_before": balance.left.rho_text,
+            "rho_left_after": after.rho_text if after else None,
+            "epsilon_spent_before": self.lifetime_epsilon(balance.spent),
+            "epsilon_spent_after": self.lifetime_epsilon(balance.spent + loss),
         }
 
     def lifetime_epsilon(self, amount: Amount) -> str:

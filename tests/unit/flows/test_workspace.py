@@ -8,8 +8,10 @@ import yaml
 
 import models_db
 from flows import workspace
-from flows.workspace import POLICY, ROOMS, code_digest, library_versions, provenance
-from models_db.requests import Policy, parse
+from flows.policy_file import POLICY
+from flows.workspace import ROOMS, code_digest, library_versions, provenance
+from models_db.policy import Policy, RequiredApprovals
+from models_db.requests import parse
 
 
 @pytest.fixture
@@ -54,7 +56,8 @@ def test_what_ran_is_recorded() -> None:
     assert all(recorded.libraries.values())
 
 
-def test_the_policy_of_a_new_home_differs_from_the_strictest_in_one_thing() -> None:
-    """Whoever starts alone may do everything; a policy without that line separates the roles."""
+def test_the_policy_of_a_new_home_differs_from_the_strictest_in_two_things() -> None:
+    """Whoever starts alone may do everything; without those lines roles are separate and a motion needs two."""
     written = parse(Policy, yaml.safe_load(POLICY), "policy.yaml")
-    assert written.model_copy(update={"several_roles": False}) == Policy()
+    assert (written.several_roles, written.approvals.motion) == (True, 1)
+    assert written.model_copy(update={"several_roles": False, "approvals": RequiredApprovals()}) == Policy(version=2)

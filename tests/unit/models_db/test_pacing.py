@@ -53,6 +53,8 @@ def test_the_edges_of_years() -> None:
     assert pacing_window("month", datetime(2024, 2, 29, tzinfo=UTC)).closes_at.date() == date(2024, 3, 1)
 
 
-def test_a_time_without_a_zone_is_refused() -> None:
+def test_other_periods_and_times_without_a_zone_are_refused() -> None:
+    with pytest.raises(ValueError, match="no windows of a 'day'"):
+        pacing_window("day", datetime(2026, 1, 1, tzinfo=UTC))
     with pytest.raises(ValueError, match="no time zone"):
         pacing_window("week", datetime(2026, 1, 1))  # noqa: DTZ001

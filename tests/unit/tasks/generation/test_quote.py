@@ -271,3 +271,14 @@ def test_pricing_does_not_load_torch() -> None:
     root = Path(__file__).resolve().parents[4]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_price_without_the_balance_says_only_whether_it_fits() -> None:
+    """Whatever was spent or is held, two prices of the same request differ in that one word at most."""
+    spent = Amount(LIFETIME.amount.rho // 3, 7)
+    fresh, used = (priced(facts(amount)).to_json(with_balance=False) for amount in (Amount(), spent))
+    assert fresh == used
+    assert set(fresh["budget"]) == {"epsilon_cap", "delta_cap", "rho_cap", "affordable"}  # type: ignore[arg-type]
+    full = priced(facts(LIFETIME.amount)).to_json(with_balance=False)
+    assert full["budget"] == {**fresh["budget"], "affordable": False}  # type: ignore[dict-item]
+    assert priced(facts(spent)).to_json()["budget"] != priced().to_json()["budget"]

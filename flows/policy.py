@@ -1,0 +1,203 @@
+"""The policy at work: which one is in force, and the checks of every step.
+
+A check returns nothing or raises: whoever calls it cannot overlook its answer. The database enforces approvals, limits
+and pacing once more.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from flows.workspace import Workspace
+from models_db.budgets import Amount
+from models_db.canonical import digest
+from models_db.errors import EnvironmentProblem, Refused
+from models_db.policy import Policy
+from models_db.policy_checks import Asked, require_allowed
+from models_db.requests import as_json
+from models_db.services import artifacts, people, policies, releases
+from models_db.services.audits import Actor
+from models_db.services.ledger import BudgetExceeded
+from models_db.tables import PolicyVersion, Request
+from tasks.accounting.policy_bounds import bounds_of, terms_of
+from tasks.evaluation.bounds import require_measurable, require_within
+from tasks.evaluation.results import MetricResult
+
+SEE_FIGURES = frozenset({"steward", "auditor", "admin"})
+"""Roles that are told what is left of a budget even where refusals are quiet."""
+
+
+def require_policy(policy: Policy, body: Mapping[str, Any], cap: Amount) -> None:
+    """Check a canonical request against a policy; `cap` is the lifetime cap of its dataset.
+
+    Raises:
+        PolicyForbids: with every rule that it breaks.
+    """
+    asked = Asked.of(body)
+    rules = policy.rules_for(asked.dataset)
+    require_allowed(rules, bounds_of(rules, cap), asked)
+
+
+def require_bounds(session: Session, request_id: int) -> None:
+    """Check the stored figures of what a request produced against the bounds of its policy.
+
+    Raises:
+        OutsideBounds: with every figure that is outside, or missing.
+    """
+    request = releases.find(session, request_id)
+    artifact = artifacts.artifact_of(session, request_id)
+    stored = artifacts.evaluations(session, artifact) if artifact else ()
+    measured = {e.metric: MetricResult.from_json(json.loads(e.result)) for e in stored if e.exposure != "internal"}
+    dataset = json.loads(request.canonical)["dataset"]["name"]
+    require_within(request_id, policy_of(session, request).rules_for(dataset).required, measured)
+
+
+def policy_of(session: Session, request: Request) -> Policy:
+    """The policy that a request was made under.
+
+    Raises:
+        PolicyAltered: the ledger's text is not the one that was adopted.
+    """
+    return read_version(session.get_one(PolicyVersion, request.policy_id))
+
+
+def read_version(version: PolicyVersion) -> Policy:
+    """A policy as the ledger keeps it.
+
+    Raises:
+        PolicyAltered: its text is not the one that its digest names.
+    """
+    found = Policy.model_validate_json(version.body)
+    if digest(as_json(found)) != version.digest:
+        raise PolicyAltered(version.digest)
+    return found
+
+
+def require_in_force(session: Session, workspace: Workspace) -> None:
+    """Check that a request made in this home would be made under the policy in force.
+
+    An admin's file need not be in force yet: their request adopts it.
+
+    Raises:
+        PolicyDiffers: it is another one, and its owner may not adopt it.
+    """
+    version = policies.in_force(session)
+    same = version is not None and version.digest == workspace.policy_digest
+    if not same and "admin" not in people.roles_of(session, workspace.actor.id):
+        raise PolicyDiffers(str(workspace.home.policy), version.digest if version else None)
+
+
+def version_for_request(session: Session, workspace: Workspace) -> PolicyVersion:
+    """The ledger's row for the policy of a new request; an admin's file is put in force if it is not.
+
+    Raises:
+        PolicyDiffers: another policy is in force, and the owner of this home may not change that.
+    """
+    require_in_force(session, workspace)
+    version = policies.in_force(session)
+    if version is None or version.digest != workspace.policy_digest:
+        return put_in_force(session, workspace.actor, workspace.policy)
+    return version
+
+
+def put_in_force(session: Session, actor: Actor, policy: Policy) -> PolicyVersion:
+    """Adopt a policy.
+
+    Raises:
+        NotMeasurable, InvalidTarget: it demands what cannot be.
+        NotYourRole: only an admin adopts.
+    """
+    require_sensible(policy)
+    return policies.adopt(session, actor, terms_of(policy))
+
+
+def require_sensible(policy: Policy) -> None:
+    """Check what its form cannot tell: that every demand can be met.
+
+    Raises:
+        NotMeasurable: it requires a metric or figure that no gate can look at.
+        InvalidTarget: its limits buy less than the ledger can count.
+    """
+    for dataset in ("", *policy.datasets):
+        require_measurable(policy.rules_for(dataset).required)
+    terms_of(policy)
+
+
+def withholds_figures(session: Session, actor: Actor) -> bool:
+    """Whether the policy in force keeps from `actor` what is left of budgets."""
+    version = policies.in_force(session)
+    if version is None or read_version(version).refusals == "full":
+        return False
+    return not people.roles_of(session, actor.id) & SEE_FIGURES
+
+
+def require_figures(workspace: Workspace, dataset: str) -> None:
+    """Check that the owner of this home may be told what is left of a budget.
+
+    Raises:
+        FiguresWithheld: the policy says otherwise.
+    """
+    with workspace.database.read() as session:
+        if withholds_figures(session, workspace.actor):
+            raise FiguresWithheld(dataset)
+
+
+@contextmanager
+def told_by_policy(workspace: Workspace) -> Iterator[None]:
+    """Inside, a budget's refusal says as much as the policy in force lets it."""
+    try:
+        yield
+    except BudgetExceeded as refusal:
+        with workspace.database.read() as session:
+            quiet = withholds_figures(session, workspace.actor)
+        if quiet:
+            raise BudgetRefused(str(refusal.facts["dataset"])) from None
+        raise
+
+
+class BudgetRefused(Refused):
+    """The budget says no, and the policy does not let it say more."""
+
+    def __init__(self, dataset: str) -> None:
+        super().__init__(
+            f"The budget of dataset {dataset!r} does not allow this.",
+            "Ask for less, or ask a steward what fits: the policy does not tell analysts (`refusals: quiet`).",
+            {"dataset": dataset},
+        )
+
+
+class FiguresWithheld(Refused):
+    """The policy keeps a budget's figures from analysts."""
+
+    def __init__(self, dataset: str) -> None:
+        super().__init__(
+            f"The policy does not show what is left of the budget of {dataset!r} to analysts (`refusals: quiet`).",
+            "Ask a steward, an auditor or an admin.",
+            {"dataset": dataset},
+        )
+
+
+class PolicyDiffers(Refused):
+    """The policy of this home is not the one in force."""
+
+    def __init__(self, path: str, in_force: str | None) -> None:
+        told = "another policy is" if in_force else "no policy is"
+        super().__init__(
+            f"Nothing can be asked for under {path}: {told} in force, and only an admin adopts one.",
+            "See what differs with `almoner policy check FILE`; `almoner policy show` prints the one in force.",
+            {"policy": path, "in_force": in_force},
+        )
+
+
+class PolicyAltered(EnvironmentProblem):
+    """A policy in the ledger is not the one that was adopted."""
+
+    def __init__(self, named: str) -> None:
+        super().__init__(
+            f"The ledger's text of policy {named} is not the one that this digest names.",
+            "Somebody has changed the ledger. Run `almoner doctor` and `almoner audit verify`.",
+            {"policy": named},
+        )

@@ -1,0 +1,70 @@
+"""Policies: recorded once, adopted by an admin, the last adopted one in force."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from models_db.base import moment
+from models_db.policy_terms import PolicyTerms
+from models_db.recording import record, record_all
+from models_db.services import audits, people
+from models_db.services.audits import Actor
+from models_db.tables import PolicyAdoption, PolicyRule, PolicyVersion
+
+
+def in_force(session: Session) -> PolicyVersion | None:
+    """The policy that was adopted last; None in a ledger that has none yet."""
+    query = select(PolicyVersion).join(PolicyAdoption, PolicyAdoption.policy_id == PolicyVersion.id)
+    return session.scalars(query.order_by(PolicyAdoption.id.desc()).limit(1)).one_or_none()
+
+
+def adopt(session: Session, actor: Actor, terms: PolicyTerms) -> PolicyVersion:
+    """Put a policy in force; the one in force already is left alone.
+
+    Raises:
+        NotYourRole: only an admin adopts.
+    """
+    people.require_role(session, actor, "admin")
+    now = in_force(session)
+    if now is not None and now.digest == terms.digest:
+        return now
+    known = session.scalars(select(PolicyVersion).where(PolicyVersion.digest == terms.digest)).one_or_none()
+    version = known or _recorded(session, terms)
+    record(session, PolicyAdoption(policy_id=version.id, adopted_by=actor.id, at=moment()))
+    audits.append(
+        session,
+        actor,
+        "policy.adopted",
+        {"digest": terms.digest, "before": now.digest if now else None, "several_roles": terms.several_roles},
+    )
+    return version
+
+
+def _recorded(session: Session, terms: PolicyTerms) -> PolicyVersion:
+    version = PolicyVersion(
+        digest=terms.digest,
+        body=terms.body,
+        several_roles=terms.several_roles,
+        spend_approvals=terms.spend_approvals,
+        publish_approvals=terms.publish_approvals,
+        motion_approvals=terms.motion_approvals,
+        rho_max=terms.rho_max,
+        delta_max=terms.delta_max,
+        pacing_period=terms.pacing_period,
+        pacing_permille=terms.pacing_permille,
+        created_at=moment(),
+    )
+    record(session, version)
+    rules = [
+        PolicyRule(
+            policy_id=version.id,
+            dataset=rule.dataset,
+            spend_approvals=rule.spend_approvals,
+            publish_approvals=rule.publish_approvals,
+            motion_approvals=rule.motion_approvals,
+            rho_max=rule.rho_max,
+            delta_max=rule.delta_max,
+        )
+        for rule in terms.rules
+    ]
+    record_all(session, rules)
+    return version
