@@ -1,0 +1,119 @@
+"""What a bundle discloses of other decisions: a changed budget, a standing authorisation, a retraction."""
+
+import json
+import secrets
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from flows.workspace import Workspace, open_workspace
+from models_db.base import moment
+from models_db.budgets import DELTA_UNIT
+from models_db.canonical import digest
+from models_db.services import datasets, gates, motions, policies, releases
+from models_db.services.gates import Decision
+from models_db.tables import Dataset, DatasetVersion, Motion, PolicyVersion
+from tasks.accounting.zcdp import lifetime_cap
+from tasks.publishing.card_text import CAP_CHANGES, STANDING
+from tests.integration.story import Almoner
+
+WEEK = timedelta(days=7)
+LATE = "2099-12-31T23:59:59.000000Z"
+
+
+def read(folder: Path, name: str) -> Any:
+    return json.loads((folder / name).read_text())
+
+
+def approve(workspace: Workspace, session: Session, motion: Motion) -> str:
+    decision = Decision(motion.id, "motion", motion.digest, "approve", "agreed", LATE)
+    signature = workspace.key.sign(decision.statement(workspace.actor.name))
+    return gates.decide(session, workspace.actor, decision, signature)
+
+
+def parts(session: Session) -> tuple[Dataset, PolicyVersion]:
+    policy = policies.in_force(session)
+    assert policy is not None
+    return datasets.find(session, "clinic"), policy
+
+
+def raise_the_cap(workspace: Workspace, epsilon: str) -> None:
+    cap = lifetime_cap(epsilon, "1e-6")
+    claim = datasets.LifetimeClaim(epsilon, "0.000001", int(cap.delta_conv * DELTA_UNIT), cap.amount)
+    with workspace.database.write() as session:
+        asked = motions.propose_cap(session, workspace.actor, *parts(session), claim, "one more study", WEEK)
+        assert approve(workspace, session, asked) == "carried"
+
+
+def authorise(workspace: Workspace, body: dict[str, Any]) -> int:
+    """A standing authorisation for requests like `body`."""
+    cost = sum(int(part["rho"]) for i in body["plan"]["invocations"] for part in i["instalments"])
+    wanted = motions.Authorisation(releases.configuration(body), cost, 0, 2, LATE)
+    with workspace.database.write() as session:
+        asked = motions.propose_standing(session, workspace.actor, *parts(session), wanted, "every month", WEEK)
+        assert approve(workspace, session, asked) == "carried"
+        return asked.id
+
+
+def submit_under(workspace: Workspace, body: dict[str, Any], standing: int) -> int:
+    with workspace.database.write() as session:
+        dataset, policy = parts(session)
+        version: DatasetVersion = datasets.newest_version(session, dataset)
+        authorised = motions.authorised(session, standing, body)
+        return releases.submit(session, workspace.actor, dataset, version, policy, body, WEEK, standing=authorised).id
+
+
+def retract(workspace: Workspace, request: int) -> None:
+    with workspace.database.write() as session:
+        _, policy = parts(session)
+        asked = motions.propose_retraction(session, workspace.actor, request, policy, "it names a street", WEEK)
+        assert approve(workspace, session, asked) == "carried"
+
+
+@pytest.fixture
+def two_bundles(almoner: Almoner) -> tuple[Path, Path]:
+    """A release, retracted; and a later one under a standing authorisation, after the budget was raised."""
+    almoner.published()
+    workspace = open_workspace(almoner.home)
+    with workspace.database.read() as session:
+        body = json.loads(releases.find(session, 1).canonical) | {"nonce": secrets.token_hex(16)}
+    raise_the_cap(workspace, "9")
+    number = submit_under(workspace, body, authorise(workspace, body))
+    retract(workspace, 1)
+    almoner.type(f"run {number}")
+    almoner.type(f'approve {number} --gate publish --reason "names nobody"')
+    almoner.type(f"publish {number} --to {almoner.folder / 'out'}")
+    return almoner.bundle, almoner.folder / "out" / f"clinic-release-{number}"
+
+
+def test_later_bundles_disclose_what_stewards_decided(almoner: Almoner, two_bundles: tuple[Path, Path]) -> None:
+    first, second = two_bundles
+    assert read(first, "release.json")["cap_changes"] == []
+    assert read(first, "release.json")["standing"] is None
+    record = read(second, "release.json")
+    assert record["cap_changes"] == [
+        {"old_epsilon": "8", "old_delta": "0.000001", "new_epsilon": "9", "new_delta": "0.000001"}
+    ]
+    assert record["lifetime"]["epsilon"] == "9"
+    assert record["standing"]["said"]["config_digest"] == digest(releases.configuration(record["request"]))
+    assert [one["gate"] for one in read(second, "approvals.json")] == ["motion", "publish"]
+    card = (second / "README.md").read_text()
+    assert CAP_CHANGES in card
+    assert "| `8` | `0.000001` | `9` | `0.000001` |" in card
+    assert STANDING in card
+
+    assert read(first, "revocations.json")["revoked"] == []
+    (gone,) = read(second, "revocations.json")["revoked"]
+    told = almoner.ask(f"verify-release {first} --revocations {second}", expected=1)
+    assert told["artifact_sha256"] == gone
+    assert "This release was retracted" in told["conclusion"]
+    assert almoner.ask(f"verify-release {first}")["holds"] is True
+    assert almoner.ask(f"verify-release {second} --revocations {second}")["holds"] is True
+
+    for folder in two_bundles:
+        (signature,) = read(folder, "attestation.json")["signatures"]  # one person, who approved and published
+        assert signature["keyid"] == read(folder, "SHA256SUMS.sig")["public_key"]
+        assert moment()[:10] not in card

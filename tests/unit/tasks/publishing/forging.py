@@ -1,0 +1,55 @@
+"""What somebody can do to a bundle that lies in a folder, and to its seal."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models_db.canonical import digest
+from tasks.publishing.bundle import BundleInvalid, _sha256
+from tasks.publishing.checkpoint import Checkpoint
+from tasks.publishing.formats import NEWEST, summed_files
+from tasks.publishing.layout import CHECKPOINT, DRAFT_FILES, document, measure, sums
+from tasks.publishing.seal import Seal
+from tasks.publishing.signing import SigningKey
+from tasks.publishing.verify import VerificationReport
+from tests.unit.tasks.publishing.builders import HEAD, Release
+
+Json = dict[str, Any]
+
+
+def failed(report: VerificationReport) -> set[str]:
+    return {check.name for check in report.checks if not check.ok}
+
+
+def reseal(folder: Path, key: SigningKey) -> None:
+    """Make checkpoint, digests and seal fit the files as they are now."""
+    artifact = digest({name: measure(folder / name) for name in DRAFT_FILES})
+    (folder / CHECKPOINT).write_bytes(Checkpoint.signed(artifact, HEAD, key).to_bytes())
+    seal_as_it_is(folder, key)
+
+
+def seal(folder: Path, key: SigningKey, listed: bytes) -> None:
+    (folder / "SHA256SUMS").write_bytes(listed)
+    (folder / "SHA256SUMS.sig").write_bytes(Seal.on(listed, key).to_bytes())
+
+
+def seal_as_it_is(folder: Path, key: SigningKey) -> None:
+    seal(folder, key, sums({name: _sha256((folder / name).read_bytes()) for name in summed_files(NEWEST)}))
+
+
+def edit(folder: Path, name: str, change: Callable[[Json], None]) -> None:
+    stored = json.loads((folder / name).read_text())
+    change(stored)
+    (folder / name).write_bytes(document(stored))
+
+
+def failures(release: Release, out: Path) -> set[str]:
+    """What the publisher's own check finds before delivery; it is the check a stranger makes."""
+    with pytest.raises(BundleInvalid) as refused:
+        release.publish(out)
+    assert not os.listdir(out)
+    return {failure.partition(":")[0] for failure in refused.value.facts["failures"]}
