@@ -9,9 +9,12 @@ from typing import Any, Final
 from models_db.budgets import Amount
 from models_db.canonical import digest
 from models_db.errors import Refused
+from models_db.policy_checks import Asked, require_allowed
 from models_db.requests import as_json
 from tasks.accounting.amounts import exact
+from tasks.accounting.policy_bounds import bounds_of
 from tasks.accounting.zcdp import rho_of
+from tasks.evaluation.bounds import require_within
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.catalogue import recompute
 from tasks.publishing import signing
@@ -201,6 +204,15 @@ def measurements(bundle: Opened) -> str:
     return f"{len(found)} metrics, all publishable"
 
 
+def policy(bundle: Opened) -> str:
+    """The policy allows the request, and the measurements are within its bounds; a bundle tells nothing of pacing."""
+    found = bundle.record
+    rules = found.policy.rules_for(found.dataset.name)
+    require_allowed(rules, bounds_of(rules), Asked.of(found.request))
+    require_within(found.release, rules.required, {metric.name: metric for metric in bundle.metrics})
+    return "the request and the measurements are as the policy demands"
+
+
 def approvals(bundle: Opened) -> str:
     """Both gates were passed for this request and these bytes."""
     require_approved(bundle.approvals, bundle.record, bundle.artifact)
@@ -287,6 +299,7 @@ CHECKS: Final[tuple[tuple[str, Callable[[Opened], str]], ...]] = (
     ("independent accountant", independent_accountant),
     ("texts", texts),
     ("measurements", measurements),
+    ("policy", policy),
     ("approvals", approvals),
     ("attestation", attestation),
     ("revocations", revocations),

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from models_db.canonical import digest
 from models_db.events import PrivacyEvent
-from models_db.policy import RequiredApprovals
+from models_db.policy import Policy, RequiredApprovals
+from models_db.requests import as_json
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.approvals import NotApproved
 from tasks.publishing.checkpoint import Checkpoint
@@ -495,6 +497,38 @@ def test_the_publisher_cannot_state_a_laxer_policy(make_release, tmp_path, laxer
     """The request names a strict policy by its digest; the record tells another one, and its card says so."""
     record = a_record(policy=POLICY.model_copy(update=laxer))
     assert failures(make_release(record), tmp_path / "out") == {"request"}
+
+
+def under(**rules: Any) -> Any:
+    """A record of a release whose request names a policy with these rules."""
+    policy = Policy.model_validate({"version": 2, "approvals": {"spend": 1, "publish": 2}} | rules)
+    return a_record(a_request(policy=digest(as_json(policy))), policy=policy)
+
+
+def limits(epsilon: str) -> Json:
+    return {"epsilon_max": epsilon, "delta_max": "1e-7"}
+
+
+KEPT = {"release": limits("4"), "evaluation": {"required": {"length": {"texts": {"min": 2, "max": 2}}}}}
+
+
+def test_a_release_that_its_policy_just_allows_verifies(make_release, tmp_path):
+    assert verify_release(make_release(under(**KEPT)).publish(tmp_path / "out").folder).holds
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"release": limits("3.999")},
+        {"datasets": {"clinic": {"release": limits("1")}}},
+        {"mechanisms": ["public_only"]},
+        {"models": ["another"]},
+        {"evaluation": {"required": {"perplexity": {}}}},
+        {"evaluation": {"required": {"length": {"texts": {"max": 1}}}}},
+    ],
+)
+def test_a_release_that_its_policy_does_not_allow_is_found(make_release, tmp_path, broken):
+    assert failures(make_release(under(**KEPT | broken)), tmp_path / "out") == {"policy"}
 
 
 def test_the_approvers_keys_are_said_to_be_the_publishers_word(folder, key):
