@@ -1,99 +1,301 @@
-"""`almoner approve` and `almoner reject`: a steward's decision at a gate."""
+"""`almoner approve`, `reject` and `withdraw-approval`: a steward's decisions, here or on another machine."""
 
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
-from rich.panel import Panel
-from rich.text import Text
 
-from cli.command import Answer, Opened, command
-from cli.tables import facts, table
-from flows.decide import Matter, decide, matter
-from flows.workspace import open_workspace
+from cli.approval_screen import render
+from cli.asking import at_terminal, confirm
+from cli.command import Answer, Opened, command, show
+from flows import decide as deciding
+from flows.approval_files import read_approval, read_ask, write_approval
+from flows.matter import Gate as MatterGate
+from flows.matter import Matter
+from flows.workspace import open_workspace, signing_key_path
 from models_db.errors import UsageError
+from tasks.publishing.signing import SigningKey
 
 
 class Gate(StrEnum):
-    """The two decisions: before private data is touched, and before anything leaves."""
+    """The decisions: before private data is touched, before anything leaves, and on motions."""
+
+    spend = "spend"
+    publish = "publish"
+    motion = "motion"
+
+
+class ReleaseGate(StrEnum):
+    """The decisions on a request."""
 
     spend = "spend"
     publish = "publish"
 
 
 Request = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
+Number = Annotated[int | None, typer.Argument(metavar="ID", help="The request's number; none with --from.")]
 GateOption = Annotated[Gate, typer.Option(help="Which decision.")]
+MaybeGate = Annotated[Gate | None, typer.Option(help="Which decision; none with --from.")]
 Reason = Annotated[str, typer.Option(help="Why; recorded, signed, and published with the release.")]
+MaybeReason = Annotated[
+    str | None, typer.Option(help="Why; recorded, signed, and published with the release. Needed to approve.")
+]
+OnBehalfOf = Annotated[
+    str | None, typer.Option("--on-behalf-of", metavar="NAME", help="The steward who delegated this dataset to you.")
+]
+Export = Annotated[
+    Path | None,
+    typer.Option(
+        "--export",
+        metavar="FILE",
+        help="Write the question to this new file and decide nothing; with --from, write the signed approval.",
+    ),
+]
+Ask = Annotated[
+    Path | None,
+    typer.Option("--from", metavar="FILE", help="Decide on a question that was exported elsewhere; needs only a key."),
+]
+Signed = Annotated[
+    Path | None, typer.Option("--import", metavar="FILE", help="Bring an approval that was signed elsewhere.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for the dataset's name; only with --import.")]
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this file."""
     command(app, "approve")(approve)
     command(app, "reject")(reject)
+    command(app, "withdraw-approval")(withdraw_approval)
 
 
-def approve(opened: Opened, request: Request, gate: GateOption, reason: Reason) -> Answer:
-    """Approve what waits at a gate. Shows what is decided first; the approval is bound to exactly that.
+@dataclass(frozen=True)
+class Typed:
+    """What was typed after `almoner approve`, None where it was not."""
+
+    number: int | None
+    gate: Gate | None
+    reason: str | None
+    on_behalf_of: str | None
+    export: Path | None
+    ask: Path | None
+    signed: Path | None
+    yes: bool | None
+
+    def require(self, needed: tuple[str, ...], also: tuple[str, ...] = ()) -> None:
+        """Check that what this form of the command needs was typed, and nothing that it would not heed.
+
+        Raises:
+            OptionMissing, OptionForeign.
+        """
+        for name, value in asdict(self).items():
+            if name in needed and value is None:
+                raise OptionMissing(name)
+            if name not in (*needed, *also) and value is not None:
+                raise OptionForeign(name)
+
+
+def approve(
+    opened: Opened,
+    number: Number = None,
+    gate: MaybeGate = None,
+    reason: MaybeReason = None,
+    on_behalf_of: OnBehalfOf = None,
+    export: Export = None,
+    ask: Ask = None,
+    signed: Signed = None,
+    yes: Yes = False,
+) -> Answer:
+    """Approve what waits at a gate. Shows what is decided, then asks for the dataset's name.
+
+    For a steward without access to the ledger: `approve ID --gate GATE --export ask.json` here, on the steward's own
+    machine `approve --from ask.json --reason TEXT --export signed.json`, and here again `approve ID --gate GATE
+    --import signed.json --yes`. Where there is no terminal, pipe the name; docs/approving.md says when it is needed.
 
     Example: almoner approve 1 --gate spend --reason "agreed in the March board"
     """
-    return _decide(opened, request, gate, "approve", reason)
+    typed = Typed(number, gate, reason, on_behalf_of, export, ask, signed, yes or None)
+    if typed.yes and typed.signed is None:
+        raise OptionForeign("yes")
+    if ask is not None:
+        return _sign_elsewhere(opened, typed)
+    if signed is not None:
+        return _bring(opened, typed)
+    if export is not None:
+        return _export(opened, typed)
+    typed.require(("number", "gate", "reason"), ("on_behalf_of",))
+    return _decide(opened, typed, "approve")
 
 
 def reject(
     opened: Opened,
-    request: Request,
+    number: Request,
     reason: Reason,
-    gate: Annotated[Gate, typer.Option(help="Which decision.")] = Gate.spend,
+    gate: GateOption = Gate.spend,
+    on_behalf_of: OnBehalfOf = None,
 ) -> Answer:
     """Reject what waits at a gate; one rejection is enough. At the publish gate the spent budget stays spent.
 
     Example: almoner reject 1 --reason "the prompt names a person"
     """
-    return _decide(opened, request, gate, "reject", reason)
+    return _decide(opened, Typed(number, gate, reason, on_behalf_of, None, None, None, None), "reject")
 
 
-def _decide(opened: Opened, request: int, gate: Gate, verdict: str, reason: str) -> Answer:
+def withdraw_approval(
+    opened: Opened,
+    request: Request,
+    gate: Annotated[ReleaseGate, typer.Option(help="Which of your approvals.")],
+    reason: Annotated[str, typer.Option(help="Why; recorded and signed.")],
+) -> Answer:
+    """Take your own approval back, as long as it has not been used; the gate may then close again.
+
+    Example: almoner withdraw-approval 1 --gate spend --reason "the board has changed its mind"
+    """
     if not reason.strip():
         raise ReasonMissing
     workspace = open_workspace(opened.home)
-    asked = matter(workspace, request, gate.value)
-    opened.say(*render(asked))
-    state = decide(workspace, asked, verdict, reason.strip())
+    state = deciding.withdraw(workspace, request, gate.value, reason.strip())
+    data = {"request": request, "gate": gate.value, "decision": "withdraw", "state": state, "by": workspace.actor.name}
+    said = f"{workspace.actor.name}'s approval at the {gate.value} gate is withdrawn; the request is {state}."
+    return Answer(data, [said])
+
+
+def _decide(opened: Opened, typed: Typed, verdict: str) -> Answer:
+    number, gate, reason = _number(typed), _gate(typed), _reason(typed)
+    workspace = open_workspace(opened.home)
+    asked = deciding.matter(workspace, number, gate)
+    if verdict == "approve":
+        deciding.require_waiting(asked)
+        _show_and_confirm(opened, asked, unasked=asked.policy.several_roles and not at_terminal())
+    else:
+        opened.say(*render(asked))
+    state = deciding.decide(workspace, asked, verdict, reason, typed.on_behalf_of)
     word = {"approve": "Approved", "reject": "Rejected"}[verdict]
-    data = {"request": request, "gate": gate.value, "decision": verdict, "state": state, "by": workspace.actor.name,
+    return _decided(asked, verdict, state, workspace.actor.name, f"{word} by {workspace.actor.name}")
+
+
+def _export(opened: Opened, typed: Typed) -> Answer:
+    typed.require(("number", "gate", "export"))
+    workspace, path = open_workspace(opened.home), _path(typed.export)
+    asked = deciding.export(workspace, _number(typed), _gate(typed), path)
+    data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "question": str(path)}
+    private = "It holds unpublished texts: keep it as private as them." if asked.gate == "publish" else ""
+    steps = f"The steward signs it with `almoner approve --from {path.name} --reason TEXT --export signed.json`."
+    return Answer(data, [f"The question is in {path}; nothing is decided. {private}".strip(), steps])
+
+
+def _sign_elsewhere(opened: Opened, typed: Typed) -> Answer:
+    typed.require(("ask", "reason", "export"), ("on_behalf_of",))
+    home, path, reason = opened.home.require(), _path(typed.export), _reason(typed)
+    key = SigningKey.load(signing_key_path(home))
+    asked = read_ask(_path(typed.ask), key.public_key, home.root)
+    deciding.require_waiting(asked)
+    deciding.require_steward(asked, key)
+    _show_and_confirm(opened, asked, elsewhere=True)
+    made = deciding.sign_elsewhere(key, asked, reason, typed.on_behalf_of)
+    write_approval(path, made)
+    data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "by": made.approver,
+            "expires_at": made.expires_at, "approval": str(path)}  # fmt: skip
+    steps = f"Bring it back: `almoner approve {asked.number} --gate {asked.gate} --import {path.name} --yes`."
+    return Answer(data, [f"Signed by {made.approver} in {path}; nothing is recorded until it is brought back.", steps])
+
+
+def _bring(opened: Opened, typed: Typed) -> Answer:
+    typed.require(("number", "gate", "signed"), ("yes",))
+    workspace, signed = open_workspace(opened.home), read_approval(_path(typed.signed))
+    asked = deciding.matter(workspace, _number(typed), _gate(typed))
+    deciding.require_waiting(asked)
+    deciding.check(asked, signed)
+    _show_and_confirm(opened, asked, unasked=bool(typed.yes))
+    state = deciding.bring(workspace, asked, signed)
+    said = f"Approved by {signed.approver}, brought by {workspace.actor.name},"
+    return _decided(asked, "approve", state, signed.approver, said)
+
+
+def _show_and_confirm(opened: Opened, asked: Matter, *, unasked: bool = False, elsewhere: bool = False) -> None:
+    screen = render(asked, elsewhere=elsewhere)
+    if unasked:
+        opened.say(*screen)
+        return
+    show(opened.console, screen)  # also under --json: nobody is asked about what they have not seen
+    confirm(asked.dataset, f"Type the name of the dataset to approve at the {asked.gate} gate")
+
+
+def _decided(asked: Matter, verdict: str, state: str, by: str, said: str) -> Answer:
+    what = "motion" if asked.gate == "motion" else "request"
+    data = {what: asked.number, "gate": asked.gate, "decision": verdict, "state": state, "by": by,
             "subject_sha256": asked.subject_digest}  # fmt: skip
-    return Answer(data, [f"{word} by {workspace.actor.name} at the {gate.value} gate; the request is {state}.",
-                         _next(request, gate, state)])  # fmt: skip
+    lines = [f"{said} at the {asked.gate} gate; the {what} is {state}."]
+    return Answer(data, lines + [text.format(asked.number) for text in _NEXT.get((asked.gate, state), ())])
 
 
-def render(asked: Matter) -> list[RenderableType]:
-    """What a steward sees before deciding."""
-    plain = {k: v for k, v in asked.shown.items() if k not in ("facts", "metrics", "samples")}
-    parts: list[RenderableType] = [facts(plain, title=f"Request {asked.request_id}, {asked.gate} gate")]
-    public = asked.shown.get("facts")
-    if isinstance(public, dict):
-        parts.append(facts(public, title="Public parameters"))
-    metrics = asked.shown.get("metrics")
-    if isinstance(metrics, dict):
-        parts.append(table(("metric", "result"), [(name, _line(m)) for name, m in metrics.items()]))
-    samples = asked.shown.get("samples")
-    if isinstance(samples, list):
-        parts += [Panel(Text(str(sample)), title=f"sample {n}") for n, sample in enumerate(samples, 1)]
-    return parts
+_NEXT = {
+    ("spend", "submitted"): ("It waits for another approval: `almoner release show {}`.",),
+    ("spend", "approved"): ("Next: `almoner run {}`.",),
+    ("publish", "produced"): ("Next, when it has its approvals: `almoner publish {} --to DIR`.",),
+    ("motion", "open"): ("It waits for another approval.",),
+    ("motion", "carried"): ("It has taken effect.",),
+}
 
 
-def _line(metric: object) -> str:
-    return str(metric.get("line", "")) if isinstance(metric, dict) else str(metric)
+def _number(typed: Typed) -> int:
+    if typed.number is None:
+        raise OptionMissing("number")
+    return typed.number
 
 
-def _next(request: int, gate: Gate, state: str) -> str:
-    if state == "approved":
-        return f"Next: `almoner run {request}`."
-    if state == "produced" and gate is Gate.publish:
-        return f"Next: `almoner publish {request} --to DIR`."
-    return f"See `almoner release show {request}`."
+def _gate(typed: Typed) -> MatterGate:
+    if typed.gate is None:
+        raise OptionMissing("gate")
+    return typed.gate.value
+
+
+def _reason(typed: Typed) -> str:
+    if typed.reason is None or not typed.reason.strip():
+        raise ReasonMissing
+    return typed.reason.strip()
+
+
+def _path(path: Path | None) -> Path:
+    if path is None:
+        raise OptionMissing("export")
+    return path
+
+
+_SPELT = {
+    "number": "ID",
+    "gate": "--gate",
+    "reason": "--reason",
+    "on_behalf_of": "--on-behalf-of",
+    "export": "--export",
+    "ask": "--from",
+    "signed": "--import",
+    "yes": "--yes",
+}
+
+
+class OptionMissing(UsageError):
+    """A form of the command without something that it needs."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"This form of `almoner approve` needs {_SPELT[name]}.",
+            "`almoner approve --help` shows the four forms.",
+            {"option": _SPELT[name]},
+        )
+
+
+class OptionForeign(UsageError):
+    """An option that this form of the command would not heed."""
+
+    def __init__(self, name: str) -> None:
+        reason = (
+            "--yes is for approvals that were signed elsewhere (--import) only."
+            if name == "yes"
+            else f"{_SPELT[name]} does not go together with the other options."
+        )
+        super().__init__(reason, "`almoner approve --help` shows the four forms.", {"option": _SPELT[name]})
 
 
 class ReasonMissing(UsageError):

@@ -3,13 +3,17 @@
 import getpass
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from cli.asking import passphrase
 from cli.command import Answer, Opened, command
 from cli.tables import facts, table
 from flows import health
-from flows.workspace import POLICY, Workspace, open_workspace, overlap_key_path, signing_key_path
+from flows.policy_file import POLICY
+from flows.workspace import Workspace, open_workspace, overlap_key_path, signing_key_path
 from migrations.inventory import differences
 from migrations.upgrade import upgrade
 from models_db.engine import Database
@@ -17,7 +21,12 @@ from models_db.home import ProjectHome
 from models_db.services import people
 from models_db.services.health import Finding
 from tasks.corpus.keys import create_key
-from tasks.publishing.signing import SigningKey
+from tasks.publishing.signing import home_key
+
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key", help="Sign with a copy of this OpenSSH private key (ssh-ed25519), instead of a new one."),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,14 +35,14 @@ def add_to(app: typer.Typer) -> None:
     command(app, "doctor")(doctor)
 
 
-def init(opened: Opened) -> Answer:
+def init(opened: Opened, key_file: KeyFile = None) -> Answer:
     """Make a project home: folders, keys, policy, ledger. Safe to repeat: what is there is kept.
 
     Example: almoner init --home ./clinic-home
     """
     home = opened.home
     home.create()
-    key = _signing_key(home)
+    key = home_key(signing_key_path(home), key_file, passphrase)
     if not overlap_key_path(home).exists():
         create_key(overlap_key_path(home))
     if not home.policy.exists():
@@ -50,6 +59,7 @@ def init(opened: Opened) -> Answer:
         "policy": str(home.policy),
         "principal": getpass.getuser(),
         "public_key": key.public_key,
+        "fingerprint": key.fingerprint,
     }
     advice = "Back up the keys folder: without it a partition cannot be continued and nothing can be signed."
     return Answer(made, ["Project home ready.", facts(made), advice, _how_to_find(home)])
@@ -76,11 +86,6 @@ def _structure(workspace: Workspace) -> Iterator[Finding]:
     with workspace.database.engine.begin() as connection:
         found = differences(connection)
     yield Finding("constraints, indexes and triggers are complete", ok=not found, detail="; ".join(found))
-
-
-def _signing_key(home: ProjectHome) -> SigningKey:
-    path = signing_key_path(home)
-    return SigningKey.load(path) if path.exists() else SigningKey.create(path)
 
 
 def _how_to_find(home: ProjectHome) -> str:

@@ -8,7 +8,7 @@ import typer
 from rich.console import RenderableType
 from sqlalchemy.orm import Session
 
-from cli.approve import render
+from cli.approval_screen import render
 from cli.command import Answer, Opened, command
 from cli.tables import facts, table
 from flows.decide import matter

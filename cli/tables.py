@@ -1,5 +1,6 @@
 """Tables and fact lists, one look for all commands; whatever comes from outside is shown as text, never as markup."""
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
@@ -15,18 +16,28 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
         numeric = bool(kept) and all(_is_number(row[number]) for row in kept)
         made.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in kept:
-        made.add_row(*(Text("" if value is None else str(value)) for value in row))
+        made.add_row(*(plain("" if value is None else value) for value in row))
     return made
 
 
-def facts(pairs: Mapping[str, object], title: str | None = None) -> Table:
+def facts(pairs: Mapping[str, object] | Iterable[tuple[str, object]], title: str | None = None) -> Table:
     """Names and values, one a line."""
     made = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
-    for name, value in pairs.items():
-        made.add_row(Text(name), Text("-" if value is None else str(value)))
+    for name, value in pairs.items() if isinstance(pairs, Mapping) else pairs:
+        made.add_row(plain(name), plain("-" if value is None else value))
     return made
+
+
+def plain(value: object) -> Text:
+    """`value` as text that cannot steer a terminal: what moves the cursor or turns the order is spelt out."""
+    return Text("".join(_spelt(sign) for sign in str(value)))
+
+
+def _spelt(sign: str) -> str:
+    harmless = sign in "\n\t\u200c\u200d" or unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return sign if harmless else sign.encode("unicode_escape").decode()
 
 
 def _is_number(value: object) -> bool:

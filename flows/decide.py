@@ -1,67 +1,258 @@
-"""A steward's decision at a gate: what is decided on, what it would change, and the signed record."""
+"""A steward's decision: what is decided on, the signed record, and approvals that were signed elsewhere."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
-from typing import Any
+from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from flows.pricing import dataset_facts
+from flows.approval_files import SignedApproval, write_ask
+from flows.collecting import motion_question, question
+from flows.kinds import at_publish, at_spend
+from flows.matter import Gate, Matter
+from flows.motion_question import MotionQuestion, at_motion
+from flows.policy import require_bounds
+from flows.question import Question
+from flows.sections import names_of
 from flows.workspace import Workspace
 from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.canonical import Json
-from models_db.services import artifacts, gates, ledger, releases
-from models_db.services.gates import Decision
+from models_db.errors import Refused
+from models_db.services import artifacts, gates, people
+from models_db.services.gates import Decision, withdrawal_statement
+from models_db.services.motions import MotionDecided
 from models_db.services.releases import WrongState
-from models_db.tables import Dataset, DatasetVersion, Request
-from tasks.generation.quote import lifetime_epsilon
-from tasks.publishing.draft import read_samples, rehash
+from models_db.tables import Artifact
+from tasks.publishing.attestation import attest, envelope
+from tasks.publishing.layout import FileUnfit
+from tasks.publishing.signing import SigningKey, fingerprint, verify
+
+_WAITING: dict[Gate, tuple[str, ...]] = {
+    "spend": ("submitted", "approved"),
+    "publish": ("produced",),
+    "motion": ("open",),
+}
 
 
-@dataclass(frozen=True)
-class Matter:
-    """What a steward is asked: the gate, the digest an approval binds to, and everything worth knowing first."""
-
-    request_id: int
-    gate: str
-    subject_digest: str
-    shown: dict[str, Json]
-
-
-def matter(workspace: Workspace, request_id: int, gate: str) -> Matter:
-    """What waits at a gate of a request.
+def matter(workspace: Workspace, number: int, gate: Gate) -> Matter:
+    """What waits at a gate.
 
     Raises:
-        RequestUnknown, WrongState: nothing does.
+        RequestUnknown, MotionUnknown, WrongState: nothing does.
     """
     with workspace.database.read() as session:
-        request = releases.find(session, request_id)
-        body = json.loads(request.canonical)
-        subject, shown = request.digest, {**_asked(session, request, body), **_budget(session, request, body)}
-        if gate == "publish":
-            artifact = artifacts.artifact_of(session, request_id)
-            if artifact is None:
-                raise WrongState(request_id, releases.state_of(session, request_id), "produced (publish gate)")
-            subject = artifact.digest
-            folder = workspace.home.inside("quarantine", artifact.folder)
-            rehash(folder, json.loads(artifact.files))  # what is shown is what the approval binds to
-            metrics = artifacts.evaluations(session, artifact)
-            shown["artifact"] = artifact.digest
-            shown["metrics"] = {m.metric: json.loads(m.result) for m in metrics if m.exposure != "internal"}
-            shown["samples"] = list(read_samples(folder, 3))
-    return Matter(request_id, gate, subject, shown)
+        return _MATTERS[gate](workspace, session, number)
 
 
-def decide(workspace: Workspace, asked: Matter, verdict: str, reason: str) -> str:
-    """Sign and record a decision; returns the request's new state."""
-    decision = Decision(
-        asked.request_id, asked.gate, asked.subject_digest, verdict, reason, _expiry(workspace.policy.approval_days)
-    )
+def require_waiting(asked: Matter) -> None:
+    """Check that an approval is still possible, before anybody is asked to read and type.
+
+    Raises:
+        WrongState, MotionDecided: it is not.
+    """
+    if asked.state in _WAITING[asked.gate]:
+        return
+    if asked.gate == "motion":
+        raise MotionDecided(asked.number, asked.state)
+    raise WrongState(asked.number, asked.state, f"{_WAITING[asked.gate][0]} ({asked.gate} gate)")
+
+
+def _at_spend(workspace: Workspace, session: Session, number: int) -> Matter:
+    return at_spend(question(session, number, "spend"), workspace.key.public_key)
+
+
+def _at_publish(workspace: Workspace, session: Session, number: int) -> Matter:
+    asked, artifact, folder = _produced(workspace, session, number)
+    return at_publish(asked, folder, json.loads(artifact.files), workspace.key.public_key)
+
+
+def _at_motion(workspace: Workspace, session: Session, number: int) -> Matter:
+    return at_motion(motion_question(session, number), workspace.key.public_key)
+
+
+def _produced(workspace: Workspace, session: Session, number: int) -> tuple[Question, Artifact, Path]:
+    asked = question(session, number, "publish")
+    artifact = artifacts.artifact_of(session, number)
+    if artifact is None:
+        raise WrongState(number, asked.state, "produced (publish gate)")
+    return asked, artifact, workspace.home.inside("quarantine", artifact.folder)
+
+
+_MATTERS: dict[Gate, Callable[[Workspace, Session, int], Matter]] = {
+    "spend": _at_spend,
+    "publish": _at_publish,
+    "motion": _at_motion,
+}
+
+
+def export(workspace: Workspace, number: int, gate: Gate, path: Path) -> Matter:
+    """Write what waits at a gate to the new file `path`, for a steward to sign on another machine.
+
+    Raises:
+        RequestUnknown, MotionUnknown, WrongState, MotionDecided: nothing waits there.
+        FileUnwritable, AskTooLarge: the file cannot be written.
+    """
+    asked = matter(workspace, number, gate)
+    require_waiting(asked)
+    with workspace.database.read() as session:
+        put, draft = _EXPORTS[gate](workspace, session, number)
+    write_ask(path, gate, put, draft)
+    return asked
+
+
+def _export_publish(workspace: Workspace, session: Session, number: int) -> "tuple[Question, Path]":
+    asked, _, folder = _produced(workspace, session, number)
+    return asked, folder
+
+
+_EXPORTS: "dict[Gate, Callable[[Workspace, Session, int], tuple[Question | MotionQuestion, Path | None]]]" = {
+    "spend": lambda workspace, session, number: (question(session, number, "spend"), None),
+    "publish": _export_publish,
+    "motion": lambda _, session, number: (motion_question(session, number), None),
+}
+
+
+def decide(workspace: Workspace, asked: Matter, verdict: str, reason: str, on_behalf_of: str | None = None) -> str:
+    """Sign and record a decision; returns the new state of what was decided on.
+
+    Raises:
+        OutsideBounds: an approval of a release whose figures are not what its policy demands.
+    """
+    decision = _decision(asked, verdict, reason, on_behalf_of)
     signature = workspace.key.sign(decision.statement(workspace.actor.name))
     with workspace.database.write() as session:
-        return gates.decide(session, workspace.actor, decision, signature)
+        _require_good_enough(session, asked, verdict)
+        return gates.decide(
+            session, workspace.actor, decision, signature, attestation=_attestation(workspace.key, asked, verdict)
+        )
+
+
+def _require_good_enough(session: Session, asked: Matter, verdict: str) -> None:
+    """A release that its policy does not let out can be rejected, and nothing else."""
+    if asked.gate == "publish" and verdict == "approve":
+        require_bounds(session, asked.number)
+
+
+def require_steward(asked: Matter, key: SigningKey) -> str:
+    """The name under which the ledger knows the owner of `key` as a steward.
+
+    Raises:
+        SignerUnknown: under none.
+    """
+    name = names_of(asked.stewards).get(key.public_key)
+    if name is None:
+        raise SignerUnknown(key.public_key)
+    return name
+
+
+def sign_elsewhere(key: SigningKey, asked: Matter, reason: str, on_behalf_of: str | None = None) -> SignedApproval:
+    """An approval to be carried to the ledger, signed by a steward whom the question names.
+
+    Raises:
+        SignerUnknown: it does not name the owner of `key`.
+    """
+    name = require_steward(asked, key)
+    decision = _decision(asked, "approve", reason, on_behalf_of)
+    return SignedApproval(
+        number=asked.number,
+        gate=asked.gate,
+        subject_sha256=asked.subject_digest,
+        decision="approve",
+        reason=reason,
+        expires_at=decision.expires_at,
+        on_behalf_of=on_behalf_of,
+        approver=name,
+        public_key=key.public_key,
+        signature=key.sign(decision.statement(name)),
+        attestation=_attestation(key, asked, "approve"),
+    )
+
+
+def bring(workspace: Workspace, asked: Matter, signed: SignedApproval) -> str:
+    """Record an approval that was signed elsewhere; returns the new state of what was decided on.
+
+    Raises:
+        ApprovalUnusable: it is on something else, forged, expired or used; SignerUnknown: by nobody we know.
+    """
+    check(asked, signed)
+    with workspace.database.write() as session:
+        if signed.signature in _signatures(session, asked):
+            raise ApprovalUnusable("has been brought here before")
+        _require_good_enough(session, asked, signed.decision)
+        approver = people.identify(session, signed.public_key)
+        return gates.decide(
+            session,
+            workspace.actor,
+            signed.stated,
+            signed.signature,
+            approver=approver,
+            attestation=signed.attestation,
+        )
+
+
+def _signatures(session: Session, asked: Matter) -> set[str]:
+    """Of all decisions there have been on it: a withdrawn approval does not come back out of its file."""
+    motion = asked.gate == "motion"
+    found = gates.motion_approvals(session, asked.number) if motion else gates.approvals(session, asked.number)
+    return {approval.signature for approval, _ in found}
+
+
+def withdraw(workspace: Workspace, number: int, gate: str, reason: str) -> str:
+    """Sign and record that one's own approval is taken back; returns the request's new state.
+
+    Raises:
+        RequestUnknown, NothingToWithdraw: there is none.
+        Denied: it has been used.
+    """
+    actor = workspace.actor
+    with workspace.database.write() as session:
+        own = [one for one, by in gates.valid(session, number, gate) if by.id == actor.id and one.decision == "approve"]
+        if not own:
+            raise gates.NothingToWithdraw(number, gate)
+        said = withdrawal_statement(number, gate, own[-1].subject_digest, reason, actor.name)
+        return gates.withdraw_approval(session, actor, number, gate, reason, workspace.key.sign(said))
+
+
+def check(asked: Matter, signed: SignedApproval) -> None:
+    """Check a signed approval against what waits here.
+
+    Raises:
+        ApprovalUnusable: it is on something else, forged or expired.
+        SignerUnknown: by nobody we know.
+    """
+    if (signed.number, signed.gate) != (asked.number, asked.gate):
+        raise ApprovalUnusable(f"is for number {signed.number} at the {signed.gate} gate")
+    if signed.subject_sha256 != asked.subject_digest:
+        raise ApprovalUnusable("is on something else than what waits here now")
+    if names_of(asked.stewards).get(signed.public_key) != signed.approver:
+        raise SignerUnknown(signed.public_key)
+    if not signed.authentic:
+        raise ApprovalUnusable("has a signature that does not fit")
+    days = asked.policy.approval_days
+    if not moment() < signed.expires_at <= _expiry(days + 1):  # another machine's clock may be a little ahead
+        raise ApprovalUnusable(f"has expired, or is for longer than the {days} days of the policy")
+    if not _attested(asked, signed):
+        raise ApprovalUnusable("does not carry its signer's attestation of what waits here")
+
+
+def _attested(asked: Matter, signed: SignedApproval) -> bool:
+    if asked.payload is None or signed.attestation is None:
+        return asked.payload is None and signed.attestation is None
+    try:
+        made = envelope(asked.payload, [signed.attestation])
+    except (FileUnfit, ValueError):
+        return False
+    found = made.signatures.get(signed.public_key)
+    return found is not None and verify(signed.public_key, found.signature, made.pae())
+
+
+def _decision(asked: Matter, verdict: str, reason: str, on_behalf_of: str | None) -> Decision:
+    expires = _expiry(asked.policy.approval_days)
+    return Decision(asked.number, asked.gate, asked.subject_digest, verdict, reason, expires, on_behalf_of=on_behalf_of)
+
+
+def _attestation(key: SigningKey, asked: Matter, verdict: str) -> str | None:
+    return attest(asked.payload, key) if asked.payload is not None and verdict == "approve" else None
 
 
 def _expiry(days: int) -> str:
@@ -70,44 +261,23 @@ def _expiry(days: int) -> str:
     return moment(datetime.combine(last, time(23, 59, 59), UTC))
 
 
-def _asked(session: Session, request: Request, body: dict[str, Any]) -> dict[str, Json]:
-    return {
-        "request": request.id,
-        "state": releases.state_of(session, request.id),
-        "requester": releases.name_of(session, request.requester_id),
-        "dataset": f"{body['dataset']['name']} (version {body['dataset']['version']})",
-        "kind": body["kind"],
-        "mechanism": body["mechanism"],
-        "unit": body["unit"],
-        "relation": body["relation"],
-        "epsilon": body["epsilon"],
-        "delta": body["delta"],
-        "model": body["model"]["name"],
-        "prompt": body["prompt"]["description"],
-        "facts": body["plan"]["facts"],
-        "request_sha256": request.digest,
-    }
+class ApprovalUnusable(Refused):
+    """A signed approval that does not open this gate."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The signed approval {reason}; nothing was recorded.",
+            "Export the question again, with `almoner approve ID --gate GATE --export FILE`, and have that one signed.",
+            {"reason": reason},
+        )
 
 
-def _budget(session: Session, request: Request, body: dict[str, Any]) -> dict[str, Json]:
-    dataset = session.get_one(Dataset, request.dataset_id)
-    facts = dataset_facts(session, dataset, session.get_one(DatasetVersion, request.version_id))
-    loss = sum(
-        (
-            Amount(int(part["rho"]), int(part["delta"]))
-            for i in body["plan"]["invocations"]
-            for part in i["instalments"]
-        ),
-        Amount(),
-    )
-    armed = ledger.spent_by(session, request.id)
-    spent = facts.balance.spent
-    after = spent if artifacts.artifact_of(session, request.id) else spent + loss
-    return {
-        "rho": loss.rho_text,
-        "armed_so_far": armed.rho_text,
-        "lifetime_epsilon_now": lifetime_epsilon(spent, facts.delta_conversion),
-        "lifetime_epsilon_after": lifetime_epsilon(after, facts.delta_conversion),
-        "lifetime_epsilon_cap": facts.epsilon_cap,
-        "lifetime_delta_cap": facts.delta_cap,
-    }
+class SignerUnknown(Refused):
+    """A key that is none of the stewards'."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"The key {fingerprint(key)} ({key}) belongs to no steward of this ledger, under that name.",
+            "An admin enrols a steward by the public key; then export the question again.",
+            {"key": key},
+        )

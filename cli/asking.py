@@ -1,0 +1,79 @@
+"""Questions that a command puts to the person at the keyboard: a passphrase, a name typed as confirmation.
+
+Questions go to stderr, so that the answer of a command (`--json`) stands alone on stdout.
+"""
+
+import getpass
+import sys
+import unicodedata
+
+from models_db.errors import Refused, UsageError
+
+LONGEST_LINE = 1000
+
+
+def at_terminal() -> bool:
+    """Whether somebody can be asked: standard input is a terminal."""
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+
+
+def passphrase() -> str:
+    """The passphrase of a key file, without showing it.
+
+    Raises:
+        PassphraseMissing: there is no terminal to ask at.
+    """
+    if not at_terminal():
+        raise PassphraseMissing
+    try:
+        return getpass.getpass("Passphrase of the key file: ", stream=sys.stderr)
+    except EOFError:
+        raise PassphraseMissing from None
+
+
+def confirm(name: str, question: str) -> None:
+    """Have `name` typed at the terminal, or read it from standard input if something is piped there.
+
+    Raises:
+        ConfirmationMissing: nothing was typed or piped.
+        ConfirmationWrong: something else was.
+    """
+    if at_terminal():
+        sys.stderr.write(f"{question}: ")
+        sys.stderr.flush()
+    line = sys.stdin.readline(LONGEST_LINE) if sys.stdin is not None and not sys.stdin.closed else ""
+    if not line.strip():
+        raise ConfirmationMissing(name)
+    if unicodedata.normalize("NFC", line.strip()) != unicodedata.normalize("NFC", name):
+        raise ConfirmationWrong
+
+
+class PassphraseMissing(UsageError):
+    """A key file is encrypted and nobody can be asked for its passphrase."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The key file has a passphrase, and there is no terminal to ask for it.",
+            "Run `almoner init --key FILE` at a terminal; the passphrase is asked for once, when the key is imported.",
+        )
+
+
+class ConfirmationMissing(UsageError):
+    """A decision that needs the dataset's name, and nobody typed it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            "This decision is confirmed by typing the dataset's name, and nothing was typed; nothing was recorded.",
+            "Decide at a terminal, or pipe the name: `echo NAME | almoner approve ...`, NAME being the dataset's name.",
+            {"dataset": name},
+        )
+
+
+class ConfirmationWrong(Refused):
+    """The name that was typed is not the dataset's."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "What was typed is not the name of the dataset that is decided on; nothing was recorded.",
+            "Look again at what is shown: its first line names the dataset.",
+        )

@@ -1,0 +1,226 @@
+"""Approvals without a network: the question in a file, signed on a steward's own machine, and brought back.
+
+`ask.json` carries everything that is shown, and the complete subject: the canonical request, and at the publish gate
+the very files. No digest in it is read; the reader computes its own. At the publish gate it carries unpublished texts:
+the file is as private as the quarantine folder (0600). `signed.json` carries one signed decision and nothing private.
+Both are closed formats in canonical JSON: an unknown field, another spelling or a strange size is refused.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from flows.kinds import at_publish, at_spend
+from flows.matter import Gate, Matter
+from flows.motion_question import MotionQuestion, at_motion
+from flows.question import Question
+from flows.written import FileUnreadable, FileUnwritable
+from models_db.errors import UsageError
+from models_db.services.gates import Decision
+from tasks.publishing import signing
+from tasks.publishing.layout import (
+    DRAFT_FILES,
+    FileUnfit,
+    document,
+    measure,
+    parse_document,
+    plain_file,
+    read_document,
+    write_new,
+)
+from tasks.publishing.strict import Digest, Name, Strict, read_as
+
+LARGEST_ASK = 64 << 20
+LARGEST_APPROVAL = 256 << 10
+
+Model = TypeVar("Model", bound=Strict)
+
+
+class Ask(Strict):
+    """`ask.json`: a question, and at the publish gate the produced files as text, by name."""
+
+    format: Literal["almoner-ask/1"]
+    gate: Gate
+    question: Question | MotionQuestion
+    files: dict[str, str] | None
+
+
+class SignedApproval(Strict):
+    """`signed.json`: one approval, with everything needed to check its signature."""
+
+    format: Literal["almoner-approval/1"] = "almoner-approval/1"
+    number: Annotated[int, Field(ge=1)]
+    gate: Gate
+    subject_sha256: Digest
+    decision: Literal["approve"]
+    reason: Annotated[str, Field(min_length=1, max_length=10_000)]
+    expires_at: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")]
+    on_behalf_of: Name | None
+    approver: Name
+    public_key: Digest
+    signature: Annotated[str, StringConstraints(pattern="^[0-9a-f]{128}$")]
+    attestation: Annotated[str, Field(max_length=10_000)] | None
+
+    @property
+    def stated(self) -> Decision:
+        """The decision as the ledger stores it."""
+        return Decision(
+            self.number,
+            self.gate,
+            self.subject_sha256,
+            self.decision,
+            self.reason,
+            self.expires_at,
+            on_behalf_of=self.on_behalf_of,
+        )
+
+    @property
+    def authentic(self) -> bool:
+        """Whether the key in it signed exactly this."""
+        return signing.verify(self.public_key, self.signature, self.stated.statement(self.approver))
+
+    @property
+    def expires(self) -> datetime:
+        """Until when it counts.
+
+        Raises:
+            ValueError: there is no such day.
+        """
+        return datetime.strptime(self.expires_at, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+
+
+def write_ask(path: Path, gate: Gate, question: Question | MotionQuestion, draft: Path | None) -> None:
+    """Write the new file `path` (0600) with a question, and the files of a draft that go with it.
+
+    Raises:
+        FileUnwritable: it cannot be written, or is there.
+        AskTooLarge: the draft does not fit a file that can be read back.
+    """
+    files = None if draft is None else {name: read_document(draft / name).decode() for name in DRAFT_FILES}
+    ask = Ask.model_validate({"format": "almoner-ask/1", "gate": gate, "question": question, "files": files})
+    data = document(ask.model_dump(mode="json"))
+    if len(data) > LARGEST_ASK:
+        raise AskTooLarge(len(data))
+    _write(path, data)
+
+
+def read_ask(path: Path, viewer: str, scratch: Path) -> Matter:
+    """The matter that an `ask.json` puts, computed from its content.
+
+    Args:
+        viewer: the public key of whoever reads.
+        scratch: a private folder, where the files of a draft are laid out while they are read.
+
+    Raises:
+        FileUnreadable, ApprovalFileUnfit: it is missing, or not one of ours.
+        Refused: its content contradicts itself.
+    """
+    ask = _read(Ask, path, LARGEST_ASK)
+    try:
+        made = _READERS[ask.gate](ask, viewer, scratch)
+    except (ValidationError, KeyError, TypeError, ValueError) as unfit:
+        raise ApprovalFileUnfit(path, f"has a question that makes no sense ({type(unfit).__name__})") from None
+    except FileUnfit as unfit:
+        raise ApprovalFileUnfit(path, f"holds a {unfit.message}") from None
+    if made is None:
+        raise ApprovalFileUnfit(path, "holds another question, or other files, than its gate is about")
+    return made
+
+
+def _spend(ask: Ask, viewer: str, _: Path) -> Matter | None:
+    if isinstance(ask.question, Question) and ask.files is None:
+        return at_spend(ask.question, viewer)
+    return None
+
+
+def _motion(ask: Ask, viewer: str, _: Path) -> Matter | None:
+    if isinstance(ask.question, MotionQuestion) and ask.files is None:
+        return at_motion(ask.question, viewer)
+    return None
+
+
+def _publish(ask: Ask, viewer: str, scratch: Path) -> Matter | None:
+    if isinstance(ask.question, Question) and ask.files is not None and set(ask.files) == set(DRAFT_FILES):
+        return _unpacked(ask.question, ask.files, viewer, scratch)
+    return None
+
+
+_READERS: dict[Gate, Callable[[Ask, str, Path], Matter | None]] = {
+    "spend": _spend,
+    "publish": _publish,
+    "motion": _motion,
+}
+
+
+def _unpacked(question: Question, files: Mapping[str, str], viewer: str, scratch: Path) -> Matter:
+    with tempfile.TemporaryDirectory(prefix="ask-", dir=scratch) as folder:
+        for name, text in files.items():
+            write_new(Path(folder) / name, text.encode(), 0o600)
+        return at_publish(question, Path(folder), {name: measure(Path(folder) / name) for name in files}, viewer)
+
+
+def write_approval(path: Path, signed: SignedApproval) -> None:
+    """Write the new file `path` (0600) with a signed approval.
+
+    Raises:
+        FileUnwritable: it cannot be written, or is there.
+    """
+    _write(path, document(signed.model_dump(mode="json")))
+
+
+def read_approval(path: Path) -> SignedApproval:
+    """Read a `signed.json`. Its signature is not checked yet: `flows.decide.bring` does, against the ledger.
+
+    Raises:
+        FileUnreadable, ApprovalFileUnfit: it is missing, or not one of ours.
+    """
+    return _read(SignedApproval, path, LARGEST_APPROVAL)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        write_new(path, data, 0o600)
+    except OSError as problem:
+        raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
+
+
+def _read(model: type[Model], path: Path, largest: int) -> Model:
+    try:
+        with plain_file(path) as file:
+            data = file.read(largest + 1)
+        if len(data) > largest:
+            raise ApprovalFileUnfit(path, f"is larger than {largest:,} bytes")
+        return read_as(model, parse_document(data, path.name), path.name)
+    except FileUnfit as unfit:
+        if not path.is_file():
+            raise FileUnreadable(path, unfit.reason) from None
+        raise ApprovalFileUnfit(path, unfit.reason) from None
+    except OSError as problem:
+        raise FileUnreadable(path, problem.strerror or type(problem).__name__) from None
+
+
+class ApprovalFileUnfit(UsageError):
+    """A file that was to carry a question or a signed approval does not."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} {reason}.",
+            "Nothing was signed or recorded. `almoner approve ID --gate GATE --export FILE` writes a question,"
+            " `almoner approve --from FILE --reason TEXT --export FILE` signs it; do not edit either file.",
+            {"path": str(path), "reason": reason},
+        )
+
+
+class AskTooLarge(UsageError):
+    """A draft too large to travel in one file."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(
+            f"The question would be {size:,} bytes, more than the {LARGEST_ASK:,} that are read back.",
+            "Decide on the machine that has the files, with a home of the steward's own.",
+            {"bytes": size, "largest": LARGEST_ASK},
+        )

@@ -1,0 +1,155 @@
+"""The questions of requests and motions, collected from the ledger."""
+
+import json
+from collections.abc import Container, Iterable
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from flows.matter import Gate
+from flows.motion_question import MotionQuestion
+from flows.question import Budget, Given, Previous, Question
+from flows.workspace import code_digest
+from models_db.services import artifacts, datasets, gates, ledger, motions, people, policies, releases
+from models_db.tables import Approval, Artifact, Dataset, Motion, PolicyVersion, Principal, Publication, Request
+from tasks.publishing.record import Person
+
+UNRUN = ("submitted", "approved")
+
+
+def question(session: Session, request_id: int, gate: Gate) -> Question:
+    """The question of a request at one of its gates.
+
+    Raises:
+        RequestUnknown: there is no such request.
+    """
+    request = releases.find(session, request_id)
+    state = releases.state_of(session, request_id)
+    body = json.loads(request.canonical)
+    dataset = session.get_one(Dataset, request.dataset_id)
+    artifact = artifacts.artifact_of(session, request_id)
+    subject = request.digest if gate == "spend" or artifact is None else artifact.digest
+    counting = {one.id for one, _ in gates.valid(session, request_id, gate) if one.subject_digest == subject}
+    return Question.model_validate(
+        {
+            "number": request.id,
+            "state": state,
+            "request": body,
+            "requester": _person(session.get_one(Principal, request.requester_id)),
+            "expires_at": request.expires_at,
+            "policy": json.loads(session.get_one(PolicyVersion, request.policy_id).body),
+            "stewards": stewards(session),
+            "given": _given(gates.approvals(session, request_id, gate), counting),
+            "counted": gates.gate_count(session, request, gate, subject)[0],
+            "budget": _budget(session, dataset),
+            "previous": _previous(session, request),
+            "notices": tuple(_notices(session, dataset, body)) if state in UNRUN else (),
+        }
+    )
+
+
+def stewards(session: Session) -> tuple[Person, ...]:
+    """Whoever may sign now: stewards, and those to whom one has delegated."""
+    delegates = {given.to_id for given in people.delegations(session)}
+    return tuple(
+        _person(one)
+        for one in people.every(session)
+        if one.id in delegates or "steward" in people.roles_of(session, one.id)
+    )
+
+
+def _person(principal: Principal) -> Person:
+    return Person(name=principal.name, public_key=principal.public_key)
+
+
+def _given(found: Iterable[tuple[Approval, Principal]], counting: Container[int]) -> tuple[Given, ...]:
+    return tuple(
+        Given(by=by.name, decision=approval.decision, reason=approval.reason, counts=approval.id in counting)
+        for approval, by in found
+    )
+
+
+def _budget(session: Session, dataset: Dataset) -> Budget:
+    cap, balance = datasets.lifetime(session, dataset), ledger.balance(session, dataset.account_id)
+    return Budget(
+        epsilon_cap=cap.epsilon,
+        delta_cap=cap.delta,
+        delta_conversion=str(cap.delta_conversion),
+        rho_cap=str(balance.cap.rho),
+        rho_spent=str(balance.spent.rho),
+        rho_held=str(balance.held.rho),
+        delta_fail_cap=str(balance.cap.delta),
+        delta_spent=str(balance.spent.delta),
+        delta_held=str(balance.held.delta),
+    )
+
+
+def _previous(session: Session, request: Request) -> Previous | None:
+    """The newest other release of the dataset that went out."""
+    query = (
+        select(Request)
+        .join(Artifact, Artifact.request_id == Request.id)
+        .join(Publication, Publication.artifact_id == Artifact.id)
+        .where(Request.dataset_id == request.dataset_id, Request.id != request.id)
+        .order_by(Publication.id.desc())
+        .limit(1)
+    )
+    found = session.scalars(query).one_or_none()
+    if found is None:
+        return None
+    return Previous(number=found.id, state=releases.state_of(session, found.id), request=json.loads(found.canonical))
+
+
+def _notices(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[str]:
+    """Differences between what was asked and what is here now; a run compares them again and refuses."""
+    now = policies.in_force(session)
+    return [
+        text
+        for differs, text in (
+            (body["code"] != code_digest(), "almoner itself has changed since this was asked: a run would be refused."),
+            (
+                now is not None and body["policy"] != now.digest,
+                "Another policy is in force than when this was asked.",
+            ),
+            (
+                body["dataset"]["version"] != datasets.newest_version(session, dataset).number,
+                "The dataset has a newer version than the one that was asked for.",
+            ),
+        )
+        if differs
+    ]
+
+
+def motion_question(session: Session, number: int) -> MotionQuestion:
+    """The question of a motion.
+
+    Raises:
+        MotionUnknown: there is no such motion.
+    """
+    motion = motions.find(session, number)
+    dataset = session.get_one(Dataset, motion.dataset_id)
+    decided = gates.motion_approvals(session, number)
+    return MotionQuestion.model_validate(
+        {
+            "number": number,
+            "state": motions.state_of(session, motion),
+            "motion": motions.said(motion, dataset.name),
+            "configuration": json.loads(motion.configuration) if motion.configuration else None,
+            "proposer": _person(session.get_one(Principal, motion.proposer_id)),
+            "policy": json.loads(session.get_one(PolicyVersion, motion.policy_id).body),
+            "stewards": stewards(session),
+            "given": _given(decided, {one.id for one, _ in decided}),
+            "counted": gates.motion_count(session, motion)[0],
+            "budget": _budget(session, dataset),
+            "release": _retracted(session, motion),
+        }
+    )
+
+
+def _retracted(session: Session, motion: Motion) -> Previous | None:
+    if motion.kind != "retraction":
+        return None
+    request = releases.find(session, motions.retracted_request(session, motion))
+    state = releases.state_of(session, request.id)
+    return Previous(number=request.id, state=state, request=json.loads(request.canonical))

@@ -1,0 +1,32 @@
+"""What is different from the previous release of the same dataset: field, then, now."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+ABSENT = "-"
+NOT_COMPARED = ("format", "nonce", "dataset.uid", "plan.invocations")
+"""Random by design, or shown in a table of their own."""
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+    """The fields that changed between two canonical requests; every field is compared but NOT_COMPARED."""
+    before, after = dict(fields(then)), dict(fields(now))
+    names = [*after, *(name for name in before if name not in after)]
+    return tuple(
+        (name, before.get(name, ABSENT), after.get(name, ABSENT))
+        for name in names
+        if before.get(name) != after.get(name)
+    )
+
+
+def fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """A request's fields as lines: dotted name, value."""
+    if path in NOT_COMPARED:
+        return
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from fields(item, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        yield path, ", ".join(map(str, value)) or ABSENT
+    else:
+        yield path, ABSENT if value is None else str(value)

@@ -1,0 +1,173 @@
+"""The question that a motion puts to stewards: a new cap, a standing authorisation, a retraction."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from flows.difference import fields
+from flows.matter import Grid, Lines, Matter, Section, Warnings
+from flows.question import Budget, Given, Previous, Whole
+from flows.sections import decisions_so_far, small
+from models_db.budgets import Amount
+from models_db.canonical import digest
+from models_db.policy import Policy
+from tasks.generation.quote import lifetime_epsilon
+from tasks.publishing.record import Person
+from tasks.publishing.strict import Digest, Figure, Name, Strict
+
+
+class Motion(Strict):
+    """All that a motion says, in the form its digest covers (`models_db.services.motions.said`)."""
+
+    motion: Literal["cap", "standing", "retraction"]
+    dataset: Name
+    reason: Annotated[str, Field(min_length=1)]
+    nonce: Name
+    expires_at: Name
+    epsilon: Figure | None
+    delta: Figure | None
+    rho: Whole | None
+    delta_fail: Whole | None
+    delta_conversion: Whole | None
+    runs: Annotated[int, Field(ge=1)] | None
+    until: Name | None
+    config_digest: Digest | None
+    publication: int | None
+
+    @property
+    def amount(self) -> Amount:
+        """The new cap, or the most that one run may cost."""
+        return Amount(int(self.rho or 0), int(self.delta_fail or 0))
+
+
+class MotionQuestion(Strict):
+    """A motion at its gate; `motion` is what is signed."""
+
+    number: int = Field(ge=1)
+    state: Name
+    motion: dict[str, Any]
+    configuration: dict[str, Any] | None
+    proposer: Person
+    policy: Policy
+    stewards: tuple[Person, ...]
+    given: tuple[Given, ...]
+    counted: Annotated[int, Field(ge=0)]
+    budget: Budget
+    release: Previous | None
+    """The release that would be retracted."""
+
+    @model_validator(mode="after")
+    def _has_its_configuration(self) -> "MotionQuestion":
+        stated = self.motion.get("config_digest")
+        if (None if self.configuration is None else digest(self.configuration)) != stated:
+            raise ValueError("the configuration is not the one that the motion names")
+        return self
+
+    @property
+    def says(self) -> Motion:
+        """The motion in its closed format.
+
+        Raises:
+            ValidationError: it does not follow it.
+        """
+        return Motion.model_validate(self.motion)
+
+
+def at_motion(question: MotionQuestion, viewer: str | None) -> Matter:
+    """A motion, ready to be shown and signed."""
+    says = question.says
+    effect = {"cap": _cap, "standing": _standing, "retraction": _retraction}[says.motion]
+    return Matter(
+        number=question.number,
+        gate="motion",
+        dataset=says.dataset,
+        state=question.state,
+        subject_digest=digest(question.motion),
+        policy=question.policy,
+        sections=(*_doubts(question, viewer), *effect(question, says), *_background(question, says)),
+        stewards=question.stewards,
+    )
+
+
+def _doubts(question: MotionQuestion, viewer: str | None) -> Iterator[Section]:
+    lines = [
+        text
+        for holds, text in (
+            (viewer == question.proposer.public_key, "You proposed this motion yourself."),
+            (any(one.decision == "reject" for one in question.given), "A steward has rejected it."),
+            (_raises(question), "It RAISES what the dataset may ever lose; every later card discloses that."),
+        )
+        if holds
+    ]
+    if lines:
+        yield Warnings(tuple(lines), signed=False)
+
+
+def _raises(question: MotionQuestion) -> bool:
+    says = question.says
+    return says.motion == "cap" and not says.amount.fits(question.budget.cap)
+
+
+def _cap(question: MotionQuestion, says: Motion) -> Iterator[Section]:
+    budget, conversion = question.budget, int(says.delta_conversion or 0)
+    spent_now = lifetime_epsilon(budget.spent, int(budget.delta_conversion))
+    rows = (
+        ("epsilon, lifetime", budget.epsilon_cap, says.epsilon or "-"),
+        ("delta, lifetime", small(budget.delta_cap), small(says.delta or "0")),
+        ("rho", small(budget.cap.rho_text), small(says.amount.rho_text)),
+        ("failure delta", small(budget.cap.delta_text), small(says.amount.delta_text)),
+        ("epsilon spent, so expressed", spent_now, lifetime_epsilon(budget.spent, conversion) if conversion else "-"),
+    )
+    yield Grid(f"Lifetime claim of {says.dataset}", ("", "now", "with this motion"), rows)
+
+
+def _standing(question: MotionQuestion, says: Motion) -> Iterator[Section]:
+    budget, runs, one = question.budget, says.runs or 0, says.amount
+    unit, together = int(budget.delta_conversion), one * runs
+    most = (
+        ("one run", f"rho at most {small(one.rho_text)}, failure delta at most {small(one.delta_text)}"),
+        ("runs", f"at most {runs}, until {(says.until or '')[:10]}"),
+        ("all runs together", f"rho at most {small(together.rho_text)}"),
+    )
+    yield Lines("Runs without a decision each time", most)
+    rows = (
+        ("before", lifetime_epsilon(budget.spent, unit), small(budget.spent.rho_text)),
+        ("after all runs", lifetime_epsilon(budget.spent + together, unit), small((budget.spent + together).rho_text)),
+        ("cap", budget.epsilon_cap, small(budget.cap.rho_text)),
+    )
+    title = f"Lifetime budget of {says.dataset}, all releases together at delta {small(budget.delta_cap)}"
+    yield Grid(title, ("", "epsilon", "rho"), rows, signed=False)
+    yield Lines("The one configuration that may be run", tuple(fields(question.configuration or {})))
+
+
+def _retraction(question: MotionQuestion, says: Motion) -> Iterator[Section]:
+    release = question.release
+    yield Lines(
+        "What is called back",
+        (
+            ("publication", str(says.publication)),
+            ("consequence", "later bundles name it as revoked; what it spent stays spent"),
+        ),
+    )
+    if release is not None:
+        body = release.request
+        yield Lines(
+            f"Release {release.number} ({release.state})",
+            tuple((name, str(body.get(name))) for name in ("kind", "mechanism", "epsilon", "delta")),
+            signed=False,
+        )
+
+
+def _background(question: MotionQuestion, says: Motion) -> Iterator[Section]:
+    policy, needed = question.policy, question.policy.rules_for(says.dataset).motion
+    yield Lines("Why", (("reason", says.reason), ("open until", says.expires_at[:10])))
+    yield Lines(
+        "Who",
+        (
+            ("proposed by", question.proposer.name),
+            *decisions_so_far(question.given, question.counted, needed),
+            ("separate roles", "no" if policy.several_roles else "yes: nobody approves what they proposed"),
+        ),
+        signed=False,
+    )

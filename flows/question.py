@@ -1,0 +1,137 @@
+"""The question that a request puts to stewards: everything needed to show it, as one closed value.
+
+On the ledger's machine it is collected from there; on a steward's own machine it comes out of a file. Both are turned
+into a `Matter` by the same functions, which trust the content and no digest beside it.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, model_validator
+
+from models_db.base import moment
+from models_db.budgets import Amount, total
+from models_db.canonical import digest
+from models_db.events import PrivacyEvent
+from models_db.policy import Policy
+from models_db.requests import as_json
+from tasks.publishing.claim import Claim, state_claim
+from tasks.publishing.record import NON_PRIVATE, Person, planned_events
+from tasks.publishing.request import ApprovedRequest
+from tasks.publishing.strict import Figure, Name, Strict
+
+Whole = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,29})$")]
+"""An integer of the ledger as text: JSON carries integers below 2**53 only."""
+
+
+class Budget(Strict):
+    """A dataset's lifetime budget as the ledger has it: rho in 1e-12, delta in 1e-18."""
+
+    epsilon_cap: Figure
+    delta_cap: Figure
+    delta_conversion: Whole
+    rho_cap: Whole
+    rho_spent: Whole
+    rho_held: Whole
+    delta_fail_cap: Whole
+    delta_spent: Whole
+    delta_held: Whole
+
+    @property
+    def cap(self) -> Amount:
+        """The most that may ever be spent."""
+        return Amount(int(self.rho_cap), int(self.delta_fail_cap))
+
+    @property
+    def spent(self) -> Amount:
+        """What is spent."""
+        return Amount(int(self.rho_spent), int(self.delta_spent))
+
+    @property
+    def held(self) -> Amount:
+        """What running releases have reserved."""
+        return Amount(int(self.rho_held), int(self.delta_held))
+
+
+class Given(Strict):
+    """A decision that has been taken already."""
+
+    by: Name
+    decision: str
+    reason: str
+    counts: bool
+    """Whether it still counts: unexpired, not withdrawn, on what is asked now."""
+
+
+class Previous(Strict):
+    """The last release of the same dataset that was published, and its canonical request."""
+
+    number: int
+    state: Name
+    request: dict[str, Any]
+
+
+class Question(Strict):
+    """A request at one of its gates. `policy` must be the one whose digest the request names."""
+
+    number: int = Field(ge=1)
+    state: Name
+    request: dict[str, Any]
+    requester: Person
+    expires_at: Name
+    policy: Policy
+    stewards: tuple[Person, ...]
+    given: tuple[Given, ...]
+    counted: Annotated[int, Field(ge=0)]
+    """Approvals that count now, as the database counts them."""
+    budget: Budget
+    previous: Previous | None
+    notices: tuple[str, ...]
+    """What the ledger's machine noticed: its software, policy or data are not those of the request any more."""
+
+    @model_validator(mode="after")
+    def _names_its_policy(self) -> "Question":
+        if digest(as_json(self.policy)) != self.request.get("policy"):
+            raise ValueError("the policy is not the one that the request names")
+        return self
+
+    @property
+    def asked(self) -> ApprovedRequest:
+        """The canonical request, in its closed format.
+
+        Raises:
+            ValidationError: it does not follow it.
+        """
+        return ApprovedRequest.model_validate(self.request)
+
+    @property
+    def dataset(self) -> str:
+        """Whose budget it is."""
+        return self.asked.dataset.name
+
+    @property
+    def events(self) -> list[PrivacyEvent]:
+        """The mechanisms that would be invoked."""
+        return planned_events(self.request)
+
+    @property
+    def loss(self) -> Amount:
+        """What they cost every block they may read."""
+        return total([event.loss for event in self.events])
+
+    @property
+    def claim(self) -> Claim | None:
+        """What the release would promise; None without protection (public data only).
+
+        Raises:
+            ClaimTooSmall: the mechanisms cost more than the request claims.
+        """
+        if any(event.mechanism == NON_PRIVATE for event in self.events):
+            return None
+        if self.loss == Amount():
+            return state_claim(self.events, 0, 0)
+        return state_claim(self.events, self.asked.epsilon or 0, self.asked.delta or 0)
+
+    @property
+    def expired(self) -> bool:
+        """Whether the request waited too long."""
+        return self.expires_at <= moment()

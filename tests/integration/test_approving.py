@@ -1,0 +1,399 @@
+"""A team of people decides: at the keyboard, through a pipe, and on a machine without network."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import cli.approve
+from flows.approval_files import SignedApproval
+from flows.workspace import open_workspace, signing_key_path
+from models_db.base import moment
+from models_db.services import people
+from models_db.services.gates import withdrawal_statement
+from tasks.publishing.attestation import signer_of
+from tasks.publishing.signing import SigningKey, verify
+from tests.integration.story import Almoner
+from tests.support import fetch
+
+SPEND = "approve 1 --gate spend --reason 'agreed'"
+PUBLISH = "approve 1 --gate publish --reason 'names nobody'"
+
+
+@dataclass(frozen=True)
+class Team:
+    """The home of root, who founded the ledger, asks and runs; and homes of others on the same ledger."""
+
+    root: Almoner
+    ledger: str
+    patch: pytest.MonkeyPatch
+
+    def at(self, almoner: Almoner, ledger: bool = True) -> Almoner:
+        """Sit down at somebody's home; without `ledger` at a machine that does not reach it."""
+        self.patch.setenv("ALMONER_HOME", str(almoner.home.root))
+        nowhere = f"sqlite:///{almoner.folder / 'nowhere' / 'almoner.db'}"
+        self.patch.setenv("ALMONER_DATABASE_URL", self.ledger if ledger else nowhere)
+        return almoner
+
+    def home(self, name: str) -> Almoner:
+        """A home with a key and root's policy, and nothing else."""
+        folder = self.root.folder / name
+        made = Almoner(folder)
+        if not made.home.root.exists():
+            folder.mkdir()
+            made.home.create()
+            SigningKey.create(signing_key_path(made.home))
+            made.home.policy.write_text(self.root.home.policy.read_text())
+        return made
+
+    def key(self, name: str) -> SigningKey:
+        return SigningKey.load(signing_key_path(self.home(name).home))
+
+    def enrol(self, name: str, *roles: str) -> Almoner:
+        """Somebody new in the ledger."""
+        self.at(self.root)
+        workspace = open_workspace(self.root.home)
+        with workspace.database.write() as session:
+            people.enrol(session, workspace.actor, name, self.key(name).public_key)
+            for role in roles:
+                people.grant(session, workspace.actor, name, role, "a test")
+        return self.home(name)
+
+
+def gathered(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """Separate roles; sue is a steward; request 1 waits at the spend gate."""
+    almoner.registered()
+    text = almoner.home.policy.read_text().replace("several_roles: true", "several_roles: false")
+    almoner.type(f"policy adopt {almoner.write('team.yaml', text)}")
+    made = Team(almoner, almoner.home.database_url, monkeypatch)
+    made.enrol("sue", "steward")
+    made.at(almoner).type(f"dataset ingest clinic {almoner.notes_file()}")
+    almoner.type(f"release request {almoner.request_file()}")
+    return made
+
+
+@pytest.fixture
+def team(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """A team whose ledger is on SQLite."""
+    return gathered(almoner, monkeypatch)
+
+
+@pytest.fixture
+def any_team(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """A team, once on each backend."""
+    return gathered(any_almoner, monkeypatch)
+
+
+def refused(almoner: Almoner, line: str, error: str, *, piped: str | None = None) -> None:
+    """The command is refused under that name, and no row of the ledger has changed."""
+    before = fetch(almoner.database, "SELECT count(*) FROM approval"), fetch(almoner.database, "SELECT * FROM audit")
+    told = almoner.type(f"{line} --json", expected=None, piped=piped)
+    assert told.code in (1, 2), told
+    assert told.json["error"] == error, told
+    assert (
+        fetch(almoner.database, "SELECT count(*) FROM approval"),
+        fetch(almoner.database, "SELECT * FROM audit"),
+    ) == before
+
+
+# --- the dataset's name
+
+
+def test_without_a_terminal_the_name_is_piped(team: Team) -> None:
+    sue = team.at(team.home("sue"))
+    for piped, error in (
+        (None, "ConfirmationMissing"),
+        ("\n", "ConfirmationMissing"),
+        ("clinc\n", "ConfirmationWrong"),
+    ):
+        refused(sue, SPEND, error, piped=piped)
+    told = sue.type(SPEND, piped="clinic\n")
+    assert "Dataset clinic - Request 1, spend gate" in told.err
+    assert "Approved by sue at the spend gate; the request is approved." in told.out
+
+
+def test_json_stands_alone_on_stdout_and_the_screen_beside_it(team: Team) -> None:
+    sue = team.at(team.home("sue"))
+    told = sue.type(f"{SPEND} --json", piped="clinic\n")
+    assert told.json["state"] == "approved"
+    assert "What it costs" in told.err
+
+
+def test_the_requester_is_warned_and_then_refused(team: Team) -> None:
+    root = team.at(team.root)
+    refused(root, SPEND, "Denied", piped="clinic\n")
+    assert "You asked for this release yourself." in root.type(SPEND, expected=1, piped="clinic\n").err
+
+
+def test_rejecting_needs_no_typing(team: Team) -> None:
+    sue = team.at(team.home("sue"))
+    assert sue.ask("reject 1 --reason 'names a person'")["state"] == "rejected"
+
+
+def test_one_person_with_every_role_goes_on_in_scripts(almoner: Almoner) -> None:
+    almoner.submitted()
+    assert almoner.ask(SPEND)["state"] == "approved"
+
+
+def test_one_person_at_a_terminal_is_asked_all_the_same(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    almoner.submitted()
+    for module in (cli.approve, cli.asking):
+        monkeypatch.setattr(module, "at_terminal", lambda: True)
+    refused(almoner, SPEND, "ConfirmationMissing")
+    refused(almoner, SPEND, "ConfirmationWrong", piped="no\n")
+    told = almoner.type(SPEND, piped="clinic\n")
+    assert "Type the name of the dataset to approve at the spend gate: " in told.err
+
+
+AT_A_TERMINAL = (
+    "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    "from cli.app import main; sys.argv = ['almoner', *sys.argv[1:]]; main()"
+)
+
+
+def at_a_terminal(words: list[str], typed: bytes, question: bytes) -> tuple[int, str]:
+    """A command in a process with a terminal of its own; `typed` is typed when `question` has been asked."""
+    keyboard, terminal = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-c", AT_A_TERMINAL, *words], stdin=terminal, stdout=terminal, stderr=terminal,
+        start_new_session=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    os.close(terminal)
+    seen, answered, until = b"", False, time.monotonic() + 120
+    while time.monotonic() < until:
+        if select.select([keyboard], [], [], 1)[0]:
+            try:
+                seen += os.read(keyboard, 65536)
+            except OSError:  # the other end is closed
+                break
+        if question in seen and not answered:
+            os.write(keyboard, typed)
+            answered = True
+    code = child.wait(timeout=60)
+    os.close(keyboard)
+    return code, seen.decode(errors="replace")
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "said"),
+    [(b"\x03", 130, "Interrupted"), (b"\x04", 2, "ConfirmationMissing"), (b"no\n", 1, "ConfirmationWrong"),
+     (b"clinic\n", 0, "the request is approved")],
+    ids=["ctrl-c", "ctrl-d", "wrong", "right"],
+)  # fmt: skip
+def test_at_a_real_terminal(almoner: Almoner, typed: bytes, code: int, said: str) -> None:
+    almoner.submitted()
+    before = almoner.everything()
+    words = ["approve", "1", "--gate", "spend", "--reason", "agreed"]
+    ended, seen = at_a_terminal(words, typed, b"Type the name of the dataset")
+    assert (ended, said in seen) == (code, True), seen
+    assert "Dataset clinic - Request 1, spend gate" in seen
+    assert (almoner.everything() == before) == (code != 0)
+
+
+# --- elsewhere
+
+
+def signed_elsewhere(team: Team, gate: str, name: str = "sue", extra: str = "") -> Path:
+    """Exported here, signed at somebody's own machine that reaches no ledger. Returns the signed file."""
+    folder = team.root.folder
+    ask, signed = folder / f"ask-{gate}-{name}.json", folder / f"signed-{gate}-{name}.json"
+    exported = team.at(team.root).ask(f"approve 1 --gate {gate} --export {ask}")
+    assert exported["question"] == str(ask)
+    alone = team.at(team.home(name), ledger=False)
+    line = f"approve --from {ask} --reason 'seen on paper' --export {signed} {extra}"
+    made = alone.ask(line, piped="clinic\n")
+    assert (made["by"], made["subject_sha256"]) == (name, exported["subject_sha256"])
+    assert not (alone.home.root / "almoner.db").exists()
+    return signed
+
+
+def test_an_approval_is_signed_on_a_machine_without_ledger(any_team: Team) -> None:
+    team = any_team
+    signed = signed_elsewhere(team, "spend")
+    root = team.at(team.root)
+    assert root.state() == "submitted"
+    told = root.ask(f"approve 1 --gate spend --import {signed} --yes")
+    assert (told["by"], told["state"]) == ("sue", "approved")
+    [(reason, signature)] = fetch(root.database, "SELECT reason, signature FROM approval")
+    assert reason == "seen on paper"
+    assert signature == json.loads(signed.read_text())["signature"]
+    assert root.ask("audit verify")["holds"] is True
+    root.type("run 1")  # the signature is checked again
+    publish = signed_elsewhere(team, "publish")
+    root = team.at(team.root)
+    root.type(f"approve 1 --gate publish --import {publish} --yes")
+    [(attestation,)] = fetch(root.database, "SELECT attestation FROM approval WHERE gate = 'publish'")
+    assert signer_of(str(attestation)) == team.key("sue").public_key
+    root.type(f"publish 1 --to {root.folder / 'out'}")
+    assert root.ask(f"verify-release {root.bundle}")["holds"] is True
+
+
+def test_elsewhere_the_name_is_always_asked_for(team: Team) -> None:
+    ask = team.root.folder / "ask.json"
+    team.at(team.root).type(f"approve 1 --gate spend --export {ask}")
+    assert ask.stat().st_mode & 0o777 == 0o600
+    alone = team.at(team.home("sue"), ledger=False)
+    line = f"approve --from {ask} --reason fine --export {ask.parent / 'signed.json'}"
+    assert alone.ask(line, expected=2)["error"] == "ConfirmationMissing"
+    assert alone.ask(line, expected=1, piped="other\n")["error"] == "ConfirmationWrong"
+    assert not (ask.parent / "signed.json").exists()
+    told = alone.type(line, piped="clinic\n")
+    assert "your signature does not cover it" in " ".join(told.err.split())
+    assert stat_of(ask.parent / "signed.json") == 0o600
+    assert alone.ask(line, expected=2, piped="clinic\n")["error"] == "FileUnwritable"
+
+
+def stat_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_without_yes_whoever_brings_it_confirms(team: Team) -> None:
+    signed = signed_elsewhere(team, "spend")
+    root = team.at(team.root)
+    refused(root, f"approve 1 --gate spend --import {signed}", "ConfirmationMissing")
+    root.type(f"approve 1 --gate spend --import {signed}", piped="clinic\n")
+
+
+def test_an_approval_is_brought_once(team: Team) -> None:
+    signed = signed_elsewhere(team, "spend")
+    root, line = team.at(team.root), f"approve 1 --gate spend --import {signed} --yes"
+    root.type(line)
+    refused(root, line, "ApprovalUnusable")
+
+
+def test_a_withdrawn_approval_does_not_come_back_out_of_its_file(any_team: Team) -> None:
+    team = any_team
+    signed = signed_elsewhere(team, "spend")
+    line = f"approve 1 --gate spend --import {signed} --yes"
+    team.at(team.root).type(line)
+    sue = team.at(team.home("sue"))
+    assert sue.ask("withdraw-approval 1 --gate spend --reason 'the board says no'")["state"] == "submitted"
+    refused(team.at(team.root), line, "ApprovalUnusable")
+
+
+def test_a_file_for_one_request_does_not_open_another(team: Team) -> None:
+    signed = signed_elsewhere(team, "spend")
+    root = team.at(team.root)
+    root.type(f"release request {root.request_file()}")
+    refused(root, f"approve 2 --gate spend --import {signed} --yes", "ApprovalUnusable")
+    content = json.loads(signed.read_text()) | {"number": 2}
+    changed = root.write("changed.json", json.dumps(content, separators=(",", ":"), sort_keys=True) + "\n")
+    refused(root, f"approve 2 --gate spend --import {changed} --yes", "ApprovalUnusable")
+
+
+def test_an_expired_file_is_refused(team: Team) -> None:
+    signed = signed_elsewhere(team, "spend")
+    root = team.at(team.root)
+    before = json.loads(signed.read_text())
+    key = team.key("sue")
+    old = SignedApproval.model_validate(before | {"expires_at": "2020-01-01T00:00:00.000000Z"})
+    old = old.model_copy(update={"signature": key.sign(old.stated.statement("sue"))})
+    path = root.write("old.json", json.dumps(old.model_dump(), separators=(",", ":"), sort_keys=True) + "\n")
+    refused(root, f"approve 1 --gate spend --import {path} --yes", "ApprovalUnusable")
+
+
+def test_strangers_and_requesters_gain_nothing_by_files(any_team: Team) -> None:
+    team = any_team
+    folder = team.root.folder
+    team.at(team.root).type(f"approve 1 --gate spend --export {folder / 'ask.json'}")
+    line = f"approve --from {folder / 'ask.json'} --reason fine --export {folder / 'x.json'}"
+    stranger = team.at(team.home("eve"), ledger=False)
+    assert stranger.ask(line, expected=1, piped="clinic\n")["error"] == "SignerUnknown"
+    own = team.at(team.root, ledger=False)  # root asked for it, and is a steward by name
+    own.ask(line, piped="clinic\n")
+    refused(team.at(team.root), f"approve 1 --gate spend --import {folder / 'x.json'} --yes", "Denied")
+
+
+def test_a_motion_is_not_confused_with_a_request(team: Team) -> None:
+    refused(team.at(team.home("sue")), "approve 1 --gate motion --reason fine", "MotionUnknown", piped="clinic\n")
+
+
+WRONG_FORMS = (
+    ("approve 1 --gate spend --reason x --yes", "OptionForeign"),
+    ("approve 1 --gate spend --yes", "OptionForeign"),
+    ("approve 1 --gate spend", "OptionMissing"),
+    ("approve --gate spend --reason x", "OptionMissing"),
+    ("approve 1 --reason x", "OptionMissing"),
+    ("approve 1 --gate spend --reason x --export {f}/a.json", "OptionForeign"),
+    ("approve 1 --gate spend --import {f}/a.json --reason x --yes", "OptionForeign"),
+    ("approve 1 --gate spend --import {f}/a.json --export {f}/b.json", "OptionForeign"),
+    ("approve 1 --gate spend --import {f}/a.json --on-behalf-of tom", "OptionForeign"),
+    ("approve 1 --from {f}/a.json --reason x --export {f}/b.json", "OptionForeign"),
+    ("approve --gate spend --from {f}/a.json --reason x --export {f}/b.json", "OptionForeign"),
+    ("approve --from {f}/a.json --reason x", "OptionMissing"),
+    ("approve --from {f}/a.json --export {f}/b.json", "OptionMissing"),
+    ("approve --from {f}/a.json --reason x --export {f}/b.json --yes", "OptionForeign"),
+    ("approve --from {f}/a.json --reason x --export {f}/b.json", "FileUnreadable"),
+    ("approve --import {f}/a.json --yes", "OptionMissing"),
+    ("approve 1 --gate spend --import {f}/a.json --yes", "FileUnreadable"),
+    ("approve 1 --gate spend --export {f}/none/a.json", "FileUnwritable"),
+    ("withdraw-approval 1 --gate spend --reason x", "NothingToWithdraw"),
+    ("withdraw-approval 1 --gate publish --reason x", "NothingToWithdraw"),
+    ("withdraw-approval 1 --gate spend --reason ' '", "ReasonMissing"),
+    ("withdraw-approval 9 --gate spend --reason x", "RequestUnknown"),
+)
+
+
+def test_wrong_forms_are_refused_by_name(team: Team) -> None:
+    sue = team.at(team.home("sue"))
+    for line, error in WRONG_FORMS:
+        refused(sue, line.format(f=team.root.folder), error, piped="clinic\n")
+
+
+# --- withdrawal and delegation
+
+
+def test_an_approval_can_be_taken_back_and_given_again(any_team: Team) -> None:
+    team = any_team
+    sue = team.at(team.home("sue"))
+    sue.type(SPEND, piped="clinic\n")
+    told = sue.ask("withdraw-approval 1 --gate spend --reason 'the board says no'")
+    assert (told["state"], told["by"]) == ("submitted", "sue")
+    [(signature, subject)] = fetch(
+        sue.database,
+        "SELECT w.signature, a.subject_digest FROM withdrawal w JOIN approval a ON a.id = w.approval_id",
+    )
+    said = withdrawal_statement(1, "spend", str(subject), "the board says no", "sue")
+    assert verify(team.key("sue").public_key, str(signature), said)
+    assert "(no longer counts)" in sue.type("approve 1 --gate spend --reason 'again'", piped="clinic\n").err
+    assert sue.state() == "approved"
+
+
+def test_a_used_approval_stays(any_team: Team) -> None:
+    team = any_team
+    team.at(team.home("sue")).type(SPEND, piped="clinic\n")
+    team.at(team.root).type("run 1")
+    refused(team.at(team.home("sue")), "withdraw-approval 1 --gate spend --reason 'too late'", "Denied")
+
+
+def test_nobody_takes_back_the_approval_of_another(team: Team) -> None:
+    team.enrol("tom", "steward")
+    team.at(team.home("sue")).type(SPEND, piped="clinic\n")
+    refused(team.at(team.home("tom")), "withdraw-approval 1 --gate spend --reason mine", "NothingToWithdraw")
+
+
+def test_a_delegate_decides_in_the_name_of_a_steward(any_team: Team) -> None:
+    team = any_team
+    tom = team.enrol("tom")
+    sue = team.at(team.home("sue"))
+    refused(team.at(tom), f"{SPEND} --on-behalf-of sue", "Denied", piped="clinic\n")
+    workspace = open_workspace(team.at(sue).home)
+    mandate = people.Mandate("clinic", "tom", day(-1), day(9), "on leave")
+    with workspace.database.write() as session:
+        people.delegate(session, workspace.actor, mandate, workspace.key.sign(mandate.statement("sue")))
+    signed = signed_elsewhere(team, "spend", "tom", "--on-behalf-of sue")
+    assert json.loads(signed.read_text())["on_behalf_of"] == "sue"
+    told = team.at(team.root).ask(f"approve 1 --gate spend --import {signed} --yes")
+    assert told["state"] == "approved"
+
+
+def day(days: int) -> str:
+    return moment(datetime.now(UTC) + timedelta(days=days))

@@ -1,0 +1,86 @@
+"""Questions made by hand: a request, its policy and a budget, without ledger or model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from flows.kinds import at_publish, at_spend
+from flows.matter import Grid, Lines, Matter, Texts, Warnings
+from flows.question import Question
+from models_db.canonical import canonical
+from tasks.publishing.draft import write_draft
+from tasks.publishing.layout import FileTable
+from tasks.publishing.record import Person
+from tasks.publishing.signing import SigningKey
+from tests.unit.tasks.publishing.builders import POLICY, TEXTS, a_record, a_request, metrics_of, people
+
+BUDGET = {
+    "epsilon_cap": "8",
+    "delta_cap": "0.000001",
+    "delta_conversion": str(9 * 10**11),
+    "rho_cap": str(10**12),
+    "rho_spent": str(10**11),
+    "rho_held": "0",
+    "delta_fail_cap": str(10**11),
+    "delta_spent": "0",
+    "delta_held": "0",
+}
+
+
+def a_question(*stewards: Person, budget: dict[str, str] | None = None, **changes: Any) -> Question:
+    """Request 1, asked for by ana."""
+    request = changes.pop("request", a_request())
+    return Question.model_validate(
+        {
+            "number": 1,
+            "state": "submitted",
+            "request": json.loads(canonical(request)),  # as the ledger stores it
+            "requester": people().requester,
+            "expires_at": "9999-01-01T00:00:00.000000Z",
+            "policy": POLICY,
+            "stewards": stewards,
+            "given": (),
+            "counted": 0,
+            "budget": BUDGET | (budget or {}),
+            "previous": None,
+            "notices": (),
+        }
+        | changes
+    )
+
+
+def steward(key: SigningKey, name: str = "sue") -> Person:
+    """Somebody who may sign."""
+    return Person(name=name, public_key=key.public_key)
+
+
+def a_draft(folder: Path, request: dict[str, Any] | None = None) -> tuple[Path, FileTable]:
+    """What a run of the request produced, in a new folder below `folder`."""
+    draft = folder / "draft"
+    return draft, write_draft(draft, a_record(request), TEXTS, metrics_of(TEXTS, "length", "distinct"))
+
+
+def produced(folder: Path, question: Question, viewer: str | None = None) -> Matter:
+    """The question at the publish gate."""
+    draft, files = a_draft(folder, question.request)
+    return at_publish(question.model_copy(update={"state": "produced"}), draft, files, viewer)
+
+
+def text_of(asked: Matter) -> str:
+    """Everything a matter says, one line a row."""
+    lines: list[str] = [asked.title]
+    for section in asked.sections:
+        lines.append(section.title)
+        match section:
+            case Lines(rows=rows) | Grid(rows=rows):
+                lines += [" | ".join(row) for row in rows]
+            case Texts(texts=said) | Warnings(lines=said):
+                lines += said
+        lines += [section.empty] if isinstance(section, Grid) and not section.rows else []
+    return "\n".join(lines)
+
+
+def doubts(question: Question, viewer: str | None = None) -> tuple[str, ...]:
+    """What a steward is warned of at the spend gate."""
+    found = [section.lines for section in at_spend(question, viewer).sections if isinstance(section, Warnings)]
+    return found[0] if found else ()
