@@ -45,6 +45,7 @@ CONTRACT = (
     "budget show", "budget forecast", "budget simulate",
     "release request", "release list", "release show", "release withdraw",
     "approve", "reject", "run", "publish", "verify-release",
+    "policy show", "policy check", "policy adopt", "policy schema",
     "audit log", "audit verify", "audit checkpoint", "audit export", "models list", "models pull", "demo",
 )  # fmt: skip
 
