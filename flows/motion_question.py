@@ -8,12 +8,13 @@ from pydantic import Field, model_validator
 from flows.difference import fields
 from flows.matter import Grid, Lines, Matter, Section, Warnings
 from flows.question import Budget, Given, Previous, Whole
-from flows.sections import decisions_so_far, small
+from flows.sections import decisions_so_far, mechanisms, small
 from models_db.budgets import Amount
 from models_db.canonical import digest
+from models_db.events import PrivacyEvent
 from models_db.policy import Policy
 from tasks.generation.quote import lifetime_epsilon
-from tasks.publishing.record import Person
+from tasks.publishing.record import Person, planned_events
 from tasks.publishing.strict import Digest, Figure, Name, Strict
 
 
@@ -63,6 +64,11 @@ class MotionQuestion(Strict):
         if (None if self.configuration is None else digest(self.configuration)) != stated:
             raise ValueError("the configuration is not the one that the motion names")
         return self
+
+    @property
+    def events(self) -> list[PrivacyEvent]:
+        """The mechanisms of one run under a standing authorisation."""
+        return planned_events(self.configuration) if self.configuration is not None else []
 
     @property
     def says(self) -> Motion:
@@ -117,9 +123,9 @@ def _cap(question: MotionQuestion, says: Motion) -> Iterator[Section]:
         ("delta, lifetime", small(budget.delta_cap), small(says.delta or "0")),
         ("rho", small(budget.cap.rho_text), small(says.amount.rho_text)),
         ("failure delta", small(budget.cap.delta_text), small(says.amount.delta_text)),
-        ("epsilon spent, so expressed", spent_now, lifetime_epsilon(budget.spent, conversion) if conversion else "-"),
+        ("epsilon spent so far", spent_now, lifetime_epsilon(budget.spent, conversion) if conversion else "-"),
     )
-    yield Grid(f"Lifetime claim of {says.dataset}", ("", "now", "with this motion"), rows)
+    yield Grid(f"Lifetime claim of {says.dataset}", ("", "now, says the ledger", "with this motion"), rows)
 
 
 def _standing(question: MotionQuestion, says: Motion) -> Iterator[Section]:
@@ -139,6 +145,7 @@ def _standing(question: MotionQuestion, says: Motion) -> Iterator[Section]:
     title = f"Lifetime budget of {says.dataset}, all releases together at delta {small(budget.delta_cap)}"
     yield Grid(title, ("", "epsilon", "rho"), rows, signed=False)
     yield Lines("The one configuration that may be run", tuple(fields(question.configuration or {})))
+    yield mechanisms(question.events)
 
 
 def _retraction(question: MotionQuestion, says: Motion) -> Iterator[Section]:

@@ -99,7 +99,7 @@ def _cost(question: Question) -> tuple[Section, ...]:
     return (
         Lines("What it costs" if claim else "What it claims", tuple(_claim_rows(question, claim))),
         _lifetime(question),
-        Grid("Mechanisms", ("mechanism", "times", "rho", "parameters"), _mechanism_rows(question.events)),
+        mechanisms(question.events),
     )
 
 
@@ -141,8 +141,9 @@ def _balance_row(name: str, budget: Budget, amount: Amount) -> tuple[str, ...]:
     return name, lifetime_epsilon(amount, int(budget.delta_conversion)), _rho(amount), _fail(amount)
 
 
-def _mechanism_rows(events: list[PrivacyEvent]) -> tuple[tuple[str, ...], ...]:
-    return tuple(
+def mechanisms(events: list[PrivacyEvent]) -> Grid:
+    """What is charged, how often, with which parameters."""
+    rows = tuple(
         (
             event.mechanism,
             str(event.count),
@@ -151,6 +152,7 @@ def _mechanism_rows(events: list[PrivacyEvent]) -> tuple[tuple[str, ...], ...]:
         )
         for event in events
     )
+    return Grid("Mechanisms", ("mechanism", "times", "rho", "parameters"), rows, empty="None: nothing is charged.")
 
 
 def _content(question: Question) -> tuple[Section, ...]:

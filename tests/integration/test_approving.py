@@ -17,8 +17,11 @@ import cli.approve
 from flows.approval_files import SignedApproval
 from flows.workspace import open_workspace, signing_key_path
 from models_db.base import moment
-from models_db.services import people
+from models_db.budgets import DELTA_UNIT
+from models_db.services import datasets, motions, people, policies
+from models_db.services.datasets import LifetimeClaim
 from models_db.services.gates import withdrawal_statement
+from tasks.accounting.zcdp import lifetime_cap
 from tasks.publishing.attestation import signer_of
 from tasks.publishing.signing import SigningKey, verify
 from tests.integration.story import Almoner
@@ -310,6 +313,44 @@ def test_strangers_and_requesters_gain_nothing_by_files(any_team: Team) -> None:
     own = team.at(team.root, ledger=False)  # root asked for it, and is a steward by name
     own.ask(line, piped="clinic\n")
     refused(team.at(team.root), f"approve 1 --gate spend --import {folder / 'x.json'} --yes", "Denied")
+
+
+def proposed_cap(team: Team) -> int:
+    """Root asks that clinic may lose more. Returns the motion's number."""
+    workspace = open_workspace(team.at(team.root).home)
+    cap = lifetime_cap("12", "1e-6")
+    claim = LifetimeClaim("12", "0.000001", int(cap.delta_conv * DELTA_UNIT), cap.amount)
+    with workspace.database.write() as session:
+        dataset, policy = datasets.find(session, "clinic"), policies.in_force(session)
+        assert policy is not None
+        reason, valid = "one more study", timedelta(days=7)
+        return motions.propose_cap(session, workspace.actor, dataset, policy, claim, reason, valid).id
+
+
+def test_a_motion_is_decided_like_a_request(any_team: Team) -> None:
+    number = proposed_cap(any_team)
+    line = f"approve {number} --gate motion --reason 'the study goes on'"
+    refused(any_team.at(any_team.root), line, "Denied", piped="clinic\n")  # root proposed it
+    sue = any_team.at(any_team.home("sue"))
+    refused(sue, line, "ConfirmationMissing")
+    told = sue.type(line, piped="clinic\n")
+    assert "It RAISES what the dataset may ever lose" in told.err
+    assert "the motion is carried." in told.out
+    assert sue.ask("budget show clinic")["epsilon_cap"] == "12"
+    refused(sue, line, "MotionDecided", piped="clinic\n")
+
+
+def test_a_motion_is_signed_elsewhere_too(team: Team) -> None:
+    number = proposed_cap(team)
+    signed = signed_elsewhere(team, "motion")
+    told = team.at(team.root).ask(f"approve {number} --gate motion --import {signed} --yes")
+    assert (told["motion"], told["state"], told["by"]) == (number, "carried", "sue")
+
+
+def test_a_motion_can_be_rejected(team: Team) -> None:
+    number = proposed_cap(team)
+    sue = team.at(team.home("sue"))
+    assert sue.ask(f"reject {number} --gate motion --reason 'no'")["state"] == "rejected"
 
 
 def test_a_motion_is_not_confused_with_a_request(team: Team) -> None:
