@@ -13,8 +13,8 @@ from flows.workspace import Workspace, open_workspace
 from models_db.budgets import Amount
 from models_db.requests import plain_decimal
 from models_db.services import datasets, ledger, releases
+from models_db.services.datasets import LifetimeClaim
 from models_db.services.ledger import Balance
-from models_db.tables import Cap
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.quote import lifetime_epsilon
 
@@ -110,7 +110,7 @@ def simulate(
     return Answer(data, [table(("release", "rho spent", "lifetime epsilon"), rows), told])
 
 
-def _read(workspace: Workspace, name: str) -> tuple[Cap, Balance, int]:
+def _read(workspace: Workspace, name: str) -> tuple[LifetimeClaim, Balance, int]:
     require_figures(workspace, name)
     with workspace.database.read() as session:
         dataset = datasets.find(session, name)
@@ -122,7 +122,7 @@ def _times(balance: Balance, price: Amount) -> int:
     return balance.left.rho // price.rho
 
 
-def _after(cap: Cap, balance: Balance, price: Amount) -> str:
+def _after(cap: LifetimeClaim, balance: Balance, price: Amount) -> str:
     if not price.fits(balance.left):
         return "not affordable"
     return lifetime_epsilon(balance.spent + price, cap.delta_conversion)

@@ -6,11 +6,13 @@ and model; unless that gives exactly the approved plan, the run is refused.
 
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy.orm import Session
 
 from flows.policy import policy_of, require_policy, told_by_policy
 from flows.pricing import dataset_facts
@@ -18,9 +20,9 @@ from flows.workspace import Workspace, code_digest, owner, partition_key_path, p
 from models_db.canonical import Json, canonical
 from models_db.errors import AlmonerError, Refused
 from models_db.requests import Prompt, ReleaseRequest
-from models_db.services import datasets, gates, ledger, releases, runs
+from models_db.services import datasets, gates, ledger, motions, releases, runs
 from models_db.services.ledger import Attempt
-from models_db.tables import Approval, Dataset, DatasetVersion, Principal
+from models_db.tables import Dataset, DatasetVersion, Request
 from tasks.corpus.keys import load_key
 from tasks.corpus.partition import PartitionScheme
 from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote
@@ -97,7 +99,7 @@ def begin(workspace: Workspace, request_id: int) -> Run:
     """
     with workspace.database.read() as session:
         request = runs.require_startable(session, request_id)
-        require_genuine(gates.approvals(session, request_id, "spend"))
+        require_genuine(session, request)
         body = json.loads(request.canonical)
         steps = releases.history(session, request_id)
         dataset = session.get_one(Dataset, request.dataset_id)
@@ -119,15 +121,21 @@ def begin(workspace: Workspace, request_id: int) -> Run:
     return Run(workspace, attempt, token, priced, body, scheme)
 
 
-def require_genuine(decisions: Sequence[tuple[Approval, Principal]]) -> None:
-    """Check the signature of every decision: a row alone, however it came into the ledger, opens no gate.
+def require_genuine(session: Session, request: Request) -> None:
+    """Check every decision that lets the request run, against the key of who took it and what it was taken on.
+
+    A row alone, however it came into the ledger, opens no gate.
 
     Raises:
-        ForgedApproval: one does not fit.
+        ForgedApproval: a signature does not fit.
+        MotionAltered: the standing authorisation is not the one that was approved, or not for this request.
     """
-    for approval, approver in decisions:
-        if not SignedDecision.of(approval, approver).authentic:
-            raise ForgedApproval(approval.request_id, approver.name)
+    for approval, approver in gates.given(session, request.id):
+        giver = approval.on_behalf_of and releases.name_of(session, approval.on_behalf_of)
+        if not SignedDecision.of(approval, approver, giver or None).authentic:
+            raise ForgedApproval(request.id, approver.name)
+    if request.standing_id is not None:
+        motions.require_intact(session, request)
 
 
 @contextmanager

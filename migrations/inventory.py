@@ -21,7 +21,7 @@ class Item:
 
     Attributes:
         table: the table it belongs to.
-        kind: table, column, constraint, index, trigger, enforcement (of a foreign key) or rule.
+        kind: table, column, constraint, index, trigger, enforcement (of a foreign key), rule or function.
         name: its name.
         definition: all that it says and whether it is in force, free of the schema's own name.
     """
@@ -96,7 +96,7 @@ SELECT t.relname, 'column', a.attname,
   LEFT JOIN pg_attrdef d ON d.adrelid = t.oid AND d.adnum = a.attnum
 UNION ALL
 SELECT t.relname, 'constraint', c.conname, concat_ws(' ', pg_get_constraintdef(c.oid), c.convalidated)
-  FROM tables t JOIN pg_constraint c ON c.conrelid = t.oid AND c.contype <> 'n' -- NOT NULL is told with its column
+  FROM tables t JOIN pg_constraint c ON c.conrelid = t.oid AND c.contype NOT IN ('n', 't')
 UNION ALL
 SELECT t.relname, 'index', i.indexrelid::regclass::text,
        concat_ws(' ', pg_get_indexdef(i.indexrelid), i.indisvalid)
@@ -114,6 +114,11 @@ SELECT t.relname, 'enforcement', c.conname,
 UNION ALL
 SELECT t.relname, 'rule', r.rulename, concat_ws(' ', pg_get_ruledef(r.oid), r.ev_enabled)
   FROM tables t JOIN pg_rewrite r ON r.ev_class = t.oid
+UNION ALL
+SELECT 'audit_head', 'function', p.proname, -- of the doors, which belong to no table
+       concat_ws(' ', pg_get_function_identity_arguments(p.oid), pg_get_function_result(p.oid), p.prosecdef,
+                 p.provolatile, p.proconfig::text, p.prosrc)
+  FROM pg_proc p, here WHERE p.pronamespace = here.schema AND starts_with(p.proname, 'almoner_')
 """
 
 

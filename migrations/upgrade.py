@@ -22,15 +22,31 @@ def upgrade(database: Database, revision: str = "head") -> None:
         LedgerUnreachable: the database cannot be opened or stays locked.
     """
     try:
-        with database.engine.begin() as connection:
-            _one_at_a_time(connection)
-            run(connection, revision)
-            if found := differences(connection, revision):
-                raise SchemaDiffers(found)
+        with database.engine.connect() as connection:
+            _suspend_references(connection)
+            with connection.begin():
+                _one_at_a_time(connection)
+                run(connection, revision)
+                if found := differences(connection, revision) + _dangling(connection):
+                    raise SchemaDiffers(found)
     except CommandError:
         raise SchemaUnknown from None
     except OperationalError as problem:
         raise LedgerUnreachable(database.engine.url.render_as_string(hide_password=True)) from problem
+
+
+def _suspend_references(connection: Connection) -> None:
+    """SQLite rebuilds a table by dropping it, which enforced foreign keys forbid; only between transactions can this be
+    set. It holds for this connection, which is closed at the end; `_dangling` makes up for it."""
+    if connection.dialect.name == "sqlite":
+        connection.connection.cursor().execute("PRAGMA foreign_keys=OFF")  # past SQLAlchemy, which would begin
+
+
+def _dangling(connection: Connection) -> list[str]:
+    if connection.dialect.name != "sqlite":
+        return []
+    tables = sorted({str(row[0]) for row in connection.execute(text("PRAGMA foreign_key_check"))})
+    return [f"rows of {table} point nowhere" for table in tables]
 
 
 def _one_at_a_time(connection: Connection) -> None:

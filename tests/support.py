@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -16,12 +17,13 @@ from models_db.budgets import Amount, total
 from models_db.canonical import Json, digest
 from models_db.engine import Database
 from models_db.events import PrivacyEvent
-from models_db.services import artifacts, audits, datasets, gates, ledger, people, releases, runs
+from models_db.policy_terms import PolicyTerms
+from models_db.services import artifacts, audits, datasets, gates, ledger, people, policies, releases, runs
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim, Registration
 from models_db.services.gates import Decision
 from models_db.services.ledger import Attempt, PlannedInvocation, Provenance
-from models_db.tables import Artifact
+from models_db.tables import Artifact, PolicyVersion
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PROVENANCE = Provenance(device="cpu", code_digest="c" * 64, libraries={"torch": "2"}, rng_kind="os")
@@ -84,15 +86,26 @@ def planned(*instalments: Amount, mechanism: str = "token_draw") -> PlannedInvoc
     return PlannedInvocation(event, instalments)
 
 
+def terms(**given: Any) -> PolicyTerms:
+    """A policy's terms; what is not given asks for nothing more than one approval."""
+    open_terms: dict[str, Any] = {
+        "body": "{}", "several_roles": False, "spend_approvals": 1, "publish_approvals": 1, "motion_approvals": 1,
+        "rho_max": None, "delta_max": None, "pacing_period": None, "pacing_permille": None, "rules": (),
+    }  # fmt: skip
+    whole = open_terms | given
+    return PolicyTerms(digest=digest({"terms": repr(sorted(whole.items()))}), **whole)
+
+
 @dataclass(frozen=True)
 class World:
-    """A ledger with three people and one policy, and the short way to every state of a request.
+    """A ledger with four people and one policy, and the short way to every state of a request.
 
     One person may not do another's part under `several_roles=False`; every shortcut acts as the right one.
     """
 
     database: Database
     policy_id: int
+    admin: Actor
     analyst: Actor
     steward: Actor
     runner: Actor
@@ -106,27 +119,35 @@ class World:
         several_roles: bool = False,
         spend_approvals: int = 1,
         publish_approvals: int = 1,
+        **more: Any,
     ) -> "World":
         """Enrol the people and adopt the policy."""
         with database.write() as session:
+            admin = people.found(session, "admin", "key of admin")
             analyst, steward, runner = (
-                people.enrol(session, name, f"key of {name}") for name in ("analyst", "steward", "runner")
+                people.enrol(session, admin, name, f"key of {name}") for name in ("analyst", "steward", "runner")
             )
-            policy = people.adopt_policy(
+            for name in ("analyst", "steward", "runner"):
+                people.grant(session, admin, name, name, "for the tests")
+            policy = policies.adopt(
                 session,
-                steward,
-                digest=digest({"several": several_roles, "spend": spend_approvals, "publish": publish_approvals}),
-                body="{}",
-                several_roles=several_roles,
-                spend_approvals=spend_approvals,
-                publish_approvals=publish_approvals,
+                admin,
+                terms(
+                    several_roles=several_roles,
+                    spend_approvals=spend_approvals,
+                    publish_approvals=publish_approvals,
+                    **more,
+                ),
             )
-            return cls(database, policy.id, analyst, steward, runner)
+            return cls(database, policy.id, admin, analyst, steward, runner)
 
-    def person(self, name: str) -> Actor:
-        """One more person."""
+    def person(self, name: str, *roles: str) -> Actor:
+        """One more person, a steward unless roles are named."""
         with self.database.write() as session:
-            return people.enrol(session, name, f"key of {name}")
+            made = people.enrol(session, self.admin, name, f"key of {name}")
+            for role in roles or ("steward",):
+                people.grant(session, self.admin, name, role, "for the tests")
+            return made
 
     def account(self, cap: Amount = CAP, blocks: int = 1) -> int:
         """A root account with its blocks. Returns its id."""
@@ -148,7 +169,7 @@ class World:
         account_id = account_id or self.account(cap, blocks)
         with self.database.write() as session:
             wanted = Registration(name, unit_field, "text", governed, None, None)
-            datasets.register(session, self.analyst, wanted, account_id)
+            datasets.register(session, self.steward, wanted, account_id)
         self.version(name, [f"{name}-unit".encode().ljust(32, b"\0")])
         return name
 
@@ -158,7 +179,7 @@ class World:
         with self.database.write() as session:
             made = datasets.add_version(
                 session,
-                self.analyst,
+                self.runner,
                 datasets.find(session, dataset),
                 uid=f"version-{number}",
                 source_mark=source or digest({"source": number}),
@@ -177,7 +198,7 @@ class World:
                 "epsilon": "1",
                 "number": next(self._numbers),
             }
-            policy = session.get_one(people.PolicyVersion, self.policy_id)
+            policy = session.get_one(PolicyVersion, self.policy_id)
             version = datasets.newest_version(session, found)
             return releases.submit(session, self.analyst, found, version, policy, content | body, valid).id
 

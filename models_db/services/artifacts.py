@@ -7,9 +7,9 @@ from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.canonical import Json, canonical, digest
+from models_db.recording import record, record_all
 from models_db.services import audits, gates, ledger, releases, runs
 from models_db.services.audits import Actor
-from models_db.services.denials import translated
 from models_db.tables import (
     Artifact,
     Dataset,
@@ -45,9 +45,7 @@ def produce(
         created_at=moment(),
         created_by=actor.id,
     )
-    with translated():
-        session.add(made)
-        session.flush()
+    record(session, made)
     record_metrics(session, made, metrics)
     releases.move(session, actor, attempt.request_id, "running", "produced")
     audits.append(
@@ -67,18 +65,19 @@ def record_metrics(session: Session, artifact: Artifact, metrics: Sequence[tuple
     Raises:
         Denied: an internal metric before the publish decision, on governed data (PRIVACY §7).
     """
-    with translated():
-        for metric, exposure, result in metrics:
-            session.add(
-                Evaluation(
-                    artifact_id=artifact.id,
-                    metric=metric,
-                    exposure=exposure,
-                    result=canonical(result).decode(),
-                    created_at=moment(),
-                )
+    record_all(
+        session,
+        [
+            Evaluation(
+                artifact_id=artifact.id,
+                metric=metric,
+                exposure=exposure,
+                result=canonical(result).decode(),
+                created_at=moment(),
             )
-        session.flush()
+            for metric, exposure, result in metrics
+        ],
+    )
 
 
 def evaluations(session: Session, artifact: Artifact) -> Sequence[Evaluation]:
@@ -127,10 +126,7 @@ def publish(session: Session, actor: Actor, request_id: int) -> Publication:
     found = session.scalars(select(Publication).where(Publication.artifact_id == artifact.id)).one_or_none()
     if found is not None:
         return found
-    with translated():
-        found = Publication(artifact_id=artifact.id, at=moment(), actor_id=actor.id)
-        session.add(found)
-        session.flush()
+    found = record(session, Publication(artifact_id=artifact.id, at=moment(), actor_id=actor.id))
     releases.move(session, actor, request_id, "produced", "published")
     dataset = session.get_one(Dataset, request.dataset_id)
     audits.append(session, actor, "release.published", {"artifact": artifact.digest}, dataset.name, request_id)
@@ -139,7 +135,8 @@ def publish(session: Session, actor: Actor, request_id: int) -> Publication:
 
 def delivered(session: Session, actor: Actor, publication: Publication, destination: str, bundle: str) -> None:
     """Record that a bundle arrived whole."""
-    session.add(Delivery(publication_id=publication.id, destination=destination, bundle_digest=bundle, at=moment()))
+    made = Delivery(publication_id=publication.id, destination=destination, bundle_digest=bundle, at=moment())
+    record(session, made)
     artifact = session.get_one(Artifact, publication.artifact_id)
     request = session.get_one(Request, artifact.request_id)
     dataset = session.get_one(Dataset, request.dataset_id)

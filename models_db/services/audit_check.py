@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.services import audits
-from models_db.services.audit_log import CHUNK, COLUMNS, Link
+from models_db.services.audit_log import Link, LogFilter, chunks
 from models_db.services.audits import GENESIS, Head
 from models_db.tables import Artifact, Audit, Checkpoint, Delivery, Entry, Principal, Publication, Transition
 
@@ -152,14 +152,12 @@ def verify(session: Session, anchors: Sequence[Anchor] = (), progress: Progress 
 
 
 def _links(session: Session, total: int, progress: Progress | None) -> Iterable[Link]:
-    query = select(*COLUMNS).order_by(Audit.seq)
     done = 0
-    with session.connection().execute(query, execution_options={"yield_per": CHUNK}) as rows:
-        for chunk in rows.partitions():
-            yield from map(Link._make, chunk)
-            done += len(chunk)
-            if progress:
-                progress(done, total)
+    for chunk in chunks(session, LogFilter()):
+        yield from chunk
+        done += len(chunk)
+        if progress:
+            progress(done, total)
 
 
 def _recorded(session: Session) -> dict[int, set[str]]:

@@ -6,27 +6,25 @@ the index of times, and the page itself comes from an index that ends in the num
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, select, text, union_all
+from sqlalchemy import TextClause, text
 from sqlalchemy.orm import Session
 
-from models_db.tables import Audit
-
-COLUMNS = (
-    Audit.seq,
-    Audit.prev_hash,
-    Audit.row_hash,
-    Audit.at,
-    Audit.actor,
-    Audit.kind,
-    Audit.dataset,
-    Audit.request_id,
-    Audit.body,
-)
 CHUNK = 1000
+
+_CONDITIONS = {
+    "dataset": "dataset = :dataset",
+    "request_id": "request_id = :request_id",
+    "actor": "actor = :actor",
+    "mechanism": "body LIKE :mechanism ESCAPE '/'",
+    "since": "seq >= (SELECT seq FROM audit WHERE at >= :since ORDER BY at, seq LIMIT 1)",
+    "until": "seq <= (SELECT seq FROM audit WHERE at < :until ORDER BY at DESC, seq DESC LIMIT 1)",
+}
 
 _KINDS = text("""
 WITH RECURSIVE found(kind) AS (
@@ -96,56 +94,64 @@ def page(session: Session, wanted: LogFilter, limit: int, before: int | None = N
 
 def stream(session: Session, wanted: LogFilter) -> Iterator[Link]:
     """Every link that fits, oldest first, in constant memory."""
-    query = _chosen(wanted)
+    for chunk in chunks(session, wanted):
+        yield from (link for link in chunk if _names(link, wanted.mechanism))
+
+
+def chunks(session: Session, wanted: LogFilter) -> Iterator[list[Link]]:
+    """The same some at a time; of a mechanism, every link whose body has its name anywhere."""
+    where, values = _conditions(wanted)
     if wanted.kind is not None:
-        query = query.where(Audit.kind.in_(_kinds(session, wanted.kind)))
-    rows = session.connection().execute(query.order_by(Audit.seq), execution_options={"yield_per": CHUNK})
-    with rows:
-        for row in rows:
-            link = Link._make(row)
-            if _names(link, wanted.mechanism):
-                yield link
+        kinds = _kinds(session, wanted.kind)
+        where, values = (*where, f"kind IN ({', '.join(f':{name}' for name in kinds) or 'NULL'})"), values | kinds
+    query = _statement(_select(where))
+    streaming = {"yield_per": CHUNK, "stream_results": True}
+    with session.connection().execute(query, values, execution_options=streaming) as rows:
+        for chunk in rows.partitions():
+            yield [Link._make(row) for row in chunk]
 
 
 def _newest(session: Session, wanted: LogFilter, size: int, before: int | None) -> list[Link]:
-    query = _chosen(wanted)
+    where, values = _conditions(wanted)
     if before is not None:
-        query = query.where(Audit.seq < before)
-    if wanted.kind is None:
-        rows = session.connection().execute(query.order_by(Audit.seq.desc()).limit(size))
-        return [Link._make(row) for row in rows]
+        where, values = (*where, "seq < :before"), values | {"before": before}
     kinds = _kinds(session, wanted.kind)
-    if not kinds:
-        return []
     # One look-up for each kind: all of them in one condition would be sorted as a whole before the first is shown.
-    each = [query.where(Audit.kind == kind).order_by(Audit.seq.desc()).limit(size).subquery() for kind in kinds]
-    merged = union_all(*(select(one) for one in each)).subquery()
-    rows = session.connection().execute(select(merged).order_by(merged.c.seq.desc()).limit(size))
+    each = [_select((*where, f"kind = :{name}"), newest=True) for name in kinds] or [_select(where, newest=True)]
+    if wanted.kind is not None and not kinds:
+        return []
+    merged = " UNION ALL ".join(f"SELECT * FROM ({one}) one{number}" for number, one in enumerate(each))  # noqa: S608
+    query = f"{merged} ORDER BY seq DESC LIMIT :size" if len(each) > 1 else each[0]
+    rows = session.connection().execute(_statement(query), values | kinds | {"size": size})
     return [Link._make(row) for row in rows]
 
 
-def _chosen(wanted: LogFilter) -> Select[Any]:
-    query: Select[Any] = select(*COLUMNS)
-    if wanted.dataset is not None:
-        query = query.where(Audit.dataset == wanted.dataset)
-    if wanted.request_id is not None:
-        query = query.where(Audit.request_id == wanted.request_id)
-    if wanted.actor is not None:
-        query = query.where(Audit.actor == wanted.actor)
+@lru_cache(maxsize=64)
+def _statement(query: str) -> TextClause:
+    return text(query)
+
+
+def _select(where: Sequence[str], *, newest: bool = False) -> str:
+    """Put together by hand, because building the expression would cost as much as the page; every value is bound."""
+    among = f" WHERE {' AND '.join(where)}" if where else ""
+    order = "seq DESC LIMIT :size" if newest else "seq"
+    return f"SELECT {', '.join(Link._fields)} FROM audit{among} ORDER BY {order}"  # noqa: S608
+
+
+def _conditions(wanted: LogFilter) -> tuple[tuple[str, ...], dict[str, Any]]:
+    values = {name: value for name in _CONDITIONS if (value := getattr(wanted, name)) is not None}
     if wanted.mechanism is not None:
-        query = query.where(Audit.body.contains(json.dumps(wanted.mechanism, ensure_ascii=False), autoescape=True))
-    if wanted.since is not None:
-        first = select(Audit.seq).where(Audit.at >= wanted.since).order_by(Audit.at, Audit.seq).limit(1)
-        query = query.where(Audit.seq >= first.scalar_subquery())
-    if wanted.until is not None:
-        last = select(Audit.seq).where(Audit.at < wanted.until).order_by(Audit.at.desc(), Audit.seq.desc()).limit(1)
-        query = query.where(Audit.seq <= last.scalar_subquery())
-    return query
+        named = json.dumps(wanted.mechanism, ensure_ascii=False)
+        values["mechanism"] = "%" + re.sub("([%_/])", r"/\1", named) + "%"
+    return tuple(_CONDITIONS[name] for name in values), values
 
 
-def _kinds(session: Session, prefix: str) -> list[str]:
-    """The kinds in the record that begin so, found by one look-up each in their index."""
-    return [kind for (kind,) in session.connection().execute(_KINDS) if kind.startswith(prefix)]
+def _kinds(session: Session, prefix: str | None) -> dict[str, str]:
+    """The kinds in the record that begin so, by the name of a parameter; one look-up each in their index finds them."""
+    if prefix is None:
+        return {}
+    found = (kind for (kind,) in session.connection().execute(_KINDS) if kind.startswith(prefix))
+    return {f"kind{number}": kind for number, kind in enumerate(found)}
 
 
 def _names(link: Link, mechanism: str | None) -> bool:

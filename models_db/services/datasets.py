@@ -1,24 +1,31 @@
 """Datasets: registered with a lifetime claim, versioned by ingestion, kept apart or together by unit marks."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
-from sqlalchemy import func, select, text
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.errors import Refused, UsageError
+from models_db.recording import claim_units, record, record_all
 from models_db.services import audits
 from models_db.services.audits import Actor
-from models_db.services.denials import AlreadyRecorded, Denied, translated
-from models_db.tables import Account, Cap, Dataset, DatasetVersion, PartitionScheme, UnitMark
+from models_db.services.denials import AlreadyRecorded, Denied
+from models_db.tables import (
+    Account,
+    Cap,
+    Carried,
+    Dataset,
+    DatasetVersion,
+    Motion,
+    PartitionScheme,
+)
 
 RELATION = "add_or_remove_one"
 LONGEST_NAME = 100
-_BATCH = 5000
+_OTHER_ACCOUNT = "a unit belongs to one root account"
 
 
 @dataclass(frozen=True)
@@ -130,25 +137,25 @@ class UnnamedUnitsAgain(Refused):
 
 def open_account(session: Session, claim: LifetimeClaim, blocks: int, key_name: str) -> Account:
     """A root account with one account per block, and the partition scheme that will never change."""
-    root = Account(kind="root", rho_cap=claim.cap.rho, delta_cap=claim.cap.delta)
-    session.add(root)
-    session.flush()
-    session.add(
+    root = record(session, Account(kind="root", rho_cap=claim.cap.rho, delta_cap=claim.cap.delta))
+    record(
+        session,
         Cap(
             account_id=root.id,
             epsilon=claim.epsilon,
             delta=claim.delta,
             delta_conversion=claim.delta_conversion,
             created_at=moment(),
-        )
+        ),
     )
-    session.add(PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name))
-    session.flush()  # a block is admitted as one of this partition
-    session.add_all(
-        Account(kind="block", parent_id=root.id, block=block, rho_cap=claim.cap.rho, delta_cap=claim.cap.delta)
-        for block in range(blocks)
+    record(session, PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name))
+    record_all(
+        session,
+        [
+            Account(kind="block", parent_id=root.id, block=block, rho_cap=claim.cap.rho, delta_cap=claim.cap.delta)
+            for block in range(blocks)
+        ],
     )
-    session.flush()
     return root
 
 
@@ -173,9 +180,7 @@ def register(session: Session, actor: Actor, wanted: Registration, account_id: i
         created_by=actor.id,
     )
     try:
-        with translated():
-            session.add(made)
-            session.flush()
+        record(session, made)
     except AlreadyRecorded:
         raise DatasetExists(wanted.name) from None
     cap, scheme = lifetime(session, made), partition(session, made)
@@ -236,9 +241,32 @@ def every(session: Session) -> Sequence[Dataset]:
     return session.scalars(select(Dataset).order_by(Dataset.name)).all()
 
 
-def lifetime(session: Session, dataset: Dataset) -> Cap:
-    """The lifetime claim of the dataset's root account."""
-    return session.scalars(select(Cap).where(Cap.account_id == dataset.account_id)).one()
+def lifetime(session: Session, dataset: Dataset) -> LifetimeClaim:
+    """The lifetime claim of the dataset's root account, as it is now."""
+    return claims(session, dataset)[-1]
+
+
+def claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
+    """Every lifetime claim the root account has had, the first one first; more than one, if stewards changed it."""
+    first = session.scalars(select(Cap).where(Cap.account_id == dataset.account_id)).one()
+    root = session.get_one(Account, dataset.account_id, populate_existing=True)
+    carried = session.scalars(
+        select(Motion)
+        .join(Carried, Carried.motion_id == Motion.id)
+        .join(Dataset, Dataset.id == Motion.dataset_id)
+        .where(Dataset.account_id == dataset.account_id, Motion.kind == "cap")
+        .order_by(Carried.id)
+    ).all()
+    now = Amount(root.rho_cap, root.delta_cap)
+    # What the first cap was in units is not kept once it is changed; its claim is.
+    found = [LifetimeClaim(first.epsilon, first.delta, first.delta_conversion, now if not carried else Amount())]
+    return (*found, *(claim_of(motion) for motion in carried))
+
+
+def claim_of(motion: Motion) -> LifetimeClaim:
+    """The lifetime claim that a cap motion asks for; the database has it whole."""
+    cap = Amount(motion.rho or 0, motion.delta_fail or 0)
+    return LifetimeClaim(str(motion.epsilon), str(motion.delta), motion.delta_conversion or 0, cap)
 
 
 def partition(session: Session, dataset: Dataset) -> PartitionScheme:
@@ -301,10 +329,12 @@ def add_version(
         UnitsOverlap: a unit, or the very source, belongs to another account.
         UnnamedUnitsAgain: another version came in meanwhile.
     """
-    _one_ingest_at_a_time(session)
+    try:
+        claim_units(session, dataset.account_id, marks)  # from here on nobody else claims any
+    except Denied as refusal:
+        raise UnitsOverlap(dataset.name) if refusal.facts["rule"] == _OTHER_ACCOUNT else refusal from None
     admit_another_version(session, dataset)
     _refuse_foreign_source(session, dataset, source_mark)
-    _claim_units(session, dataset, marks)
     made = DatasetVersion(
         dataset_id=dataset.id,
         number=len(versions(session, dataset)) + 1,
@@ -314,9 +344,7 @@ def add_version(
         created_at=moment(),
         created_by=actor.id,
     )
-    with translated():
-        session.add(made)
-        session.flush()
+    record(session, made)
     audits.append(session, actor, "dataset.ingested", {"version": made.number, "uid": uid}, dataset=dataset.name)
     return made
 
@@ -330,27 +358,3 @@ def _refuse_foreign_source(session: Session, dataset: Dataset, source_mark: str)
     )
     if session.scalar(query):
         raise UnitsOverlap(dataset.name)
-
-
-def _claim_units(session: Session, dataset: Dataset, marks: Iterable[bytes]) -> None:
-    """Insert the marks that are new; the database refuses one that another account holds."""
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    statement = dialect.insert(UnitMark).on_conflict_do_nothing()
-    try:
-        with translated():
-            for batch in _batched(marks):
-                session.execute(statement, [{"mark": mark, "account_id": dataset.account_id} for mark in batch])
-    except Denied:
-        raise UnitsOverlap(dataset.name) from None
-
-
-def _one_ingest_at_a_time(session: Session) -> None:
-    """Until this transaction ends nobody else claims units. SQLite has one writer anyway."""
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(text("LOCK TABLE unit_mark IN SHARE ROW EXCLUSIVE MODE"))
-
-
-def _batched(items: Iterable[bytes]) -> Iterator[list[bytes]]:
-    source = iter(items)
-    while batch := list(islice(source, _BATCH)):
-        yield batch

@@ -11,12 +11,14 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import IntegrityError
 
-from models_db.errors import Refused
+from models_db.errors import AlmonerError, EnvironmentProblem, Refused
 
 _GUARD = re.compile(r"almoner: ([^\n]+)")
 _CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
 _BUDGET = ("the cap would be passed", "ck_account_rho", "ck_account_delta")
 _RECORDED = "has recorded this already"
+_CLOCK = "the clock went backwards"
+_ROLES = re.compile("only an? |everybody acts under|your roles do not|an analyst or a steward|the ledger knows nobody")
 _UNIQUE = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505")
 
 
@@ -44,12 +46,30 @@ class OverCap(Refused):
     """A counter would pass its cap; the services turn this into a `BudgetExceeded` with figures."""
 
 
+class RoleMissing(Denied):
+    """Whoever asked has not the role for it."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.advice = "See your roles with `almoner user list`; an admin grants them: `almoner user grant NAME ROLE`."
+
+
+class ClockWentBack(EnvironmentProblem):
+    """What the ledger recorded last is from a later time than this machine's clock says."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This machine's clock is behind the newest entry of the ledger; nothing was changed.",
+            "Set the clock right (`timedatectl`), then try again; the newest entry: `almoner audit log --limit 1`.",
+        )
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Turn a refusal of the database inside the block into a named error.
 
     Raises:
-        OverCap, Denied, AlreadyRecorded: by what the database said.
+        OverCap, Denied, RoleMissing, AlreadyRecorded, ClockWentBack: by what the database said.
     """
     try:
         yield
@@ -57,13 +77,17 @@ def translated() -> Iterator[None]:
         raise _named(refusal.orig) from None
 
 
-def _named(refusal: BaseException | None) -> Refused:
+def _named(refusal: BaseException | None) -> AlmonerError:
     said = str(refusal)
     if any(name in said for name in _BUDGET):
         return OverCap("The account's cap would be passed.")
     if found := _GUARD.search(said):
         rule = found.group(1).strip()
-        return AlreadyRecorded() if rule.endswith(_RECORDED) else Denied(rule)
+        if rule == _CLOCK:
+            return ClockWentBack()
+        if rule.endswith(_RECORDED):
+            return AlreadyRecorded()
+        return RoleMissing(rule) if _ROLES.match(rule) else Denied(rule)
     if getattr(refusal, "sqlite_errorcode", None) in _UNIQUE or getattr(refusal, "sqlstate", None) in _UNIQUE:
         return AlreadyRecorded()
     named = _CONSTRAINT.search(said)

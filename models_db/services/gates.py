@@ -1,4 +1,4 @@
-"""The two gates: signed decisions, each bound to the digest of exactly what was shown."""
+"""The gates: signed decisions, each bound to the digest of exactly what was shown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,22 +7,30 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
-from models_db.canonical import canonical
+from models_db.canonical import Json, canonical
 from models_db.errors import Refused
-from models_db.services import audits, releases
+from models_db.recording import lock_motion, lock_request, record
+from models_db.services import audits, motions, people, releases
 from models_db.services.audits import Actor
-from models_db.services.denials import translated
 from models_db.tables import (
     Approval,
     Dataset,
+    Delegation,
+    DelegationEnd,
+    Motion,
+    PolicyRule,
     PolicyVersion,
     Principal,
     Request,
+    Withdrawal,
 )
+
+MOTION_APPROVALS = 2
+"""What a policy older than motions asks for."""
 
 
 class GateClosed(Refused):
-    """An approval is missing, rejected, expired, or was given for something else."""
+    """An approval is missing, rejected, expired, withdrawn, or was given for something else."""
 
     def __init__(self, request_id: int, gate: str, given: int, needed: int) -> None:
         super().__init__(
@@ -33,9 +41,25 @@ class GateClosed(Refused):
         )
 
 
+class NothingToWithdraw(Refused):
+    """The steward has no approval there that could be taken back."""
+
+    def __init__(self, number: int, gate: str) -> None:
+        super().__init__(
+            f"You have no approval at the {gate} gate of {number} that counts.",
+            f"See the decisions with `almoner release show {number}`.",
+            {"number": number, "gate": gate},
+        )
+
+
 @dataclass(frozen=True)
 class Decision:
-    """A steward's decision on one subject, as it is signed and stored."""
+    """A steward's decision on one subject, as it is signed and stored.
+
+    Attributes:
+        request_id: the request's number; at the gate `motion`, the motion's.
+        on_behalf_of: the steward who delegated the decision, by name.
+    """
 
     request_id: int
     gate: str
@@ -43,62 +67,98 @@ class Decision:
     verdict: str
     reason: str
     expires_at: str
+    on_behalf_of: str | None = None
 
     def statement(self, approver: str) -> bytes:
         """The canonical bytes a steward signs."""
-        return canonical(
-            {
-                "request": self.request_id,
-                "gate": self.gate,
-                "subject_sha256": self.subject_digest,
-                "decision": self.verdict,
-                "reason": self.reason,
-                "expires_at": self.expires_at,
-                "approver": approver,
-            }
-        )
+        said: dict[str, Json] = {
+            "motion" if self.gate == "motion" else "request": self.request_id,
+            "gate": self.gate,
+            "subject_sha256": self.subject_digest,
+            "decision": self.verdict,
+            "reason": self.reason,
+            "expires_at": self.expires_at,
+            "approver": approver,
+        }
+        return canonical(said | ({"on_behalf_of": self.on_behalf_of} if self.on_behalf_of else {}))
 
 
-def decide(session: Session, actor: Actor, decision: Decision, signature: str) -> str:
-    """Record a decision; when the spend gate has what it needs the request becomes approved. Returns its state.
+def withdrawal_statement(number: int, gate: str, subject_digest: str, reason: str, approver: str) -> bytes:
+    """The canonical bytes a steward signs to take an approval back."""
+    return canonical(
+        {
+            "withdrawal": number,
+            "gate": gate,
+            "subject_sha256": subject_digest,
+            "reason": reason,
+            "approver": approver,
+        }
+    )
+
+
+def decide(
+    session: Session,
+    actor: Actor,
+    decision: Decision,
+    signature: str,
+    *,
+    attestation: str | None = None,
+    approver: Actor | None = None,
+) -> str:
+    """Record a decision; when the gate has what it needs, what waits there moves on. Returns its state.
+
+    Args:
+        actor: who brings the decision.
+        approver: who has signed it, if that is somebody else.
 
     Raises:
-        releases.WrongState: nothing waits at that gate.
-        Denied: wrong subject, or the roles must be separate.
+        releases.WrongState, motions.MotionDecided: nothing waits at that gate.
+        RoleMissing, Denied: no steward, wrong subject, decided already, or the roles must be separate.
     """
+    if decision.gate == "motion":
+        return _decide_motion(session, actor, decision, signature, approver or actor)
+    lock_request(session, decision.request_id)  # two stewards at once must see both decisions
     request = releases.find(session, decision.request_id)
-    session.refresh(request, with_for_update={"key_share": True})  # two stewards at once must see both decisions
-    dataset = session.get_one(Dataset, request.dataset_id)
     state = releases.state_of(session, request.id)
     waiting = {"spend": ("submitted", "approved"), "publish": ("produced",)}[decision.gate]
     if state not in waiting:
         raise releases.WrongState(request.id, state, f"{waiting[0]} ({decision.gate} gate)")
-    with translated():
-        session.add(
-            Approval(
-                request_id=request.id,
-                gate=decision.gate,
-                subject_digest=decision.subject_digest,
-                approver_id=actor.id,
-                decision=decision.verdict,
-                reason=decision.reason,
-                at=moment(),
-                expires_at=decision.expires_at,
-                signature=signature,
-            )
-        )
-        session.flush()
+    made = _approval(session, decision, signature, approver or actor)
+    made.request_id, made.attestation = request.id, attestation
+    record(session, made)
     _follow(session, actor, request, decision)
+    dataset = session.get_one(Dataset, request.dataset_id)
     audits.append(
         session,
         actor,
         f"request.{decision.verdict}",
-        {"gate": decision.gate, "subject": decision.subject_digest, "reason": decision.reason,
-         "expires_at": decision.expires_at, "signature": signature},
+        _told(decision, signature, actor, approver),
         dataset=dataset.name,
         request_id=request.id,
-    )  # fmt: skip
+    )
     return releases.state_of(session, request.id)
+
+
+def _approval(session: Session, decision: Decision, signature: str, approver: Actor) -> Approval:
+    giver = people.find(session, decision.on_behalf_of).id if decision.on_behalf_of else None
+    return Approval(
+        gate=decision.gate,
+        subject_digest=decision.subject_digest,
+        approver_id=approver.id,
+        on_behalf_of=giver,
+        decision=decision.verdict,
+        reason=decision.reason,
+        at=moment(),
+        expires_at=decision.expires_at,
+        signature=signature,
+    )
+
+
+def _told(decision: Decision, signature: str, actor: Actor, approver: Actor | None) -> dict[str, Json]:
+    other = {"approver": approver.name} if approver and approver.id != actor.id else {}
+    behalf = {"on_behalf_of": decision.on_behalf_of} if decision.on_behalf_of else {}
+    return {"gate": decision.gate, "subject": decision.subject_digest, "reason": decision.reason,
+            "expires_at": decision.expires_at, "signature": signature, **other, **behalf}  # fmt: skip
 
 
 def _follow(session: Session, actor: Actor, request: Request, decision: Decision) -> None:
@@ -109,13 +169,108 @@ def _follow(session: Session, actor: Actor, request: Request, decision: Decision
         releases.move(session, actor, request.id, "submitted", "approved")
 
 
+def _decide_motion(session: Session, actor: Actor, decision: Decision, signature: str, approver: Actor) -> str:
+    lock_motion(session, decision.request_id)
+    motion = motions.find(session, decision.request_id)
+    state = motions.state_of(session, motion)
+    ends_standing = state == "carried" and motion.kind == "standing" and decision.verdict == "reject"
+    if state != "open" and not ends_standing:
+        raise motions.MotionDecided(motion.id, state)
+    made = _approval(session, decision, signature, approver)
+    made.motion_id = motion.id
+    record(session, made)
+    dataset = session.get_one(Dataset, motion.dataset_id)
+    told = {"motion": motion.id, **_told(decision, signature, actor, approver)}
+    audits.append(session, actor, f"motion.{decision.verdict}", told, dataset.name)
+    given, needed = motion_count(session, motion)
+    if decision.verdict == "approve" and given >= needed:
+        motions.carry(session, actor, motion)
+    return motions.state_of(session, motion)
+
+
+def withdraw_approval(session: Session, actor: Actor, request_id: int, gate: str, reason: str, signature: str) -> str:
+    """Take the actor's approval back before it is used; a request that lacks one then waits again. Returns its state.
+
+    Raises:
+        NothingToWithdraw: there is none that counts.
+        Denied: it has been used.
+    """
+    lock_request(session, request_id)
+    request = releases.find(session, request_id)
+    own = [a for a, _ in valid(session, request_id, gate) if a.approver_id == actor.id]
+    if not own:
+        raise NothingToWithdraw(request_id, gate)
+    for each in own:
+        record(session, Withdrawal(approval_id=each.id, reason=reason, signature=signature, at=moment()))
+    if releases.state_of(session, request_id) == "approved" and not _open(session, request, "spend", request.digest):
+        releases.move(session, actor, request_id, "approved", "submitted", "an approval was withdrawn")
+    dataset = session.get_one(Dataset, request.dataset_id)
+    told: dict[str, Json] = {"gate": gate, "reason": reason, "signature": signature}
+    audits.append(session, actor, "request.approval_withdrawn", told, dataset.name, request_id)
+    return releases.state_of(session, request_id)
+
+
 def approvals(session: Session, request_id: int, gate: str | None = None) -> Sequence[tuple[Approval, Principal]]:
-    """The decisions on a request with who took them, oldest first."""
+    """The decisions on a request with who took them, oldest first, whether they count or not."""
+    return _with_people(session, Approval.request_id == request_id, gate)
+
+
+def given(session: Session, request_id: int) -> Sequence[tuple[Approval, Principal]]:
+    """What a bundle carries: decisions on a request, and the approvals of the standing authorisation it came under.
+
+    Those that expired after they were used are among them, those taken back are not; so it is the same at any time.
+    """
+    standing = releases.find(session, request_id).standing_id
+    on_request = _with_people(session, Approval.request_id == request_id, None)
+    on_motion = motion_approvals(session, standing) if standing else []
+    decided = [*on_request, *((a, p) for a, p in on_motion if a.decision == "approve")]
+    query = select(Withdrawal.approval_id).where(Withdrawal.approval_id.in_([a.id for a, _ in decided]))
+    withdrawn = set(session.scalars(query))
+    return [(a, p) for a, p in decided if a.id not in withdrawn]
+
+
+def motion_approvals(session: Session, motion_id: int) -> Sequence[tuple[Approval, Principal]]:
+    """The decisions on a motion with who took them, oldest first, whether they count or not."""
+    return _with_people(session, Approval.motion_id == motion_id, None)
+
+
+def _with_people(session: Session, condition: object, gate: str | None) -> Sequence[tuple[Approval, Principal]]:
     query = select(Approval, Principal).join(Principal, Principal.id == Approval.approver_id)
-    query = query.where(Approval.request_id == request_id).order_by(Approval.id)
+    query = query.where(condition).order_by(Approval.id)  # type: ignore[arg-type]
     if gate is not None:
         query = query.where(Approval.gate == gate)
     return [(row[0], row[1]) for row in session.execute(query)]
+
+
+def valid(session: Session, request_id: int, gate: str) -> Sequence[tuple[Approval, Principal]]:
+    """The decisions that count now: rejections, and approvals that are unexpired, not withdrawn, by a steward still."""
+    dataset_id = releases.find(session, request_id).dataset_id
+    found = approvals(session, request_id, gate)
+    return [(a, p) for a, p in found if a.decision == "reject" or _stands(session, a, dataset_id)]
+
+
+def _stands(session: Session, approval: Approval, dataset_id: int) -> bool:
+    """As the database counts (migration 0002, STANDS)."""
+    withdrawn = session.scalar(select(func.count()).where(Withdrawal.approval_id == approval.id))
+    if approval.decision != "approve" or approval.expires_at <= moment() or withdrawn:
+        return False
+    giver = approval.on_behalf_of
+    if "steward" not in people.roles_of(session, giver or approval.approver_id):
+        return False
+    return giver is None or _is_delegated(session, giver, approval.approver_id, dataset_id)
+
+
+def _is_delegated(session: Session, giver: int, taker: int, dataset_id: int) -> bool:
+    now = moment()
+    query = select(func.count()).where(
+        Delegation.from_id == giver,
+        Delegation.to_id == taker,
+        Delegation.dataset_id == dataset_id,
+        Delegation.valid_from <= now,
+        Delegation.valid_to > now,
+        Delegation.id.not_in(select(DelegationEnd.delegation_id)),
+    )
+    return bool(session.scalar(query))
 
 
 def _open(session: Session, request: Request, gate: str, subject: str) -> bool:
@@ -124,18 +279,27 @@ def _open(session: Session, request: Request, gate: str, subject: str) -> bool:
 
 
 def gate_count(session: Session, request: Request, gate: str, subject: str) -> tuple[int, int]:
-    """Valid approvals given for exactly this subject, and how many the policy needs."""
-    policy = session.get_one(PolicyVersion, request.policy_id)
-    given = session.scalar(
-        select(func.count()).where(
-            Approval.request_id == request.id,
-            Approval.gate == gate,
-            Approval.subject_digest == subject,
-            Approval.decision == "approve",
-            Approval.expires_at > moment(),
-        )
-    )
-    return given or 0, policy.spend_approvals if gate == "spend" else policy.publish_approvals
+    """Approvals that count for exactly this subject, and how many the policy needs."""
+    given = [a for a, _ in approvals(session, request.id, gate) if a.subject_digest == subject]
+    counted = sum(_stands(session, each, request.dataset_id) for each in given)
+    return counted, needed(session, request.policy_id, request.dataset_id, gate)
+
+
+def motion_count(session: Session, motion: Motion) -> tuple[int, int]:
+    """Approvals of a motion that count, and how many the policy needs."""
+    counted = sum(_stands(session, each, motion.dataset_id) for each, _ in motion_approvals(session, motion.id))
+    return counted, needed(session, motion.policy_id, motion.dataset_id, "motion")
+
+
+def needed(session: Session, policy_id: int, dataset_id: int, gate: str) -> int:
+    """How many stewards a policy asks for at a gate of a dataset."""
+    policy = session.get_one(PolicyVersion, policy_id)
+    name = session.get_one(Dataset, dataset_id).name
+    column = f"{gate}_approvals"
+    rules = select(PolicyRule).where(PolicyRule.policy_id == policy_id, PolicyRule.dataset == name)
+    own: list[PolicyRule | PolicyVersion] = [*session.scalars(rules)]
+    asked = [getattr(each, column) for each in [*own, policy]]
+    return next((number for number in asked if number is not None), MOTION_APPROVALS)
 
 
 def require_gate(session: Session, request: Request, gate: str, subject: str) -> None:
@@ -144,6 +308,6 @@ def require_gate(session: Session, request: Request, gate: str, subject: str) ->
     Raises:
         GateClosed: it is not passed.
     """
-    given, needed = gate_count(session, request, gate, subject)
-    if given < needed:
-        raise GateClosed(request.id, gate, given, needed)
+    given, wanted = gate_count(session, request, gate, subject)
+    if given < wanted:
+        raise GateClosed(request.id, gate, given, wanted)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db.services import audits, ledger
+from models_db.services import audit_check, ledger
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def _counters(session: Session) -> Finding:
 
 def _chain(session: Session) -> Finding:
     """Every link of the audit chain fits, up to the head and through every signed checkpoint."""
-    report = audits.verify(session)
+    report = audit_check.verify(session)
     if report.holds:
         return Finding("audit chain", True, f"{report.links} links, head {report.head.hash[:12]}")
     return Finding("audit chain", False, f"broken at link {report.broken_at}: {report.reason}")

@@ -1,7 +1,8 @@
 """The budget: hold, arm, release, commit, forfeit, and what is left.
 
 Order of every write: account rows locked by ascending id, then entries, then the audit head. The counters are
-moved by the database, which also enforces the cap; this module never does arithmetic on a counter.
+moved by the database, which also enforces the cap; this module never does arithmetic on a counter. An instalment is
+entered on every eligible block and, where the request has them, once in its envelope and in its window of time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,20 +16,27 @@ from models_db.budgets import Amount, total
 from models_db.canonical import Json, canonical, digest
 from models_db.errors import Refused
 from models_db.events import PrivacyEvent
-from models_db.services import audits
+from models_db.recording import lock_accounts, record, record_all
+from models_db.services import audits, envelopes
 from models_db.services.audits import Actor
-from models_db.services.denials import Denied, OverCap, translated
+from models_db.services.denials import Denied, OverCap
 from models_db.tables import Account, Dataset, Entry, Hold, Invocation, Request
+
+NOTHING = Amount()
 
 
 @dataclass(frozen=True)
 class Balance:
-    """What a root account may lose, has lost and keeps reserved: the maximum over its blocks (PRIVACY §3)."""
+    """What a root account may lose, has lost and keeps reserved: the maximum over its blocks (PRIVACY §3).
+
+    `reserved` is what open envelopes keep for the requests that name them; `left` is for all others.
+    """
 
     cap: Amount
     spent: Amount
     held: Amount
     left: Amount
+    reserved: Amount = NOTHING
 
 
 @dataclass(frozen=True)
@@ -76,9 +84,10 @@ class BudgetExceeded(Refused):
         left: what the fullest eligible block still affords.
     """
 
-    def __init__(self, dataset: str, asked: Amount, left: Amount, hint: str = "") -> None:
+    def __init__(self, dataset: str, asked: Amount, left: Amount, where: str = "", hint: str = "") -> None:
         super().__init__(
             f"Asked for rho {asked.rho_text}; dataset {dataset!r} has rho {left.rho_text} left"
+            + (f" {where}" if where else "")
             + (f" (asked delta {asked.delta_text}, left {left.delta_text})" if asked.delta else "")
             + (f". {hint}" if hint else "."),
             f"Ask for less, or see what fits: `almoner budget forecast {dataset}`. Spent budget never comes back.",
@@ -103,11 +112,13 @@ def balance(session: Session, account_id: int, blocks: Sequence[int] | None = No
     rows = session.scalars(_block_accounts(account_id, blocks)).all()
     cap = Amount(min(r.rho_cap for r in rows), min(r.delta_cap for r in rows))
     fullest = Amount(max(r.rho_held + r.rho_spent for r in rows), max(r.delta_held + r.delta_spent for r in rows))
+    reserved = envelopes.reserved(session, account_id)
     return Balance(
         cap=cap,
         spent=Amount(max(r.rho_spent for r in rows), max(r.delta_spent for r in rows)),
         held=Amount(max(r.rho_held for r in rows), max(r.delta_held for r in rows)),
-        left=cap - fullest,
+        left=cap - fullest - reserved,
+        reserved=reserved,
     )
 
 
@@ -121,17 +132,22 @@ def hold(
         Denied: this attempt is not running (any more), or another rule of the ledger forbids it.
         ValueError: an eligible block has no account.
     """
-    accounts = session.scalars(_block_accounts(attempt.account_id, attempt.blocks).with_for_update()).all()
+    lock_accounts(session, attempt.account_id, attempt.blocks)
+    accounts = session.scalars(_block_accounts(attempt.account_id, attempt.blocks)).all()
     if len(accounts) != len(attempt.blocks):
         raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
     asked = total([instalment for planned in plan for instalment in planned.instalments])
+    request = session.get_one(Request, attempt.request_id)
+    narrower = envelopes.narrowing(session, request)
     left = balance(session, attempt.account_id, attempt.blocks).left
-    if not asked.fits(left):
-        raise BudgetExceeded(attempt.dataset, asked, left)
+    rooms = [(each.label, each.left) for each in narrower]
+    for label, room in rooms if request.scope_id else [("", left), *rooms]:
+        if not asked.fits(room):
+            raise BudgetExceeded(attempt.dataset, asked, room, label)
+    ids = [account.id for account in accounts] + [each.account_id for each in narrower]
     try:
-        with translated():
-            for sequence, planned in enumerate(plan):
-                _hold_one(session, actor, attempt, sequence, planned, provenance, accounts)
+        for sequence, planned in enumerate(plan):
+            _hold_one(session, actor, attempt, sequence, planned, provenance, ids)
     except OverCap:
         raise BudgetExceeded(attempt.dataset, asked, left) from None
     _record(session, actor, attempt, "ledger.hold", {"rho": str(asked.rho), "delta": str(asked.delta),
@@ -145,7 +161,7 @@ def _hold_one(
     sequence: int,
     planned: PlannedInvocation,
     provenance: Provenance,
-    accounts: Sequence[Account],
+    accounts: Sequence[int],
 ) -> None:
     invocation = Invocation(
         request_id=attempt.request_id,
@@ -162,15 +178,13 @@ def _hold_one(
         created_at=moment(),
         created_by=actor.id,
     )
-    session.add(invocation)
-    session.flush()
+    record(session, invocation)
     holds = [
-        Hold(invocation_id=invocation.id, account_id=account.id, instalment=number, rho=part.rho, delta=part.delta)
+        Hold(invocation_id=invocation.id, account_id=account, instalment=number, rho=part.rho, delta=part.delta)
         for account in accounts
         for number, part in enumerate(planned.instalments)
     ]
-    session.add_all(holds)
-    session.flush()
+    record_all(session, holds)
     _enter(session, actor, holds, "HOLD")
 
 
@@ -186,8 +200,7 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
         raise Denied("nothing is held")
     if any(entries != {"HOLD"} for entries in holds.values()):
         raise Fenced
-    with translated():
-        _enter(session, actor, holds, "ARM")
+    _enter(session, actor, holds, "ARM")
     spent = next(Amount(each.rho, each.delta) for each in holds)
     _record(session, actor, attempt, "ledger.arm", {"sequence": sequence, "instalment": instalment,
             "rho": str(spent.rho), "delta": str(spent.delta)})  # fmt: skip
@@ -205,23 +218,22 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
     untouched = [each for each, entries in holds.items() if entries == {"HOLD"}]
     if len(armed) + len(untouched) != len(holds):
         raise Fenced
-    with translated():
-        _enter(session, actor, armed, outcome)
-        _enter(session, actor, untouched, "RELEASE")
+    _enter(session, actor, armed, outcome)
+    _enter(session, actor, untouched, "RELEASE")
     if holds:
         _record(session, actor, attempt, f"ledger.{outcome.lower()}",
                 {"armed_holds": len(armed), "released_holds": len(untouched)})  # fmt: skip
 
 
 def _block_accounts(account_id: int, blocks: Sequence[int] | None) -> Select[Account]:
-    query = select(Account).where(Account.parent_id == account_id).order_by(Account.id)
+    query = select(Account).where(Account.parent_id == account_id, Account.kind == "block").order_by(Account.id)
     query = query.execution_options(populate_existing=True)
     return query if blocks is None else query.where(Account.block.in_(blocks))
 
 
 def _lock_holds(session: Session, attempt: Attempt, *conditions: ColumnElement[bool]) -> dict[Hold, set[str]]:
     """The attempt's holds, by account, each with the kinds of its entries; nobody else can add one meanwhile."""
-    session.scalars(_block_accounts(attempt.account_id, attempt.blocks).with_for_update()).all()
+    lock_accounts(session, attempt.account_id, attempt.blocks)
     query = (
         select(Hold, Entry.kind)
         .join(Invocation, Invocation.id == Hold.invocation_id)
@@ -236,9 +248,7 @@ def _lock_holds(session: Session, attempt: Attempt, *conditions: ColumnElement[b
 
 
 def _enter(session: Session, actor: Actor, holds: Iterable[Hold], kind: str) -> None:
-    for each in holds:
-        session.add(Entry(hold_id=each.id, kind=kind, at=moment(), actor_id=actor.id))
-        session.flush()  # one by one: each entry moves its account before the next is numbered
+    record_all(session, [Entry(hold_id=each.id, kind=kind, at=moment(), actor_id=actor.id) for each in holds])
 
 
 def _record(session: Session, actor: Actor, attempt: Attempt, kind: str, body: dict[str, Json]) -> None:

@@ -1,16 +1,21 @@
-"""Principals and policies, as the ledger knows them."""
+"""Principals, their roles and delegations, as the ledger knows them. Guards in the database decide who may do what."""
 
 import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import or_, select, text
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
-from models_db.errors import EnvironmentProblem
+from models_db.canonical import Json, canonical
+from models_db.errors import EnvironmentProblem, Refused, UsageError
+from models_db.recording import on_postgresql, record
 from models_db.services import audits
 from models_db.services.audits import Actor
-from models_db.services.denials import AlreadyRecorded, translated
-from models_db.tables import PolicyVersion, Principal
+from models_db.services.denials import AlreadyRecorded
+from models_db.tables import Dataset, Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
+from models_db.tables.people import ROLES
 
 
 class PrincipalUnknown(EnvironmentProblem):
@@ -19,32 +24,114 @@ class PrincipalUnknown(EnvironmentProblem):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"The ledger does not know {name!r} with the signing key of this home.",
-            "Run `almoner init` in this home, or use the home whose key is registered.",
+            "Use the home whose key is registered, or let an admin add this one:"
+            " `almoner user add NAME --key PUBLIC_KEY`; `almoner init` shows the public key.",
             {"principal": name},
         )
 
 
-def enrol(session: Session, name: str, public_key: str) -> Actor:
-    """Record a principal, or find the one whose key this is: one key is one person, whatever the login is called.
+class NameTaken(Refused):
+    """The name, or one that reads like it, the key or the login belongs to somebody."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r}, or a name that reads like it, its key or its login, belongs to somebody already.",
+            "One human has one name, one key and one login; see them with `almoner user list`.",
+            {"principal": name},
+        )
+
+
+class NobodyCalled(UsageError):
+    """No principal of that name."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"The ledger knows nobody called {name!r}.", f"It knows {', '.join(known)}.", {"known": list(known)}
+        )
+
+
+class RoleUnknown(UsageError):
+    """Not one of the roles."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(f"There is no role {role!r}.", f"Roles: {', '.join(ROLES)}.", {"roles": list(ROLES)})
+
+
+class RoleNotHeld(Refused):
+    """A role to be revoked that nobody has given."""
+
+    def __init__(self, name: str, role: str) -> None:
+        super().__init__(f"{name!r} has no role {role!r} now.", "See `almoner user list`.", {"role": role})
+
+
+@dataclass(frozen=True)
+class Mandate:
+    """A delegation as the steward who gives it signs it."""
+
+    dataset: str
+    to: str
+    valid_from: str
+    valid_to: str
+    reason: str
+
+    def statement(self, giver: str) -> bytes:
+        """The canonical bytes that are signed."""
+        return canonical(
+            {
+                "delegation": self.dataset,
+                "from": giver,
+                "to": self.to,
+                "valid_from": self.valid_from,
+                "valid_to": self.valid_to,
+                "reason": self.reason,
+            }
+        )
+
+
+def found(session: Session, name: str, public_key: str) -> Actor:
+    """Make the first principal of a ledger, who has every role, or find whose key this is.
 
     Raises:
-        PrincipalUnknown: the name, or one that reads like it, is taken by another key.
+        PrincipalUnknown: there are others, and none has this key.
     """
-    found = _by_key(session, public_key)
-    if found is not None:
-        return Actor(found.id, found.name)
-    if plain_name(name) in {plain_name(taken) for taken in session.scalars(select(Principal.name))}:
+    known = _by_key(session, public_key)
+    if known is not None:
+        return Actor(known.id, known.name)
+    if session.scalars(select(Principal.id).limit(1)).one_or_none() is not None:
         raise PrincipalUnknown(name)
-    found = Principal(name=name, public_key=public_key, created_at=moment())
-    try:
-        with translated():
-            session.add(found)
-            session.flush()
-    except AlreadyRecorded:
-        raise PrincipalUnknown(name) from None
-    actor = Actor(found.id, name)
-    audits.append(session, actor, "principal.enrolled", {"name": name, "public_key": public_key})
+    actor = _enter(session, name, public_key, _session_login(session))
+    at = moment()
+    for role in ("admin", *(role for role in ROLES if role != "admin")):
+        record(session, _grant(actor, actor, role, at, None, "founded the ledger"))
+    audits.append(session, actor, "principal.enrolled", {"name": name, "public_key": public_key, "roles": list(ROLES)})
     return actor
+
+
+def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str | None = None) -> Actor:
+    """Record a further principal, who has no role yet. `login` is the PostgreSQL role that principal works under.
+
+    Raises:
+        NameTaken: the name, the key or the login is somebody's.
+        RoleMissing: the actor is no admin.
+    """
+    require_role(session, actor, "admin")
+    if plain_name(name) in {plain_name(taken) for taken in session.scalars(select(Principal.name))}:
+        raise NameTaken(name)
+    try:
+        made = _enter(session, name, public_key, login)
+    except AlreadyRecorded:
+        raise NameTaken(name) from None
+    audits.append(session, actor, "principal.enrolled", {"name": name, "public_key": public_key, "login": login})
+    return made
+
+
+def _enter(session: Session, name: str, public_key: str, login: str | None) -> Actor:
+    made = record(session, Principal(name=name, public_key=public_key, created_at=moment(), login=login))
+    return Actor(made.id, name)
+
+
+def _session_login(session: Session) -> str | None:
+    return str(session.scalar(text("SELECT session_user"))) if on_postgresql(session) else None
 
 
 def plain_name(name: str) -> str:
@@ -59,39 +146,159 @@ def identify(session: Session, public_key: str) -> Actor:
     Raises:
         PrincipalUnknown: nobody's.
     """
-    found = _by_key(session, public_key)
-    if found is None:
+    known = _by_key(session, public_key)
+    if known is None:
         raise PrincipalUnknown("anybody")
-    return Actor(found.id, found.name)
+    return Actor(known.id, known.name)
 
 
 def _by_key(session: Session, public_key: str) -> Principal | None:
     return session.scalars(select(Principal).where(Principal.public_key == public_key)).one_or_none()
 
 
-def adopt_policy(
+def find(session: Session, name: str) -> Principal:
+    """The principal of that name.
+
+    Raises:
+        NobodyCalled: there is none.
+    """
+    known = session.scalars(select(Principal).where(Principal.name == name)).one_or_none()
+    if known is None:
+        raise NobodyCalled(name, session.scalars(select(Principal.name).order_by(Principal.name)).all())
+    return known
+
+
+def every(session: Session) -> Sequence[Principal]:
+    """All principals, in the order they came."""
+    return session.scalars(select(Principal).order_by(Principal.id)).all()
+
+
+def grants(session: Session, principal_id: int, at: str | None = None) -> Sequence[RoleGrant]:
+    """The grants that hold at a time (default: now)."""
+    at = at or moment()
+    ended = select(RoleRevocation.grant_id)
+    query = select(RoleGrant).where(
+        RoleGrant.principal_id == principal_id,
+        RoleGrant.valid_from <= at,
+        or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > at),
+        RoleGrant.id.not_in(ended),
+    )
+    return session.scalars(query.order_by(RoleGrant.id)).all()
+
+
+def roles_of(session: Session, principal_id: int) -> frozenset[str]:
+    """The roles somebody has now."""
+    return frozenset(each.role for each in grants(session, principal_id))
+
+
+def require_role(session: Session, actor: Actor, *roles: str) -> None:
+    """Check for one of `roles` before work begins; the database checks again where it matters.
+
+    Raises:
+        NotYourRole: the actor has none of them.
+    """
+    held = roles_of(session, actor.id)
+    if held.isdisjoint(roles):
+        raise NotYourRole(actor.name, roles, sorted(held))
+
+
+class NotYourRole(Refused):
+    """Whoever asked has not the role for it."""
+
+    def __init__(self, name: str, needed: Sequence[str], held: Sequence[str]) -> None:
+        super().__init__(
+            f"{name!r} has the roles {', '.join(held) or 'none'}; this needs {' or '.join(needed)}.",
+            "An admin grants roles: `almoner user grant NAME ROLE --reason TEXT`.",
+            {"needed": list(needed), "held": list(held)},
+        )
+
+
+def grant(
     session: Session,
     actor: Actor,
+    name: str,
+    role: str,
+    reason: str,
     *,
-    digest: str,
-    body: str,
-    several_roles: bool,
-    spend_approvals: int,
-    publish_approvals: int,
-) -> PolicyVersion:
-    """The stored version of a policy; a policy seen for the first time is recorded."""
-    found = session.scalars(select(PolicyVersion).where(PolicyVersion.digest == digest)).one_or_none()
-    if found is None:
-        found = PolicyVersion(
-            digest=digest,
-            body=body,
-            several_roles=several_roles,
-            spend_approvals=spend_approvals,
-            publish_approvals=publish_approvals,
-            created_at=moment(),
-        )
-        with translated():
-            session.add(found)
-            session.flush()
-        audits.append(session, actor, "policy.adopted", {"digest": digest, "several_roles": several_roles})
-    return found
+    valid_from: str | None = None,
+    valid_to: str | None = None,
+) -> RoleGrant:
+    """Give somebody a role, from now or `valid_from` on, for good or until `valid_to`.
+
+    Raises:
+        NobodyCalled, RoleUnknown: not those names.
+        RoleMissing: the actor is no admin.
+    """
+    if role not in ROLES:
+        raise RoleUnknown(role)
+    whom = find(session, name)
+    made = record(session, _grant(actor, Actor(whom.id, name), role, valid_from or moment(), valid_to, reason))
+    told: dict[str, Json] = {"name": name, "role": role, "from": made.valid_from, "to": valid_to, "reason": reason}
+    audits.append(session, actor, "role.granted", told)
+    return made
+
+
+def _grant(by: Actor, to: Actor, role: str, valid_from: str, valid_to: str | None, reason: str) -> RoleGrant:
+    return RoleGrant(principal_id=to.id, role=role, valid_from=valid_from, valid_to=valid_to, granted_by=by.id,
+                     reason=reason, at=moment())  # fmt: skip
+
+
+def revoke(session: Session, actor: Actor, name: str, role: str, reason: str) -> int:
+    """Take a role away; approvals that rest on it no longer count. Returns how many grants ended.
+
+    Raises:
+        RoleNotHeld: there is none.
+        Denied: the last admin, or the actor is none.
+    """
+    held = [each for each in grants(session, find(session, name).id) if each.role == role]
+    if not held:
+        raise RoleNotHeld(name, role)
+    for each in held:
+        record(session, RoleRevocation(grant_id=each.id, revoked_by=actor.id, reason=reason, at=moment()))
+    audits.append(session, actor, "role.revoked", {"name": name, "role": role, "reason": reason})
+    return len(held)
+
+
+def delegate(session: Session, actor: Actor, mandate: Mandate, signature: str) -> Delegation:
+    """Let somebody decide in the actor's name, for one dataset and a time.
+
+    Raises:
+        NobodyCalled: not that name.
+        RoleMissing: the actor is no steward in their own right.
+    """
+    dataset = session.scalars(select(Dataset).where(Dataset.name == mandate.dataset)).one()
+    made = record(
+        session,
+        Delegation(
+            from_id=actor.id,
+            to_id=find(session, mandate.to).id,
+            dataset_id=dataset.id,
+            valid_from=mandate.valid_from,
+            valid_to=mandate.valid_to,
+            reason=mandate.reason,
+            signature=signature,
+            at=moment(),
+        ),
+    )
+    told: dict[str, Json] = {"to": mandate.to, "from": mandate.valid_from, "until": mandate.valid_to,
+                             "reason": mandate.reason, "signature": signature}  # fmt: skip
+    audits.append(session, actor, "delegation.given", told, dataset.name)
+    return made
+
+
+def end_delegation(session: Session, actor: Actor, delegation_id: int) -> None:
+    """Take a delegation back; decisions that rest on it and were not used no longer count.
+
+    Raises:
+        Denied: it is somebody else's.
+        AlreadyRecorded: it has ended.
+    """
+    record(session, DelegationEnd(delegation_id=delegation_id, ended_by=actor.id, at=moment()))
+    audits.append(session, actor, "delegation.ended", {"delegation": delegation_id})
+
+
+def delegations(session: Session) -> Sequence[Delegation]:
+    """All delegations that have not ended, oldest first."""
+    ended = select(DelegationEnd.delegation_id)
+    query = select(Delegation).where(Delegation.id.not_in(ended), Delegation.valid_to > moment())
+    return session.scalars(query.order_by(Delegation.id)).all()

@@ -14,12 +14,15 @@ from sqlalchemy.orm import Session
 from models_db.base import moment
 from models_db.canonical import Json, canonical, digest
 from models_db.errors import Refused, UsageError
+from models_db.recording import record
 from models_db.services import audits
 from models_db.services.audits import Actor
-from models_db.services.denials import AlreadyRecorded, translated
+from models_db.services.denials import AlreadyRecorded
 from models_db.tables import (
+    Account,
     Dataset,
     DatasetVersion,
+    Motion,
     PolicyVersion,
     Principal,
     Request,
@@ -53,8 +56,19 @@ def submit(
     policy: PolicyVersion,
     body: Mapping[str, Json],
     valid: timedelta,
+    *,
+    scope: Account | None = None,
+    standing: Motion | None = None,
 ) -> Request:
-    """Record a request; `body` is complete, and its digest is what the spend gate approves."""
+    """Record a request; `body` is complete, and its digest is what the spend gate approves.
+
+    Args:
+        scope: the envelope it draws on.
+        standing: the standing authorisation it is run under; then it needs no approval of its own.
+
+    Raises:
+        RoleMissing, Denied: the actor is no analyst, the policy is not in force, or the authorisation does not fit.
+    """
     text = canonical(body).decode()
     made = Request(
         dataset_id=dataset.id,
@@ -65,20 +79,31 @@ def submit(
         requester_id=actor.id,
         created_at=moment(),
         expires_at=moment(datetime.now(UTC) + valid),
+        scope_id=scope.id if scope else None,
+        standing_id=standing.id if standing else None,
+        config_digest=digest(configuration(body)),
     )
-    with translated():
-        session.add(made)
-        session.flush()
+    record(session, made)
     move(session, actor, made.id, "draft", "submitted")
+    if standing:
+        move(session, actor, made.id, "submitted", "approved", f"standing authorisation {standing.id}")
     audits.append(
         session,
         actor,
         "request.submitted",
-        {"digest": made.digest, "kind": body["kind"], "mechanism": body["mechanism"], "epsilon": body["epsilon"]},
+        {"digest": made.digest, "kind": body["kind"], "mechanism": body["mechanism"], "epsilon": body["epsilon"],
+         **({"scope": scope.name} if scope else {}), **({"standing": standing.id} if standing else {})},
         dataset=dataset.name,
         request_id=made.id,
-    )
+    )  # fmt: skip
     return made
+
+
+def configuration(body: Mapping[str, Json]) -> dict[str, Json]:
+    """What a request asks for, whenever it is asked: without the nonce and the version of the data."""
+    dataset = body.get("dataset")
+    plain = {name: value for name, value in body.items() if name not in ("nonce", "dataset")}
+    return {**plain, "dataset": dataset["name"]} if isinstance(dataset, Mapping) else plain
 
 
 def find(session: Session, request_id: int) -> Request:
@@ -123,19 +148,16 @@ def move(session: Session, actor: Actor, request_id: int, from_state: str, to_st
     if now != from_state:
         raise WrongState(request_id, now, from_state)
     try:
-        with translated():
-            session.add(
-                Transition(
-                    request_id=request_id,
-                    number=number + 1,
-                    from_state=from_state,
-                    to_state=to_state,
-                    detail=detail,
-                    at=moment(),
-                    actor_id=actor.id,
-                )
-            )
-            session.flush()
+        step = Transition(
+            request_id=request_id,
+            number=number + 1,
+            from_state=from_state,
+            to_state=to_state,
+            detail=detail,
+            at=moment(),
+            actor_id=actor.id,
+        )
+        record(session, step)
     except AlreadyRecorded:
         raise WrongState(request_id, "being changed by another process", from_state) from None
 

@@ -8,7 +8,8 @@ from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.errors import Refused
-from models_db.services import audits, gates, ledger, releases
+from models_db.recording import renew_lease, take_lease
+from models_db.services import audits, gates, ledger, motions, releases
 from models_db.services.audits import Actor
 from models_db.tables import (
     Dataset,
@@ -44,7 +45,8 @@ def require_startable(session: Session, request_id: int) -> Request:
         raise StillRunning(request_id, session.get_one(Lease, request_id).owner)
     if state not in ("submitted", "approved"):
         raise releases.WrongState(request_id, state, "approved")
-    gates.require_gate(session, request, "spend", request.digest)
+    if request.standing_id is None:
+        gates.require_gate(session, request, "spend", request.digest)
     if request.expires_at <= moment():
         raise releases.WrongState(
             request_id, "expired", "unexpired", "Submit it again: `almoner release request FILE`."
@@ -59,17 +61,12 @@ def start(session: Session, actor: Actor, request_id: int, token: str, owner: st
         StillRunning, releases.WrongState, gates.GateClosed: see `require_startable`.
     """
     request = require_startable(session, request_id)
+    attempt = _attempts(session, request_id) + 1
+    if request.standing_id is not None:
+        motions.draw(session, actor, request, attempt)
     releases.move(session, actor, request_id, "approved", "running")
-    attempt = _attempts(session, request_id)
-    session.merge(
-        Lease(
-            request_id=request_id,
-            attempt=attempt,
-            token=token,
-            owner=owner,
-            expires_at=moment(datetime.now(UTC) + LEASE),
-        )
-    )
+    expires_at = moment(datetime.now(UTC) + LEASE)
+    take_lease(session, Lease(request_id=request_id, attempt=attempt, token=token, owner=owner, expires_at=expires_at))
     dataset = session.get_one(Dataset, request.dataset_id)
     audits.append(session, actor, "run.started", {"attempt": attempt}, dataset.name, request_id)
     return attempt
@@ -81,10 +78,8 @@ def renew(session: Session, request_id: int, token: str) -> None:
     Raises:
         Fenced: it is somebody else's now.
     """
-    lease = session.get(Lease, request_id)
-    if lease is None or lease.token != token:
+    if not renew_lease(session, request_id, token, moment(datetime.now(UTC) + LEASE)):
         raise ledger.Fenced
-    lease.expires_at = moment(datetime.now(UTC) + LEASE)
 
 
 def running(session: Session) -> Sequence[Lease]:

@@ -1,9 +1,19 @@
 """Mapped columns only; what the database enforces beyond them is in the migrations."""
 
-from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation
+from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, ScopeEnd
 from models_db.tables.audits import Audit, AuditHead, Checkpoint
 from models_db.tables.datasets import Dataset, DatasetVersion, PartitionScheme, UnitMark
-from models_db.tables.people import PolicyVersion, Principal
+from models_db.tables.motions import Carried, Motion, StandingUse
+from models_db.tables.people import (
+    Delegation,
+    DelegationEnd,
+    PolicyAdoption,
+    PolicyRule,
+    PolicyVersion,
+    Principal,
+    RoleGrant,
+    RoleRevocation,
+)
 from models_db.tables.releases import (
     Approval,
     Artifact,
@@ -13,10 +23,12 @@ from models_db.tables.releases import (
     Publication,
     Request,
     Transition,
+    Withdrawal,
 )
 
 __all__ = [
-    "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Checkpoint", "Dataset", "DatasetVersion",
-    "Delivery", "Entry", "Evaluation", "Hold", "Invocation", "Lease", "PartitionScheme", "PolicyVersion",
-    "Principal", "Publication", "Request", "Transition", "UnitMark",
+    "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Dataset",
+    "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "Evaluation", "Hold", "Invocation", "Lease",
+    "Motion", "PartitionScheme", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Publication", "Request",
+    "RoleGrant", "RoleRevocation", "ScopeEnd", "StandingUse", "Transition", "UnitMark", "Withdrawal",
 ]  # fmt: skip

@@ -9,16 +9,27 @@ ENTRY_KINDS = ("HOLD", "ARM", "RELEASE", "COMMIT", "FORFEIT")
 
 
 class Account(Base):
-    """A root account carries a lifetime cap; its block accounts carry the same cap and the counters (PRIVACY §3)."""
+    """A budget with two counters.
+
+    root: a lifetime cap. block: the same cap for the units of one block, where all spending is entered (PRIVACY §3).
+    scope: an envelope under the root, reserved for the requests that name it. pacing: the most that may be reserved in
+    one window of time. Scope and pacing accounts only narrow what the blocks would allow.
+    """
 
     __tablename__ = "account"
     __table_args__ = (
         UniqueConstraint("parent_id", "block"),
+        UniqueConstraint("parent_id", "name"),
+        UniqueConstraint("parent_id", "opens_at"),
         CheckConstraint("rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap", name="rho"),
         CheckConstraint("delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap", name="delta"),
         CheckConstraint(
-            "(kind = 'root' AND parent_id IS NULL AND block IS NULL)"
-            " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0)",
+            "(kind = 'root' AND parent_id IS NULL AND block IS NULL AND name IS NULL AND opens_at IS NULL)"
+            " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0 AND name IS NULL AND opens_at IS NULL)"
+            " OR (kind = 'scope' AND parent_id IS NOT NULL AND block IS NULL AND length(trim(name)) > 0"
+            " AND opens_at IS NULL)"
+            " OR (kind = 'pacing' AND parent_id IS NOT NULL AND block IS NULL AND name IS NULL"
+            " AND opens_at IS NOT NULL AND closes_at > opens_at)",
             name="kind",
         ),
     )
@@ -35,10 +46,26 @@ class Account(Base):
     delta_spent: Mapped[Units] = mapped_column(server_default="0")
     last_entry_id: Mapped[int] = mapped_column(Id, server_default="0")
     """The newest entry applied; the database admits no counter change that is not exactly the next entry's."""
+    name: Mapped[Line | None]
+    opens_at: Mapped[Moment | None]
+    closes_at: Mapped[Moment | None]
+
+
+class ScopeEnd(Base):
+    """An envelope was closed: nothing further is held in it, and what is left of it is free again."""
+
+    __tablename__ = "scope_end"
+    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
+
+    id: Mapped[Key]
+    account_id: Mapped[int] = mapped_column(reference("account"), unique=True)
+    ended_by: Mapped[int] = mapped_column(reference("principal"))
+    reason: Mapped[Body]
+    at: Mapped[Moment]
 
 
 class Cap(Base):
-    """The lifetime claim behind a root account: (epsilon, delta) and how delta is divided (PRIVACY §2)."""
+    """The first lifetime claim of a root account: (epsilon, delta) and how delta is divided (PRIVACY §2)."""
 
     __tablename__ = "cap"
 

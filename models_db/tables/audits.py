@@ -1,15 +1,22 @@
 """The record: a hash chain of everything that was done, its head, and signed checkpoints of it."""
 
-from sqlalchemy import CheckConstraint
+from sqlalchemy import CheckConstraint, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.base import Base, Body, Digest, Id, Key, Line, Moment
+from models_db.canonical import digest
 
 
 class Audit(Base):
     """One link. `body` is canonical JSON without private values; `row_hash` covers all of it and the previous hash."""
 
     __tablename__ = "audit"
+    __table_args__ = (
+        Index("ix_audit_dataset_seq", "dataset", "seq"),
+        Index("ix_audit_request_id_seq", "request_id", "seq"),
+        Index("ix_audit_actor_seq", "actor", "seq"),
+        Index("ix_audit_kind_seq", "kind", "seq"),
+    )
 
     seq: Mapped[int] = mapped_column(Id, primary_key=True, autoincrement=False)
     prev_hash: Mapped[Digest] = mapped_column(unique=True)
@@ -17,9 +24,25 @@ class Audit(Base):
     at: Mapped[Moment] = mapped_column(index=True)
     actor: Mapped[Line]
     kind: Mapped[Line]
-    dataset: Mapped[Line | None] = mapped_column(index=True)
+    dataset: Mapped[Line | None]
     request_id: Mapped[int | None]
     body: Mapped[Body]
+
+    @property
+    def computed_hash(self) -> str:
+        """The hash this link must have, from its own columns."""
+        return digest(
+            {
+                "seq": str(self.seq),
+                "prev_hash": self.prev_hash,
+                "at": self.at,
+                "actor": self.actor,
+                "kind": self.kind,
+                "dataset": self.dataset,
+                "request_id": self.request_id,
+                "body": self.body,
+            }
+        )
 
 
 class AuditHead(Base):

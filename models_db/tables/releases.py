@@ -1,6 +1,6 @@
 """Requests and what becomes of them: transitions, approvals, leases, artifacts, evaluations, publications."""
 
-from sqlalchemy import CheckConstraint, UniqueConstraint
+from sqlalchemy import CheckConstraint, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.base import Base, Body, Digest, Key, Line, Moment, Units, reference
@@ -10,6 +10,7 @@ TRANSITIONS = (
     ("submitted", "approved"),
     ("submitted", "rejected"),
     ("submitted", "withdrawn"),
+    ("approved", "submitted"),
     ("approved", "rejected"),
     ("approved", "withdrawn"),
     ("approved", "running"),
@@ -17,8 +18,10 @@ TRANSITIONS = (
     ("running", "produced"),
     ("produced", "discarded"),
     ("produced", "published"),
+    ("published", "retracted"),
 )
-"""The only moves a request can make; 'running' goes back to 'approved' when an attempt failed."""
+"""The only moves a request can make; 'running' goes back to 'approved' when an attempt failed, and 'approved' to
+'submitted' when an approval was withdrawn."""
 
 
 class Request(Base):
@@ -35,6 +38,10 @@ class Request(Base):
     requester_id: Mapped[int] = mapped_column(reference("principal"))
     created_at: Mapped[Moment]
     expires_at: Mapped[Moment]
+    scope_id: Mapped[int | None] = mapped_column(reference("account"))
+    standing_id: Mapped[int | None] = mapped_column(reference("motion"))
+    config_digest: Mapped[Digest | None]
+    """Of what is asked, without nonce and version of the data: what a standing authorisation is for."""
 
 
 class Transition(Base):
@@ -59,18 +66,23 @@ class Transition(Base):
 
 
 class Approval(Base):
-    """A steward's decision at one gate, bound to the digest of what was shown."""
+    """A steward's decision at a gate, bound to the digest of what was shown: a request, an artifact, or a motion."""
 
     __tablename__ = "approval"
     __table_args__ = (
-        UniqueConstraint("request_id", "gate", "subject_digest", "approver_id"),
-        CheckConstraint("gate IN ('spend', 'publish')", name="gate"),
+        CheckConstraint(
+            "(gate IN ('spend', 'publish') AND request_id IS NOT NULL AND motion_id IS NULL)"
+            " OR (gate = 'motion' AND motion_id IS NOT NULL AND request_id IS NULL)",
+            name="gate",
+        ),
         CheckConstraint("decision IN ('approve', 'reject')", name="decision"),
         CheckConstraint("length(trim(reason)) > 0", name="reason"),
+        Index("ix_approval_request_id", "request_id"),
+        Index("ix_approval_motion_id", "motion_id"),
     )
 
     id: Mapped[Key]
-    request_id: Mapped[int] = mapped_column(reference("request"))
+    request_id: Mapped[int | None] = mapped_column(reference("request"))
     gate: Mapped[Line]
     subject_digest: Mapped[Digest]
     approver_id: Mapped[int] = mapped_column(reference("principal"))
@@ -79,6 +91,23 @@ class Approval(Base):
     at: Mapped[Moment]
     expires_at: Mapped[Moment]
     signature: Mapped[Line]
+    motion_id: Mapped[int | None] = mapped_column(reference("motion"))
+    on_behalf_of: Mapped[int | None] = mapped_column(reference("principal"))
+    attestation: Mapped[Body | None]
+    """At the publish gate, the approver's signature of the release's in-toto statement."""
+
+
+class Withdrawal(Base):
+    """An approval taken back by whoever gave it, before it was used."""
+
+    __tablename__ = "withdrawal"
+    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
+
+    id: Mapped[Key]
+    approval_id: Mapped[int] = mapped_column(reference("approval"), unique=True)
+    reason: Mapped[Body]
+    signature: Mapped[Line]
+    at: Mapped[Moment]
 
 
 class Lease(Base):

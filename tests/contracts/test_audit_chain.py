@@ -1,17 +1,18 @@
 """The record on both backends: what a superuser who goes past the guards can alter, the chain shows."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from models_db.base import moment
 from models_db.engine import Database
-from models_db.services import audits, health
-from models_db.services.audits import ChainReport, LogFilter
+from models_db.services import audit_check, audits, health
+from models_db.services.audit_check import ChainReport
 from models_db.tables import Audit
 from tests.conftest import Ledgers
+from tests.contracts.tampering import superuser, truncate
 from tests.support import World, execute, fetch
 
 
@@ -37,17 +38,7 @@ def recorded(original: World, ledgers: Ledgers) -> Iterator[World]:
 
 def report(world: World) -> ChainReport:
     with world.database.read() as session:
-        return audits.verify(session)
-
-
-def superuser(database: Database, *statements: str) -> None:
-    """Change rows past every guard: on SQLite by dropping the triggers, on PostgreSQL as a replica does."""
-    if database.is_sqlite:
-        triggers = fetch(database, "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name LIKE 'audit%'")
-        triggers += fetch(database, "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'checkpoint'")
-        execute(database, *(f"DROP TRIGGER {row[0]}" for row in triggers), *statements)
-    else:
-        execute(database, "SET LOCAL session_replication_role = replica", *statements)
+        return audit_check.verify(session)
 
 
 def test_an_honest_chain_holds(recorded: World) -> None:
@@ -81,7 +72,7 @@ def test_a_link_rehashed_after_altering_is_found_at_the_next(recorded: World) ->
     with recorded.database.read() as session:
         link = session.get_one(Audit, 8)
         link.body = "{}"
-        forged = audits.link_hash(link)
+        forged = link.computed_hash
     superuser(recorded.database, f"UPDATE audit SET body = '{{}}', row_hash = '{forged}' WHERE seq = 8")
     assert (report(recorded).broken_at, report(recorded).reason) == (9, "a link does not follow the one before")
 
@@ -106,16 +97,10 @@ def test_what_a_superuser_can_do_is_found(recorded: World, statement: str, broke
     assert broken_at in (None, found.broken_at)
 
 
-TRUNCATE = (
-    "DELETE FROM audit WHERE seq > {keep}",
-    "UPDATE audit_head SET seq = {keep}, hash = (SELECT row_hash FROM audit WHERE seq = {keep})",
-)
-
-
 def test_a_truncated_tail_is_found_by_a_checkpoint(recorded: World) -> None:
     """A chain alone cannot show it; the signed checkpoint beyond the new end does."""
     [(seq,)] = fetch(recorded.database, "SELECT seq FROM checkpoint")
-    superuser(recorded.database, *(s.format(keep=int(str(seq)) - 1) for s in TRUNCATE))
+    truncate(recorded.database, int(str(seq)) - 1)
     found = report(recorded)
     assert (found.broken_at, found.reason) == (seq, "a signed checkpoint does not lie on the chain")
 
@@ -123,7 +108,7 @@ def test_a_truncated_tail_is_found_by_a_checkpoint(recorded: World) -> None:
 def test_a_truncated_tail_after_the_last_checkpoint_needs_another_witness(recorded: World) -> None:
     """The limit of what the ledger can say of itself: bundles carry checkpoints for this reason."""
     [(seq,)] = fetch(recorded.database, "SELECT seq FROM checkpoint")
-    superuser(recorded.database, *(s.format(keep=seq) for s in TRUNCATE))
+    truncate(recorded.database, int(str(seq)))
     assert report(recorded).holds
 
 
@@ -135,7 +120,7 @@ def test_a_rewritten_chain_is_found_by_a_checkpoint(recorded: World) -> None:
             if link.seq == 2:
                 link.actor = "somebody"
             link.prev_hash = previous or link.prev_hash
-            previous = link.row_hash = audits.link_hash(link)
+            previous = link.row_hash = link.computed_hash
             statements.append(
                 f"UPDATE audit SET actor = '{link.actor}', prev_hash = '{link.prev_hash}',"
                 f" row_hash = '{link.row_hash}' WHERE seq = {link.seq}"
@@ -173,38 +158,6 @@ def test_a_body_is_canonical_and_holds_no_float(recorded: World) -> None:
         audits.append(session, recorded.steward, "test", {"epsilon": 0.5})  # type: ignore[dict-item]
     for (body,) in fetch(recorded.database, "SELECT body FROM audit"):
         assert body == json.dumps(json.loads(str(body)), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-FILTERS: list[tuple[Callable[[World], LogFilter], Callable[[Audit], bool]]] = [
-    (lambda w: LogFilter(), lambda link: True),
-    (lambda w: LogFilter(dataset="clinic"), lambda link: link.dataset == "clinic"),
-    (lambda w: LogFilter(dataset="clin"), lambda link: False),
-    (lambda w: LogFilter(request_id=1), lambda link: link.request_id == 1),
-    (lambda w: LogFilter(actor="steward"), lambda link: link.actor == "steward"),
-    (lambda w: LogFilter(kind="ledger."), lambda link: link.kind.startswith("ledger.")),
-    (lambda w: LogFilter(kind="ledger_"), lambda link: False),
-    (lambda w: LogFilter(mechanism="token_draw"), lambda link: '"token_draw"' in link.body),
-    (lambda w: LogFilter(mechanism="token%"), lambda link: False),
-    (lambda w: LogFilter(since="2000", until="2001"), lambda link: False),
-    (lambda w: LogFilter(since="2000-01-01", until="9999"), lambda link: True),
-]
-
-
-@pytest.mark.parametrize(("make", "fits"), FILTERS)
-def test_the_log_is_filtered(
-    recorded: World, make: Callable[[World], LogFilter], fits: Callable[[Audit], bool]
-) -> None:
-    with recorded.database.read() as session:
-        everything = list(audits.log(session, LogFilter()))
-        found = list(audits.log(session, make(recorded)))
-    assert [link.seq for link in found] == [link.seq for link in everything if fits(link)]
-
-
-def test_a_limit_takes_the_newest_oldest_first(recorded: World) -> None:
-    with recorded.database.read() as session:
-        found = [link.seq for link in audits.log(session, LogFilter(limit=3))]
-        head = audits.head(session).seq
-    assert found == [head - 2, head - 1, head]
 
 
 # --- health ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,168 @@
+"""What narrows a budget without widening it: envelopes reserved under a root account, and windows that pace it.
+
+An envelope (`scope`) is taken out of what all others may hold, and only requests that name it draw on it. A window
+(`pacing`) is the most that may be held under a root in a calendar week or month; a new window refills nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import cast
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from models_db.base import moment
+from models_db.budgets import Amount, total
+from models_db.canonical import Json
+from models_db.errors import Refused, UsageError
+from models_db.pacing import pacing_window
+from models_db.policy import Period
+from models_db.recording import record
+from models_db.services import audits
+from models_db.services.audits import Actor
+from models_db.services.denials import AlreadyRecorded, Denied
+from models_db.tables import Account, Dataset, PolicyVersion, Request, ScopeEnd
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """An account that an instalment is entered on beside its blocks."""
+
+    account_id: int
+    label: str
+    left: Amount
+
+
+class ScopeTooLarge(Refused):
+    """The envelope does not fit what is left of the lifetime budget."""
+
+    def __init__(self, dataset: str, name: str, asked: Amount) -> None:
+        super().__init__(
+            f"An envelope {name!r} of rho {asked.rho_text} does not fit what dataset {dataset!r} has left,"
+            " beside its other envelopes.",
+            f"Ask for less: `almoner budget show {dataset}`.",
+            {"dataset": dataset, "scope": name, "asked_rho": asked.rho_text},
+        )
+
+
+class ScopeExists(Refused):
+    """An envelope of that name was opened on this account before; names are not used twice."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"An envelope named {name!r} is, or was, on this account.", "Choose another name.")
+
+
+class ScopeUnknown(UsageError):
+    """No open envelope of that name."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"There is no open envelope named {name!r} on this dataset.",
+            f"Open: {', '.join(known)}." if known else "Open one with `almoner budget scope open`.",
+            {"scope": name, "known": list(known)},
+        )
+
+
+def open_scope(session: Session, actor: Actor, dataset: Dataset, name: str, cap: Amount, reason: str) -> Account:
+    """Reserve an envelope on every block of the dataset's account.
+
+    Raises:
+        ScopeTooLarge: it does not fit.
+        ScopeExists: the name was used before.
+        RoleMissing: the actor is no steward.
+    """
+    made = Account(kind="scope", parent_id=dataset.account_id, name=name, rho_cap=cap.rho, delta_cap=cap.delta)
+    try:
+        record(session, made)
+    except AlreadyRecorded:
+        raise ScopeExists(name) from None
+    except Denied as refusal:
+        if refusal.facts["rule"] != "the envelope does not fit what is left":
+            raise
+        raise ScopeTooLarge(dataset.name, name, cap) from None
+    told: dict[str, Json] = {"scope": name, "rho": str(cap.rho), "delta": str(cap.delta), "reason": reason}
+    audits.append(session, actor, "scope.opened", told, dataset.name)
+    return made
+
+
+def close_scope(session: Session, actor: Actor, dataset: Dataset, name: str, reason: str) -> None:
+    """Close an envelope: what is left of it is free again; what it has spent stays spent.
+
+    Raises:
+        ScopeUnknown: there is none open of that name.
+        Denied: the actor is no steward.
+    """
+    account = find_scope(session, dataset, name)
+    record(session, ScopeEnd(account_id=account.id, ended_by=actor.id, reason=reason, at=moment()))
+    audits.append(session, actor, "scope.closed", {"scope": name, "reason": reason}, dataset.name)
+
+
+def scopes(session: Session, account_id: int) -> Sequence[Account]:
+    """The open envelopes under a root account."""
+    query = select(Account).where(
+        Account.parent_id == account_id, Account.kind == "scope", Account.id.not_in(select(ScopeEnd.account_id))
+    )
+    return session.scalars(query.order_by(Account.id).execution_options(populate_existing=True)).all()
+
+
+def find_scope(session: Session, dataset: Dataset, name: str) -> Account:
+    """The open envelope of that name.
+
+    Raises:
+        ScopeUnknown: there is none.
+    """
+    known = {str(scope.name): scope for scope in scopes(session, dataset.account_id)}
+    if name not in known:
+        raise ScopeUnknown(name, sorted(known))
+    return known[name]
+
+
+def windows(session: Session, account_id: int) -> Sequence[Account]:
+    """The windows of time that were opened under a root account, oldest first."""
+    query = select(Account).where(Account.parent_id == account_id, Account.kind == "pacing")
+    return session.scalars(query.order_by(Account.opens_at).execution_options(populate_existing=True)).all()
+
+
+def reserved(session: Session, account_id: int) -> Amount:
+    """What the open envelopes under a root still keep from all others."""
+    return total([room(scope) for scope in scopes(session, account_id)])
+
+
+def room(account: Account) -> Amount:
+    """What an account still affords."""
+    return Amount(
+        account.rho_cap - account.rho_held - account.rho_spent,
+        account.delta_cap - account.delta_held - account.delta_spent,
+    )
+
+
+def narrowing(session: Session, request: Request) -> list[Narrowing]:
+    """The envelope of the request and the window of its policy's pacing, as they are now; a new window is opened."""
+    found = []
+    if request.scope_id is not None:
+        scope = session.get_one(Account, request.scope_id, populate_existing=True)
+        found.append(Narrowing(scope.id, f"in the envelope {scope.name!r}", room(scope)))
+    policy = session.get_one(PolicyVersion, request.policy_id)
+    if policy.pacing_period is not None:
+        window = _window(session, session.get_one(Dataset, request.dataset_id), policy)
+        found.append(Narrowing(window.id, f"until {str(window.closes_at)[:10]} ({policy.pacing_period})", room(window)))
+    return found
+
+
+def share(root: Account, permille: int) -> Amount:
+    """A share of a lifetime cap, rounded down."""
+    return Amount(root.rho_cap // 1000 * permille, root.delta_cap // 1000 * permille)
+
+
+def _window(session: Session, dataset: Dataset, policy: PolicyVersion) -> Account:
+    now = moment()
+    current = [w for w in windows(session, dataset.account_id) if str(w.opens_at) <= now < str(w.closes_at)]
+    if current:
+        return current[0]
+    opens_at, closes_at = pacing_window(cast("Period", policy.pacing_period), datetime.now(UTC))
+    root = session.get_one(Account, dataset.account_id, populate_existing=True)
+    cap = share(root, policy.pacing_permille or 0)
+    opened = Account(kind="pacing", parent_id=root.id, rho_cap=cap.rho, delta_cap=cap.delta,
+                     opens_at=moment(opens_at), closes_at=moment(closes_at))  # fmt: skip
+    return record(session, opened)
