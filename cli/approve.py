@@ -109,9 +109,12 @@ def approve(
 ) -> Answer:
     """Approve what waits at a gate. Shows what is decided, then asks for the dataset's name.
 
-    For a steward without access to the ledger: `approve ID --gate GATE --export ask.json` here, on the steward's own
-    machine `approve --from ask.json --reason TEXT --export signed.json`, and here again `approve ID --gate GATE
-    --import signed.json --yes`. Where there is no terminal, pipe the name; docs/approving.md says when it is needed.
+    approve ID --gate GATE --reason TEXT: decide here.
+    approve ID --gate GATE --export ask.json: write the question for a steward without access to the ledger.
+    approve --from ask.json --reason TEXT --export signed.json: sign it on the steward's own machine.
+    approve ID --gate GATE --import signed.json --yes: bring the approval back.
+
+    Where there is no terminal, pipe the name; docs/approving.md says when it is needed.
 
     Example: almoner approve 1 --gate spend --reason "agreed in the March board"
     """

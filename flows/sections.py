@@ -58,6 +58,8 @@ def _doubts(question: Question, viewer: str | None) -> Iterator[str]:
     share = _share_after(question)
     if viewer == question.requester.public_key:
         yield "You asked for this release yourself."
+    if names_of(question.stewards).get(viewer or "") in {one.by for one in question.given if one.counts}:
+        yield "You have decided on this already."
     if any(one.decision == "reject" and one.counts for one in question.given):
         yield "A steward has rejected it."
     if question.expired:

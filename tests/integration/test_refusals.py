@@ -131,7 +131,7 @@ CASES: dict[str, list[Case]] = {
         ("release withdraw 1", 1, "WrongState"),
     ],
     "approved": [
-        ("approve 1 --gate spend --reason 'twice'", 1, "AlreadyRecorded"),
+        ("approve 1 --gate spend --reason 'twice'", 1, "Denied"),
         ("approve 1 --gate publish --reason 'too soon'", 1, "WrongState"),
         ("publish 1 --to {folder}/out", 1, "WrongState"),
         ("run 1 --device abacus", 2, "UnknownDevice"),
@@ -145,7 +145,7 @@ CASES: dict[str, list[Case]] = {
         ("evaluate 1 --internal", 1, "WrongState"),
     ],
     "passed": [
-        ("approve 1 --gate publish --reason 'twice'", 1, "AlreadyRecorded"),
+        ("approve 1 --gate publish --reason 'twice'", 1, "Denied"),
         ("evaluate 1 --internal", 1, "WrongState"),
     ],
     "discarded": [

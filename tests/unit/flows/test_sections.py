@@ -66,6 +66,14 @@ def test_own_requests_are_pointed_out_to_their_author_alone():
     assert doubts(a_question(), ROBIN) == ()
 
 
+def test_a_second_decision_is_pointed_out_to_whoever_took_the_first():
+    given = ({"by": "robin", "decision": "approve", "reason": "fine", "counts": True},)
+    question = a_question(people().runner, given=given, counted=1)
+    assert doubts(question, ROBIN) == ("You have decided on this already.",)
+    assert doubts(question, ANA) == ("You asked for this release yourself.",)
+    assert doubts(question) == ()
+
+
 @pytest.mark.parametrize(
     ("changes", "warning"),
     [
