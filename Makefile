@@ -49,6 +49,7 @@ bench: weights
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/ledger.py
 	$(BIN)/python benchmarks/ingest.py
+	$(BIN)/python benchmarks/audit.py
 
 lock: setup
 	(head -1 requirements.lock; $(PIP) freeze --exclude-editable | sed 's/+cpu//') > requirements.new

@@ -1,4 +1,4 @@
-"""`almoner audit`: read the record, check the chain, sign its head."""
+"""`almoner audit`: read the record, check the chain, sign its head. Only `checkpoint` needs a key and writes."""
 
 import json
 from datetime import UTC, datetime
@@ -8,63 +8,92 @@ from typing import Annotated
 import typer
 
 from cli.command import Answer, Opened, command
+from cli.progress import showing
 from cli.tables import table
 from flows import record
-from flows.workspace import open_workspace
-from flows.written import new_file
+from flows.anchors import Witness
+from flows.export import Form, as_json
+from flows.export import export as write_export
+from flows.record import Verified
+from flows.workspace import Record, open_record, open_workspace
 from models_db.base import moment
 from models_db.errors import UsageError
-from models_db.services import audits
-from models_db.services.audits import LogFilter
-from models_db.tables import Audit
+from models_db.services import audit_log
+from models_db.services.audit_check import Placed
+from models_db.services.audit_log import LogFilter
 
 app = typer.Typer(no_args_is_help=True, help="The record: log, verify, checkpoint, export.")
 
+Dataset = Annotated[str | None, typer.Option(help="Only of this dataset.")]
+Release = Annotated[int | None, typer.Option(help="Only of this request.")]
+By = Annotated[str | None, typer.Option(help="Only by this person.")]
+Mechanism = Annotated[
+    str | None,
+    typer.Option(
+        help="Only links that name this mechanism (requests and holds), searched for in what the other filters leave."
+    ),
+]
+Kind = Annotated[str | None, typer.Option(help="Only kinds that begin so, such as ledger.")]
 Since = Annotated[str | None, typer.Option(help="From this UTC time on, such as 2026-11-21.")]
 Until = Annotated[str | None, typer.Option(help="Before this UTC time.")]
+Against = Annotated[
+    list[Path] | None,
+    typer.Option(help="A bundle, its checkpoint.json or a file of `audit checkpoint`; may be given several times."),
+]
 
 
 @command(app, "log")
 def log(
     opened: Opened,
-    dataset: Annotated[str | None, typer.Option(help="Only of this dataset.")] = None,
-    release: Annotated[int | None, typer.Option(help="Only of this request.")] = None,
-    actor: Annotated[str | None, typer.Option(help="Only by this person.")] = None,
-    mechanism: Annotated[str | None, typer.Option(help="Only naming this mechanism.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Only kinds that begin so, such as ledger.")] = None,
+    dataset: Dataset = None,
+    release: Release = None,
+    actor: By = None,
+    mechanism: Mechanism = None,
+    kind: Kind = None,
     since: Since = None,
     until: Until = None,
+    before: Annotated[int | None, typer.Option(min=1, help="Only links with a lower number: the next page.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="The newest this many.")] = 100,
 ) -> Answer:
-    """What happened, oldest first.
+    """What happened: the newest links that fit, oldest of them first.
 
     Example: almoner audit log --dataset clinic --kind ledger
     """
-    wanted = LogFilter(dataset, release, actor, kind, mechanism, _moment(since), _moment(until), limit)
-    workspace = open_workspace(opened.home)
-    with workspace.database.read() as session:
-        links = [_link(found) for found in audits.log(session, wanted)]
+    wanted = LogFilter(dataset, release, actor, kind, mechanism, _moment(since), _moment(until))
+    opened_record = _open(opened)
+    with opened_record.database.read() as session:
+        page = audit_log.page(session, wanted, limit, before)
+    links = [as_json(link) for link in page.links]
     rows = [(x["seq"], str(x["at"])[:19], x["actor"], x["kind"], x["dataset"], x["request"], _brief(x)) for x in links]
-    return Answer(links, [table(("seq", "at (UTC)", "actor", "kind", "dataset", "request", "details"), rows)])
+    shown = table(("seq", "at (UTC)", "actor", "kind", "dataset", "request", "details"), rows)
+    more = [f"There are older ones: add --before {page.next_before}."] if page.next_before else []
+    return Answer({"links": links, "next_before": page.next_before}, [shown, *more])
 
 
 @command(app, "verify")
-def verify(opened: Opened) -> Answer:
-    """Walk the hash chain from its first link and compare every signed checkpoint.
+def verify(opened: Opened, against: Against = None) -> Answer:
+    """Walk the hash chain from its first link; compare every checkpoint the ledger keeps, and those that you kept.
 
-    Example: almoner audit verify
+    A chain shows by itself what was altered inside it. That it was rewritten as a whole, cut at its end or replaced by
+    an older copy shows against a bundle or a checkpoint that was kept elsewhere.
+
+    Example: almoner audit verify --against out/clinic-release-1
     """
-    workspace = open_workspace(opened.home)
-    with workspace.database.read() as session:
-        report = audits.verify(session)
-    data = {"holds": report.holds, "links": report.links, "head": report.head.hash, "broken_at": report.broken_at,
-            "reason": report.reason}  # fmt: skip
-    told = (
-        f"The chain holds: {report.links} links, head {report.head.hash}."
-        if report.holds
-        else f"THE CHAIN IS BROKEN at link {report.broken_at}: {report.reason}."
-    )
-    return Answer(data, [told], exit_code=0 if report.holds else 1)
+    with showing(opened):
+        found = record.verify(_open(opened), against or ())
+    chain = found.chain
+    data = {
+        "sound": found.sound,
+        "holds": chain.holds,
+        "links": chain.links,
+        "head": chain.head.hash,
+        "broken_at": chain.broken_at,
+        "reason": chain.reason,
+        "clock_back": list(chain.clock_back),
+        "home": found.warning,
+        "against": [_witnessed(witness, placed) for witness, placed in found.witnesses],
+    }
+    return Answer(data, _told(found), exit_code=0 if found.sound else 1)
 
 
 @command(app, "checkpoint")
@@ -74,26 +103,79 @@ def checkpoint(opened: Opened, to: Annotated[Path, typer.Option(help="New file t
     Example: almoner audit checkpoint --to head-2026-11.json
     """
     signed = record.checkpoint(open_workspace(opened.home), to)
-    return Answer(signed, [f"Checkpoint of link {signed['seq']} written to {to}. Keep it away from this machine."])
+    told = f"Checkpoint of link {signed.seq} written to {to}. Keep it away from this machine."
+    return Answer(signed.model_dump(), [told])
 
 
 @command(app, "export")
 def export(
     opened: Opened,
-    to: Annotated[Path, typer.Option(help="New JSONL file to write.")],
-    dataset: Annotated[str | None, typer.Option(help="Only of this dataset.")] = None,
+    to: Annotated[Path, typer.Option(help="New file to write.")],
+    form: Annotated[Form, typer.Option("--format", help="How it is written.")] = Form.JSONL,
+    dataset: Dataset = None,
+    release: Release = None,
+    actor: By = None,
+    mechanism: Mechanism = None,
+    kind: Kind = None,
+    since: Since = None,
+    until: Until = None,
 ) -> Answer:
-    """Write the record as JSON lines.
+    """Write the record to a file: links as JSON lines or CSV, or attempts as OpenLineage run events.
 
-    Example: almoner audit export --to record.jsonl
+    In CSV, a text that a spreadsheet could take for a formula gets a quote before it.
+
+    Example: almoner audit export --format csv --dataset clinic --to record.csv
     """
-    workspace = open_workspace(opened.home)
-    with workspace.database.read() as session, new_file(to) as out:
-        count = 0
-        for link in audits.log(session, LogFilter(dataset=dataset)):
-            out.write(json.dumps(_link(link), ensure_ascii=False).encode() + b"\n")
-            count += 1
-    return Answer({"file": str(to), "links": count}, [f"{count} links written to {to}."])
+    wanted = LogFilter(dataset, release, actor, kind, mechanism, _moment(since), _moment(until))
+    opened_record = _open(opened)
+    with showing(opened):
+        count = write_export(opened_record, wanted, form, to)
+    what = "events" if form is Form.OPENLINEAGE else "links"
+    return Answer({"file": str(to), "format": form.value, what: count}, [f"{count} {what} written to {to}."])
+
+
+def _open(opened: Opened) -> Record:
+    """The record; what its home objects to is said at once, because everything read from it is in doubt."""
+    found = open_record(opened.home)
+    if found.warning:
+        opened.say(f"WARNING: {found.warning}")
+    return found
+
+
+def _told(found: Verified) -> list[str]:
+    chain = found.chain
+    told = [
+        f"The chain holds: {chain.links} links, head {chain.head.hash}."
+        if chain.holds
+        else f"THE CHAIN IS BROKEN at link {chain.broken_at}: {chain.reason}."
+    ]
+    if chain.clock_back:
+        places = ", ".join(map(str, chain.clock_back))
+        told.append(f"THE CLOCK WENT BACK at link {places}: expired approvals may have held there.")
+    return told + [_placed(witness, placed) for witness, placed in found.witnesses]
+
+
+def _placed(witness: Witness, placed: Placed) -> str:
+    if not witness.genuine:
+        return f"{witness.path}: ITS SIGNATURE DOES NOT FIT; it was altered and proves nothing."
+    signer = f"by {placed.signer}" if placed.signer else "by somebody this ledger does not know"
+    signed = f"signed {signer} (key {witness.fingerprint})"
+    if placed.link is not None:
+        return f"{witness.path}: lies on the chain ({placed.detail}), {signed}."
+    return f"{witness.path}: DOES NOT LIE ON THE CHAIN ({placed.verdict}: {placed.detail}), {signed}."
+
+
+def _witnessed(witness: Witness, placed: Placed) -> dict[str, object]:
+    return {
+        "file": str(witness.path),
+        "hash": witness.anchor.hash,
+        "genuine": witness.genuine,
+        "signer": placed.signer,
+        "public_key": witness.anchor.public_key,
+        "link": placed.link,
+        "verdict": placed.verdict,
+        "detail": placed.detail,
+    }
 
 
 def _moment(written: str | None) -> str | None:
@@ -112,20 +194,6 @@ class NotATime(UsageError):
 
     def __init__(self, written: str) -> None:
         super().__init__(f"{written!r} is not a time.", "Write it as 2026-11-21 or 2026-11-21T08:30.")
-
-
-def _link(found: Audit) -> dict[str, object]:
-    return {
-        "seq": found.seq,
-        "at": found.at,
-        "actor": found.actor,
-        "kind": found.kind,
-        "dataset": found.dataset,
-        "request": found.request_id,
-        "body": json.loads(found.body),
-        "prev_hash": found.prev_hash,
-        "row_hash": found.row_hash,
-    }
 
 
 def _brief(link: dict[str, object]) -> str:

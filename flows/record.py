@@ -1,34 +1,55 @@
-"""A signed checkpoint of the audit chain in a file of its own."""
+"""The chain of the record: verified against what lies outside the ledger, and its head signed into a file."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from flows.workspace import Workspace
+from flows.anchors import ChainHead, Witness, read_witness
+from flows.workspace import Record, Workspace
 from flows.written import new_file
 from models_db.base import moment
-from models_db.canonical import canonical
-from models_db.services import audits
+from models_db.services import audit_check, audits
+from models_db.services.audit_check import ChainReport, Placed
+from tasks.progress import report
 
 
-def checkpoint(workspace: Workspace, to: Path) -> dict[str, str | int]:
+@dataclass(frozen=True)
+class Verified:
+    """The result of a walk along the chain, each witness with its place on it, and what the home objects."""
+
+    chain: ChainReport
+    witnesses: tuple[tuple[Witness, Placed], ...]
+    warning: str
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is nothing at all to object to."""
+        return self.chain.sound and not self.warning and all(witness.genuine for witness, _ in self.witnesses)
+
+
+def verify(record: Record, against: Sequence[Path] = ()) -> Verified:
+    """Walk the chain, and look for every witness on it.
+
+    Raises:
+        FileUnfit: a witness is neither a bundle nor a checkpoint.
+    """
+    witnesses = [read_witness(path) for path in against]
+    with record.database.read() as session:
+        chain = audit_check.verify(
+            session, [witness.anchor for witness in witnesses], lambda done, total: report("links", done, total)
+        )
+    return Verified(chain, tuple(zip(witnesses, chain.placed, strict=True)), record.warning)
+
+
+def checkpoint(workspace: Workspace, to: Path) -> ChainHead:
     """Sign the head of the chain, record it and write it to a new file.
 
     Raises:
         FileUnwritable: the file is there already or cannot be written.
     """
     with workspace.database.write() as session:
-        head = audits.head(session)
-        statement: dict[str, str | int] = {
-            "format": "almoner-chain-head/1",
-            "seq": head.seq,
-            "hash": head.hash,
-            "at": moment(),
-        }
-        signed = {
-            **statement,
-            "signature": workspace.key.sign(canonical(statement)),
-            "public_key": workspace.key.public_key,
-        }
-        audits.record_checkpoint(session, head.hash, str(signed["signature"]), workspace.key.public_key)
+        signed = ChainHead.signed(audits.head(session), moment(), workspace.key)
+        audits.record_checkpoint(session, signed.hash, signed.signature, signed.public_key)
         with new_file(to) as out:
-            out.write(canonical(signed) + b"\n")
+            out.write(signed.to_bytes())
     return signed

@@ -107,7 +107,7 @@ def chunks(session: Session, wanted: LogFilter) -> Iterator[list[Link]]:
     query = _statement(_select(where))
     streaming = {"yield_per": CHUNK, "stream_results": True}
     with session.connection().execute(query, values, execution_options=streaming) as rows:
-        for chunk in rows.partitions():
+        for chunk in rows.partitions(CHUNK):
             yield [Link._make(row) for row in chunk]
 
 

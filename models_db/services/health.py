@@ -35,6 +35,8 @@ def _counters(session: Session) -> Finding:
 def _chain(session: Session) -> Finding:
     """Every link of the audit chain fits, up to the head and through every signed checkpoint."""
     report = audit_check.verify(session)
+    if report.holds and report.clock_back:
+        return Finding("audit chain", False, f"the clock went back at link {', '.join(map(str, report.clock_back))}")
     if report.holds:
         return Finding("audit chain", True, f"{report.links} links, head {report.head.hash[:12]}")
     return Finding("audit chain", False, f"broken at link {report.broken_at}: {report.reason}")

@@ -14,6 +14,7 @@ from models_db.engine import Database
 from models_db.services import audit_check, audit_log, audits, people
 from models_db.services.audit_check import Anchor, ChainReport
 from models_db.services.audit_log import Link, LogFilter
+from models_db.tables import Audit
 from tests.conftest import Ledgers
 from tests.contracts.tampering import FORGET_CHECKPOINTS, rewrite, superuser, truncate
 from tests.support import World
@@ -211,7 +212,7 @@ def test_the_walks_hash_is_the_writers(story: Story) -> None:
     for text in strange:
         fourth = links(story.world.database)[3]
         link = fourth._replace(dataset=text, actor=text or "", body=text or "", request_id=2**40)
-        row = audit_log.Audit(**link._asdict())
+        row = Audit(**link._asdict())
         assert audit_check.link_hash(link) == row.computed_hash
         plain = link._replace(request_id=None)
-        assert audit_check.link_hash(plain) == audit_log.Audit(**plain._asdict()).computed_hash
+        assert audit_check.link_hash(plain) == Audit(**plain._asdict()).computed_hash

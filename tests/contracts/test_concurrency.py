@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from models_db.budgets import Amount
 from models_db.engine import Database
 from models_db.errors import AlmonerError
-from models_db.services import artifacts, audits, datasets, gates, ledger, people, runs
+from models_db.services import artifacts, audit_check, audits, datasets, gates, ledger, people, runs
 from models_db.services.audits import Actor
 from models_db.services.datasets import DatasetExists, UnitsOverlap
 from models_db.services.gates import Decision
@@ -214,7 +214,7 @@ def test_a_reader_sees_one_moment(world: World) -> None:
     with world.database.read() as session:
         before = audits.head(session)
         world.request()
-        report = audits.verify(session)
+        report = audit_check.verify(session)
         assert (report.holds, report.head) == (True, before)
     with world.database.read() as session:
         assert audits.head(session).seq == before.seq + 1

@@ -3,7 +3,7 @@
 import pytest
 
 from models_db.budgets import Amount
-from models_db.services import audits, datasets
+from models_db.services import audit_check, datasets
 from models_db.services.datasets import (
     DatasetExists,
     DatasetUnknown,
@@ -75,7 +75,7 @@ def test_versions_are_numbered_and_requests_read_the_newest(world: World) -> Non
         dataset = datasets.find(session, "clinic")
         assert [v.number for v in datasets.versions(session, dataset)] == [1, 2, 3]
         assert datasets.newest_version(session, dataset).number == 3
-        assert audits.verify(session).holds
+        assert audit_check.verify(session).holds
     assert fetch(world.database, "SELECT count(*) FROM unit_mark") == [(4,)]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
-from models_db.services import audits, ledger
+from models_db.services import audit_check, audit_log, ledger
 from models_db.services.denials import Denied
 from models_db.services.gates import GateClosed
 from models_db.services.ledger import Attempt, BudgetExceeded, Fenced, PlannedInvocation, Provenance
@@ -291,8 +291,8 @@ def test_every_step_is_in_the_record(world: World) -> None:
     world.arm(attempt, 1, 0)
     world.produce(attempt)
     with world.database.read() as session:
-        kinds = [link.kind for link in audits.log(session, audits.LogFilter(request_id=attempt.request_id))]
-        assert audits.verify(session).holds
+        kinds = [link.kind for link in audit_log.stream(session, audit_log.LogFilter(request_id=attempt.request_id))]
+        assert audit_check.verify(session).holds
     assert kinds == ["request.submitted", "request.approve", "run.started", "ledger.hold", "ledger.arm",
                      "ledger.arm", "ledger.commit", "run.produced"]  # fmt: skip
 

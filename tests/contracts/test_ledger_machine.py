@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from models_db.budgets import Amount, total
 from models_db.errors import Refused
-from models_db.services import audits, ledger
+from models_db.services import audit_check, ledger
 from models_db.services.denials import Denied
 from models_db.services.ledger import Attempt, BudgetExceeded, Fenced
 from tests.conftest import Ledgers
@@ -158,7 +158,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         with self.closing, self.world.database.read() as session:
             assert ledger.recomputed(session) == []
-            assert audits.verify(session).holds
+            assert audit_check.verify(session).holds
 
 
 def explore(ledgers: Ledgers, backend: str, examples: int) -> None:

@@ -9,7 +9,7 @@ from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.engine import Database
 from models_db.errors import Refused
-from models_db.services import artifacts, audits, gates, ledger, releases, runs
+from models_db.services import artifacts, audit_check, audit_log, gates, ledger, releases, runs
 from models_db.services.denials import AlreadyRecorded, Denied
 from models_db.services.gates import Decision, GateClosed
 from models_db.services.ledger import Attempt, Fenced
@@ -45,8 +45,8 @@ def test_the_whole_life(world: World) -> None:
         steps = [(s.from_state, s.to_state) for s in releases.history(session, attempt.request_id)]
         decisions = [(a.gate, p.name) for a, p in gates.approvals(session, attempt.request_id)]
         spend_only = gates.approvals(session, attempt.request_id, "spend")
-        kinds = [link.kind for link in audits.log(session, audits.LogFilter(request_id=attempt.request_id))]
-        assert audits.verify(session).holds
+        kinds = [link.kind for link in audit_log.stream(session, audit_log.LogFilter(request_id=attempt.request_id))]
+        assert audit_check.verify(session).holds
     assert steps == [
         ("draft", "submitted"),
         ("submitted", "approved"),

@@ -8,7 +8,7 @@ from multiprocessing.synchronize import Barrier
 
 from models_db.budgets import Amount
 from models_db.engine import Database
-from models_db.services import artifacts, audits, ledger
+from models_db.services import artifacts, audit_check, ledger
 from models_db.services.audits import Actor
 from models_db.services.ledger import Attempt
 from tests.support import PROVENANCE, World, fetch, planned
@@ -84,7 +84,7 @@ def test_exactly_the_affordable_holds_succeed(world: World) -> None:
     assert world.balance().left == Amount(99, 1)
     with world.database.read() as session:
         assert ledger.recomputed(session) == []
-        report = audits.verify(session)
+        report = audit_check.verify(session)
     assert report.holds, report
     kinds = dict(fetch(world.database, "SELECT kind, count(*) FROM entry GROUP BY kind"))
     assert kinds == dict.fromkeys(("HOLD", "ARM", "COMMIT"), AFFORDABLE * BLOCKS * 2)

@@ -1,0 +1,80 @@
+"""Signed heads of the chain that lie outside the ledger: in bundles, and in the files of `audit checkpoint`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from models_db.canonical import Json, canonical
+from models_db.services.audit_check import Anchor
+from models_db.services.audits import Head
+from tasks.publishing import signing
+from tasks.publishing.checkpoint import Checkpoint
+from tasks.publishing.layout import CHECKPOINT, document, parse_document, read_document
+from tasks.publishing.strict import Digest, Strict, read_as
+
+FORMAT: Final = "almoner-chain-head/1"
+
+
+class ChainHead(Strict):
+    """What `audit checkpoint` writes: unlike a bundle's checkpoint it is not public, so it tells number and time."""
+
+    format: Literal["almoner-chain-head/1"] = FORMAT
+    seq: int
+    hash: Digest
+    at: str
+    public_key: Digest
+    signature: str
+
+    @classmethod
+    def signed(cls, head: Head, at: str, key: signing.SigningKey) -> "ChainHead":
+        """Sign the head of the chain."""
+        statement = _statement(head.seq, head.hash, at)
+        return cls(seq=head.seq, hash=head.hash, at=at, public_key=key.public_key, signature=key.sign(statement))
+
+    @property
+    def authentic(self) -> bool:
+        """Whether its key signed exactly this head."""
+        return signing.verify(self.public_key, self.signature, _statement(self.seq, self.hash, self.at))
+
+    def to_bytes(self) -> bytes:
+        """The content of the file."""
+        return document(self.model_dump())
+
+
+@dataclass(frozen=True)
+class Witness:
+    """An anchor as it was found: in which file, and whether its signature fits."""
+
+    path: Path
+    anchor: Anchor
+    genuine: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """The short name of the key that signed it."""
+        return signing.fingerprint(self.anchor.public_key)
+
+
+def read_witness(path: Path) -> Witness:
+    """Read a bundle's folder, its checkpoint.json, or a file of `audit checkpoint`.
+
+    Raises:
+        FileUnfit: it is none of them.
+    """
+    file = path / CHECKPOINT if path.is_dir() else path
+    data = read_document(file)
+    value = parse_document(data, file.name)
+    if isinstance(value, dict) and value.get("format") == FORMAT:
+        return _of_head(path, value)
+    point = Checkpoint.from_bytes(data)
+    anchor = Anchor(point.ledger_head, point.public_key, artifact=point.artifact_sha256)
+    return Witness(path, anchor, point.authentic)
+
+
+def _of_head(path: Path, value: Json) -> Witness:
+    head = read_as(ChainHead, value, path.name)
+    return Witness(path, Anchor(head.hash, head.public_key, head.seq, head.at), head.authentic)
+
+
+def _statement(seq: int, link: str, at: str) -> bytes:
+    return canonical({"format": FORMAT, "seq": seq, "hash": link, "at": at})

@@ -1,0 +1,130 @@
+"""Attempts of requests as OpenLineage run events (the client's own classes; nothing is sent anywhere).
+
+One attempt is one run: START when it begins, then COMPLETE, FAIL (it ended with an error) or ABORT (it was interrupted
+or swept). The custom facet `dpBudget` says what the request claims and what the attempt has armed so far; every figure
+is text, because an amount is exact and a float is not.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import attr
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+from openlineage.client.generated.base import RunFacet
+from openlineage.client.serde import Serde
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from models_db.budgets import Amount
+from models_db.services.audit_log import Link, LogFilter, stream
+from models_db.tables import Audit, Request
+
+ENDINGS = {"run.started": RunState.START, "run.produced": RunState.COMPLETE, "run.failed": RunState.FAIL}
+ABORTED = ("Interrupted", "Swept")
+SPENDING = ("ledger.hold", "ledger.arm")
+
+
+@attr.define
+class DpBudgetRunFacet(RunFacet):
+    """The differential-privacy budget of one attempt."""
+
+    dataset: str
+    epsilon: str
+    delta: str
+    rho: str
+    failureDelta: str  # noqa: N815 - the standard's spelling of names
+    mechanisms: list[str]
+
+    @staticmethod
+    def _get_schema() -> str:
+        return "urn:almoner:facet:dpBudget:1"
+
+
+@dataclass
+class _Spent:
+    """What an attempt has reserved and armed, according to the record."""
+
+    mechanisms: list[str] = field(default_factory=list)
+    armed: Amount = field(default_factory=Amount)
+
+
+def events(
+    session: Session, wanted: LogFilter, told: Callable[[Iterable[Link]], Iterable[Link]] = iter
+) -> Iterator[str]:
+    """The events of the attempts whose links fit, as JSON, oldest first; `told` may look at the links on the way."""
+    runs = LogFilter(wanted.dataset, wanted.request_id, wanted.actor, wanted.kind, None, wanted.since, wanted.until)
+    ledger = _ledger(session)
+    for link in told(stream(session, runs)):
+        if link.kind not in ENDINGS or link.request_id is None:
+            continue
+        facet = _facet(session, link)
+        if wanted.mechanism is None or wanted.mechanism in facet.mechanisms:
+            yield Serde.to_json(_event(link, facet, ledger), ensure_ascii=False)
+
+
+def _event(link: Link, facet: DpBudgetRunFacet, ledger: str) -> RunEvent:
+    body = json.loads(link.body)
+    job = f"{link.dataset}/release-{link.request_id}"
+    state = ENDINGS[link.kind]
+    if state is RunState.FAIL and body["reason"] in ABORTED:
+        state = RunState.ABORT
+    return RunEvent(
+        eventTime=link.at,
+        producer=_producer(),
+        eventType=state,
+        run=Run(str(uuid5(NAMESPACE_URL, f"{ledger}/{link.request_id}/{body['attempt']}")), {"dpBudget": facet}),
+        job=Job(ledger, job),
+        inputs=[InputDataset(ledger, link.dataset or "")],
+        outputs=[OutputDataset(ledger, job)] if state is RunState.COMPLETE else [],
+    )
+
+
+def _facet(session: Session, link: Link) -> DpBudgetRunFacet:
+    spent = _spent(session, link)
+    asked = json.loads(session.scalar(select(Request.canonical).where(Request.id == link.request_id)) or "{}")
+    return DpBudgetRunFacet(
+        dataset=link.dataset or "",
+        epsilon=str(asked.get("epsilon") or ""),
+        delta=str(asked.get("delta") or ""),
+        rho=spent.armed.rho_text,
+        failureDelta=spent.armed.delta_text,
+        mechanisms=spent.mechanisms or _planned(asked),
+        producer=_producer(),
+    )
+
+
+def _spent(session: Session, link: Link) -> _Spent:
+    """Only links up to this one count: an event says what was known when it happened."""
+    attempt = json.loads(link.body)["attempt"]
+    of_request = select(Audit.kind, Audit.body).where(Audit.request_id == link.request_id, Audit.seq <= link.seq)
+    found = _Spent()
+    for kind, text in session.connection().execute(of_request.where(Audit.kind.in_(SPENDING)).order_by(Audit.seq)):
+        body = json.loads(text)
+        if body["attempt"] != attempt:
+            continue
+        if kind == "ledger.hold":
+            found.mechanisms += body["mechanisms"]
+        else:
+            found.armed += Amount(int(body["rho"]), int(body["delta"]))
+    return found
+
+
+def _planned(asked: dict[str, Any]) -> list[str]:
+    """The mechanisms of the approved plan: at its start, an attempt has held nothing yet."""
+    return [invocation["event"]["mechanism"] for invocation in asked.get("plan", {}).get("invocations", [])]
+
+
+def _ledger(session: Session) -> str:
+    """The namespace: a ledger is named by its first link, wherever it lies."""
+    first = session.scalar(select(Audit.row_hash).where(Audit.seq == 1))
+    return f"urn:almoner:ledger:{first}"
+
+
+@cache
+def _producer() -> str:
+    return f"urn:almoner:{version('almoner')}"
