@@ -224,7 +224,7 @@ class World:
         expires = moment(datetime.now(UTC) + valid)
         decision = Decision(request_id, gate, self.subject(request_id, gate), verdict, "because", expires)
         with self.database.write() as session:
-            return gates.decide(session, by or self.steward, decision, "signature")
+            return gates.decide(session, by or self.steward, decision, f"signature {next(self._numbers)}")
 
     def start(self, request_id: int) -> Attempt:
         """An attempt at an approved request, eligible for every block."""

@@ -392,9 +392,10 @@ COUNTED = (
 BLOCKED = (
     "EXISTS (SELECT 1 FROM approval a WHERE a.{subject}_id = {number} AND a.gate = '{gate}' AND a.decision = 'reject')"
 )
-NEEDED = (
-    "coalesce((SELECT q.{gate}_approvals FROM policy_rule q JOIN dataset y ON y.name = q.dataset"
-    " WHERE q.policy_id = p.id AND y.id = {dataset}), p.{gate}_approvals, 2)"
+NEEDED = (  # the most that is asked for any dataset of the account: they protect the same people
+    "(SELECT max(coalesce(q.{gate}_approvals, p.{gate}_approvals, 2)) FROM dataset o JOIN dataset y"
+    " ON y.account_id = o.account_id LEFT JOIN policy_rule q ON q.policy_id = p.id AND q.dataset = y.name"
+    " WHERE o.id = {dataset})"
 )
 
 
@@ -583,6 +584,10 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      " ON a.request_id = r.id WHERE r.id = NEW.request_id AND NOT p.several_roles"
      " AND (a.approver_id = NEW.created_by OR a.on_behalf_of = NEW.created_by))",
      "nobody runs what they approved"),
+    ("invocation_not_by_requester", "invocation", "INSERT",
+     "EXISTS (SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id WHERE r.id = NEW.request_id"
+     " AND NOT p.several_roles AND r.requester_id = NEW.created_by)",
+     "nobody runs what they requested"),
     ("invocation_by_runner", "invocation", "INSERT",
      f"NOT {role('NEW.created_by', 'runner', 'NEW.created_at')}",
      "only a runner invokes mechanisms"),
@@ -679,6 +684,10 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      " AND (a.approver_id IN (NEW.approver_id, NEW.on_behalf_of) OR a.on_behalf_of IN (NEW.approver_id,"
      " NEW.on_behalf_of)))",
      "that person has approved it already"),
+    ("approval_not_taken_back", "approval", "INSERT",
+     "EXISTS (SELECT 1 FROM withdrawal w JOIN approval a ON a.id = w.approval_id WHERE a.signature = NEW.signature"
+     " AND a.approver_id = NEW.approver_id)",
+     "that very approval was taken back; sign another, with another reason"),
     ("approval_now", "approval", "INSERT", "{stale}", "the clock went backwards"),
     ("withdrawal_unused", "withdrawal", "INSERT",
      "NOT EXISTS (SELECT 1 FROM approval a WHERE a.id = NEW.approval_id AND a.decision = 'approve' AND ("

@@ -197,10 +197,10 @@ def withdraw_approval(session: Session, actor: Actor, request_id: int, gate: str
     """
     lock_request(session, request_id)
     request = releases.find(session, request_id)
-    own = [a for a, _ in valid(session, request_id, gate) if a.approver_id == actor.id]
-    if not own:
+    found = [a for a, _ in valid(session, request_id, gate) if a.approver_id == actor.id and a.decision == "approve"]
+    if not found:
         raise NothingToWithdraw(request_id, gate)
-    for each in own:
+    for each in (a for a in found if a.subject_digest == found[-1].subject_digest):
         record(session, Withdrawal(approval_id=each.id, reason=reason, signature=signature, at=moment()))
     if releases.state_of(session, request_id) == "approved" and not _open(session, request, "spend", request.digest):
         releases.move(session, actor, request_id, "approved", "submitted", "an approval was withdrawn")
@@ -292,14 +292,16 @@ def motion_count(session: Session, motion: Motion) -> tuple[int, int]:
 
 
 def needed(session: Session, policy_id: int, dataset_id: int, gate: str) -> int:
-    """How many stewards a policy asks for at a gate of a dataset."""
+    """How many stewards a policy asks for at a gate: the most for any dataset of the account (migration 0002)."""
     policy = session.get_one(PolicyVersion, policy_id)
-    name = session.get_one(Dataset, dataset_id).name
     column = f"{gate}_approvals"
-    rules = select(PolicyRule).where(PolicyRule.policy_id == policy_id, PolicyRule.dataset == name)
-    own: list[PolicyRule | PolicyVersion] = [*session.scalars(rules)]
-    asked = [getattr(each, column) for each in [*own, policy]]
-    return next((number for number in asked if number is not None), MOTION_APPROVALS)
+    of_all = getattr(policy, column)
+    account = session.get_one(Dataset, dataset_id).account_id
+    names = session.scalars(select(Dataset.name).where(Dataset.account_id == account)).all()
+    rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id == policy_id)).all()
+    own = {rule.dataset: getattr(rule, column) for rule in rules}
+    default = MOTION_APPROVALS if of_all is None else of_all
+    return max(default if own.get(name) is None else own[name] for name in names)
 
 
 def require_gate(session: Session, request: Request, gate: str, subject: str) -> None:
