@@ -6,10 +6,10 @@ An envelope (`scope`) is taken out of what all others may hold, and only request
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
@@ -23,6 +23,9 @@ from models_db.services import audits
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded, Denied
 from models_db.tables import Account, Dataset, PolicyVersion, Request, ScopeEnd
+
+SHORTEST: dict[Period, timedelta] = {"week": timedelta(days=7), "month": timedelta(days=28)}
+"""No window is shorter."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,10 @@ class ScopeTooLarge(Refused):
 
     def __init__(self, dataset: str, name: str, asked: Amount) -> None:
         super().__init__(
-            f"An envelope {name!r} of rho {asked.rho_text} does not fit what dataset {dataset!r} has left,"
-            " beside its other envelopes.",
+            f"An envelope {name!r} of rho {asked.rho_text} (failure delta {asked.delta_text}) does not fit what"
+            f" dataset {dataset!r} has left, beside its other envelopes.",
             f"Ask for less: `almoner budget show {dataset}`.",
-            {"dataset": dataset, "scope": name, "asked_rho": asked.rho_text},
+            {"dataset": dataset, "scope": name, "asked_rho": asked.rho_text, "asked_delta_fail": asked.delta_text},
         )
 
 
@@ -53,13 +56,24 @@ class ScopeExists(Refused):
         super().__init__(f"An envelope named {name!r} is, or was, on this account.", "Choose another name.")
 
 
+class ScopeClosed(Refused):
+    """The envelope that a request was made for is closed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The envelope {name!r} is closed: nothing further is held in it.",
+            "Submit the request again, without an envelope or with another one: `almoner budget scope list DATASET`.",
+            {"scope": name},
+        )
+
+
 class ScopeUnknown(UsageError):
     """No open envelope of that name."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         super().__init__(
             f"There is no open envelope named {name!r} on this dataset.",
-            f"Open: {', '.join(known)}." if known else "Open one with `almoner budget scope open`.",
+            f"Open: {', '.join(known)}." if known else "Open one with `almoner budget scope open DATASET NAME`.",
             {"scope": name, "known": list(known)},
         )
 
@@ -83,7 +97,7 @@ def open_scope(session: Session, actor: Actor, dataset: Dataset, name: str, cap:
         raise ScopeTooLarge(dataset.name, name, cap) from None
     told: dict[str, Json] = {"scope": name, "rho": str(cap.rho), "delta": str(cap.delta), "reason": reason}
     audits.append(session, actor, "scope.opened", told, dataset.name)
-    return made
+    return session.get_one(Account, made.id)  # with the counters that the database gave it
 
 
 def close_scope(session: Session, actor: Actor, dataset: Dataset, name: str, reason: str) -> None:
@@ -118,6 +132,18 @@ def find_scope(session: Session, dataset: Dataset, name: str) -> Account:
     return known[name]
 
 
+def require_open(session: Session, account_id: int) -> Account:
+    """The envelope of that number, if something may be held in it.
+
+    Raises:
+        ScopeClosed: it was closed.
+    """
+    scope = session.get_one(Account, account_id, populate_existing=True)
+    if session.scalar(select(func.count()).where(ScopeEnd.account_id == account_id)):
+        raise ScopeClosed(str(scope.name))
+    return scope
+
+
 def windows(session: Session, account_id: int) -> Sequence[Account]:
     """The windows of time that were opened under a root account, oldest first."""
     query = select(Account).where(Account.parent_id == account_id, Account.kind == "pacing")
@@ -138,10 +164,14 @@ def room(account: Account) -> Amount:
 
 
 def narrowing(session: Session, request: Request) -> list[Narrowing]:
-    """The envelope of the request and the window of its policy's pacing, as they are now; a new window is opened."""
+    """The envelope of the request and the window of its policy's pacing, as they are now; a new window is opened.
+
+    Raises:
+        ScopeClosed: the envelope was closed since the request was made.
+    """
     found = []
     if request.scope_id is not None:
-        scope = session.get_one(Account, request.scope_id, populate_existing=True)
+        scope = require_open(session, request.scope_id)
         found.append(Narrowing(scope.id, f"in the envelope {scope.name!r}", room(scope)))
     policy = session.get_one(PolicyVersion, request.policy_id)
     if policy.pacing_period is not None:
@@ -156,13 +186,33 @@ def share(root: Account, permille: int) -> Amount:
 
 
 def _window(session: Session, dataset: Dataset, policy: PolicyVersion) -> Account:
-    now = moment()
-    current = [w for w in windows(session, dataset.account_id) if str(w.opens_at) <= now < str(w.closes_at)]
-    if current:
-        return current[0]
-    opens_at, closes_at = pacing_window(cast("Period", policy.pacing_period), datetime.now(UTC))
+    current = current_window(session, dataset.account_id)
+    if current is not None:
+        return current
     root = session.get_one(Account, dataset.account_id, populate_existing=True)
+    opens_at, closes_at = _next(windows(session, root.id), cast("Period", policy.pacing_period))
     cap = share(root, policy.pacing_permille or 0)
     opened = Account(kind="pacing", parent_id=root.id, rho_cap=cap.rho, delta_cap=cap.delta,
-                     opens_at=moment(opens_at), closes_at=moment(closes_at))  # fmt: skip
-    return record(session, opened)
+                     opens_at=opens_at, closes_at=closes_at)  # fmt: skip
+    record(session, opened)
+    return session.get_one(Account, opened.id)  # with the counters that the database gave it
+
+
+def current_window(session: Session, account_id: int) -> Account | None:
+    """The window that is open now under a root account, if any."""
+    now = moment()
+    return next((w for w in windows(session, account_id) if str(w.opens_at) <= now < str(w.closes_at)), None)
+
+
+def _next(earlier: Sequence[Account], period: Period) -> tuple[str, str]:
+    """The window of the calendar.
+
+    Where one of another period reaches into it: from that one's end to the first end of a calendar window that leaves
+    it a full length, so that a change of the period never gives more, and later windows follow the calendar again.
+    """
+    opens_at, closes_at = (moment(end) for end in pacing_window(period, datetime.now(UTC)))
+    last = max((str(window.closes_at) for window in earlier), default=opens_at)
+    if last <= opens_at:
+        return opens_at, closes_at
+    inside = datetime.fromisoformat(last) + SHORTEST[period] - timedelta(microseconds=1)
+    return last, moment(pacing_window(period, inside).closes_at)

@@ -1,0 +1,205 @@
+"""Envelopes and windows of time on both backends: what narrows a budget, and never widens it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.pacing import pacing_window
+from models_db.services import datasets, envelopes, policies, releases
+from models_db.services.denials import Denied
+from models_db.services.envelopes import ScopeClosed, ScopeExists, ScopeTooLarge, ScopeUnknown
+from models_db.services.ledger import BudgetExceeded
+from models_db.tables import PolicyVersion
+from tests.support import FAR, World, execute, fetch, planned, terms
+
+WINDOWS = "SELECT opens_at, closes_at, rho_cap, rho_held + rho_spent FROM account WHERE kind = 'pacing' ORDER BY id"
+
+
+@contextmanager
+def scheduled(world: World, **given: Any) -> Iterator[World]:
+    """The same ledger under another policy."""
+    with world.database.write() as session:
+        policy = policies.adopt(session, world.admin, terms(**given))
+    yield World(world.database, policy.id, world.admin, world.analyst, world.steward, world.runner, world._numbers)
+
+
+def earlier_window(world: World, opens_at: datetime, closes_at: datetime) -> None:
+    """A window that was opened in the past: its guards look at the length and the policy in force, not at the date."""
+    values = {"opens": moment(opens_at), "closes": moment(closes_at)}
+    execute(
+        world.database,
+        "INSERT INTO account (kind, parent_id, rho_cap, delta_cap, opens_at, closes_at)"
+        " SELECT 'pacing', account_id, 1, 0, :opens, :closes FROM dataset WHERE name = 'clinic'",
+        **values,
+    )
+
+
+def spend(world: World, rho: int) -> None:
+    attempt = world.running()
+    world.hold(attempt, planned(Amount(rho)))
+    world.arm(attempt)
+
+
+# --- windows of time
+
+
+@pytest.mark.parametrize(("period", "share"), [("week", 100), ("month", 250)])
+def test_a_window_opens_with_the_first_release_of_the_calendar(world: World, period: Any, share: int) -> None:
+    with scheduled(world, pacing_period=period, pacing_permille=share) as paced:
+        paced.dataset()
+        spend(paced, 10)
+        spend(paced, 20)
+        with pytest.raises(BudgetExceeded, match=period):
+            paced.hold(paced.running(), planned(Amount(share - 29)))
+    window = pacing_window(period, datetime.now(UTC))
+    assert fetch(world.database, WINDOWS) == [(moment(window.opens_at), moment(window.closes_at), share, 30)]
+
+
+def test_after_weeks_a_month_opens_where_the_last_week_ended(world: World) -> None:
+    """The calendar month has begun while a week was open, so the two would overlap."""
+    month = pacing_window("month", datetime.now(UTC))
+    last = min(month.opens_at + timedelta(days=3), datetime.now(UTC) - timedelta(minutes=1))
+    with scheduled(world, pacing_period="week", pacing_permille=100) as weekly:
+        weekly.dataset()
+        earlier_window(weekly, last - timedelta(days=7), last)
+    with scheduled(world, pacing_period="month", pacing_permille=250) as monthly:
+        spend(monthly, 10)
+        spend(monthly, 20)
+    _, (opens_at, closes_at, cap, used) = fetch(world.database, WINDOWS)
+    assert (opens_at, cap, used) == (moment(last), 250, 30)
+    ends = [pacing_window("month", last + timedelta(days=days)).closes_at for days in range(60)]
+    assert closes_at == moment(min(end for end in ends if end >= last + timedelta(days=28)))
+    assert str(closes_at) > moment()
+
+
+def test_after_a_month_a_week_opens_where_it_ended_and_then_the_calendar_rules_again(world: World) -> None:
+    week = pacing_window("week", datetime.now(UTC))
+    last = min(week.opens_at + timedelta(hours=20), datetime.now(UTC) - timedelta(minutes=1))
+    with scheduled(world, pacing_period="month", pacing_permille=250) as monthly:
+        monthly.dataset()
+        earlier_window(monthly, last - timedelta(days=31), last)
+    with scheduled(world, pacing_period="week", pacing_permille=100) as weekly:
+        spend(weekly, 10)
+    _, (opens_at, closes_at, cap, used) = fetch(world.database, WINDOWS)
+    assert (opens_at, cap, used) == (moment(last), 100, 10)
+    assert closes_at == moment(week.closes_at + timedelta(days=7)) or last == week.opens_at
+    assert datetime.fromisoformat(str(closes_at)).isoweekday() == 1
+
+
+def test_a_window_that_is_open_goes_on_after_a_change(world: World) -> None:
+    with scheduled(world, pacing_period="month", pacing_permille=100) as monthly:
+        monthly.dataset()
+        spend(monthly, 10)
+    with scheduled(world, pacing_period="week", pacing_permille=900) as weekly:
+        with pytest.raises(BudgetExceeded):
+            weekly.hold(weekly.running(), planned(Amount(91)))
+        spend(weekly, 90)
+    assert [row[2:] for row in fetch(world.database, WINDOWS)] == [(100, 100)]
+
+
+# --- envelopes
+
+
+def opened(world: World, name: str, rho: int, delta: int = 0) -> int:
+    with world.database.write() as session:
+        dataset = datasets.find(session, "clinic")
+        return envelopes.open_scope(session, world.steward, dataset, name, Amount(rho, delta), "a study").id
+
+
+def closed(world: World, name: str) -> None:
+    with world.database.write() as session:
+        envelopes.close_scope(session, world.steward, datasets.find(session, "clinic"), name, "the study is over")
+
+
+def request_in(world: World, name: str) -> int:
+    with world.database.write() as session:
+        dataset = datasets.find(session, "clinic")
+        scope = envelopes.find_scope(session, dataset, name)
+        policy = session.get_one(PolicyVersion, world.policy_id)
+        version = datasets.newest_version(session, dataset)
+        body: dict[str, Any] = {
+            "kind": "k", "mechanism": "m", "epsilon": "1", "scope": name, "number": next(world._numbers)
+        }  # fmt: skip
+        made = releases.submit(session, world.analyst, dataset, version, policy, body, FAR, scope=scope)
+    world.decide(made.id)
+    return made.id
+
+
+def test_an_envelope_is_kept_from_all_others(world: World) -> None:
+    world.dataset(cap=Amount(1000, 100))
+    opened(world, "study", 600)
+    assert world.balance().left == Amount(400, 100)
+    assert world.balance().reserved == Amount(600)
+    with pytest.raises(BudgetExceeded):
+        world.hold(world.running(), planned(Amount(401)))
+    spend(world, 400)
+    inside = world.start(request_in(world, "study"))
+    with pytest.raises(BudgetExceeded, match="in the envelope 'study'"):
+        world.hold(inside, planned(Amount(601)))
+    world.hold(inside, planned(Amount(250)))
+    world.arm(inside)
+    world.produce(inside)
+    closed(world, "study")
+    assert world.balance().left == Amount(350, 100)
+    assert world.balance().spent == Amount(650)
+    spend(world, 350)
+
+
+def test_the_database_keeps_an_envelope_without_the_services(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.dataset(cap=Amount(1000, 100))
+    opened(world, "study", 600)
+    attempt = world.running()
+    monkeypatch.setattr(Amount, "fits", lambda self, room: True)
+    with pytest.raises((BudgetExceeded, Denied)):
+        world.hold(attempt, planned(Amount(401)))
+    assert world.balance().held == Amount()
+
+
+def test_an_envelope_must_fit_beside_the_others_and_what_is_spent(world: World) -> None:
+    world.dataset(cap=Amount(1000, 100))
+    spend(world, 300)
+    opened(world, "study", 600, 50)
+    for rho, delta in ((101, 0), (0, 51)):
+        with pytest.raises(ScopeTooLarge, match="has left"):
+            opened(world, "another", rho, delta)
+    opened(world, "another", 100, 50)
+    assert world.balance().left == Amount()
+
+
+def test_names_are_not_used_twice_and_closed_ones_are_gone(world: World) -> None:
+    world.dataset()
+    opened(world, "study", 10)
+    waiting = request_in(world, "study")
+    closed(world, "study")
+    with pytest.raises(ScopeExists):
+        opened(world, "study", 10)
+    opened(world, "other", 10)
+    with pytest.raises(ScopeUnknown, match="'study'") as unknown:
+        request_in(world, "study")
+    assert "other" in unknown.value.advice
+    with pytest.raises(ScopeClosed, match="'study'"):
+        world.hold(world.start(waiting), planned(Amount(1)))
+
+
+def test_what_a_running_release_holds_in_an_envelope_outlives_its_end(world: World) -> None:
+    world.dataset(cap=Amount(1000, 100))
+    opened(world, "study", 600)
+    inside = world.start(request_in(world, "study"))
+    world.hold(inside, planned(Amount(100), Amount(200)))
+    closed(world, "study")
+    assert world.balance().left == Amount(700, 100)
+    world.arm(inside)
+    world.produce(inside)
+    assert world.balance().left == Amount(900, 100)
+
+
+def test_only_a_steward_opens_and_closes(world: World) -> None:
+    world.dataset()
+    opened(world, "study", 10)
+    with world.database.write() as session, pytest.raises(Denied):
+        envelopes.close_scope(session, world.analyst, datasets.find(session, "clinic"), "study", "because")
