@@ -203,6 +203,7 @@ def test_health_finds_a_row_without_its_parent(sqlite_database: Database) -> Non
         assert raw is not None
         raw.execute("PRAGMA foreign_keys = OFF")
         raw.execute("INSERT INTO cap VALUES (1, 99, '8', '0', 0, 'now')")
+        raw.execute("PRAGMA foreign_keys = ON")
     assert unhealthy(world) == {"foreign keys"}
 
 
@@ -212,4 +213,5 @@ def test_health_finds_a_row_that_breaks_a_check(sqlite_database: Database) -> No
         assert raw is not None
         raw.execute("PRAGMA ignore_check_constraints = ON")
         raw.execute("INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('other', 1, 1)")
+        raw.execute("PRAGMA ignore_check_constraints = OFF")
     assert unhealthy(World.create(sqlite_database)) == {"storage"}

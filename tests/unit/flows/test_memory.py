@@ -29,6 +29,7 @@ def home(tmp_path: Path) -> ProjectHome:
 def told(world: World, home: ProjectHome, monkeypatch: pytest.MonkeyPatch) -> World:
     """The world, through the database that its home remembers."""
     monkeypatch.setenv("ALMONER_DATABASE_URL", world.database.url)
+    world.database.dispose()  # nobody else may be connected to a database that is copied
     remembered = RememberedDatabase(home)
     made = replace(world, database=remembered)
     made.dataset()
@@ -163,6 +164,7 @@ def test_an_older_copy_is_refused_also_after_it_went_on(
     told: World, home: ProjectHome, ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = told.database.engine.dialect.name
+    told.database.dispose()
     with ledgers.new(backend, like=told.database) as copy:
         with told.database.write() as session:
             audits.record_checkpoint(session, audits.head(session).hash, "signature", "key")

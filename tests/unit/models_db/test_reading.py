@@ -160,6 +160,7 @@ def world_in(folder: Path, sqlite_database: Database) -> World:
 
 
 def test_a_read_only_folder_is_read_without_a_trace(folder: Path, world_in: World) -> None:
+    world_in.database.dispose()  # the last connection puts everything into the one file
     reading = closed(folder)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     with without_rights():
@@ -202,7 +203,9 @@ def test_a_ledger_that_is_written_while_it_is_read_as_it_lies_is_refused(folder:
             os.seteuid(os.getuid())
             folder.chmod(0o755)
             world_in.request()
+            world_in.database.dispose()
 
+    world_in.database.dispose()
     reading = closed(folder)
     try:
         with pytest.raises(LedgerUnsettled, match="while it was read"), without_rights():
