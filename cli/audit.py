@@ -67,7 +67,7 @@ def log(
     rows = [(x["seq"], str(x["at"])[:19], x["actor"], x["kind"], x["dataset"], x["request"], _brief(x)) for x in links]
     shown = table(("seq", "at (UTC)", "actor", "kind", "dataset", "request", "details"), rows)
     more = [f"There are older ones: add --before {page.next_before}."] if page.next_before else []
-    return Answer({"links": links, "next_before": page.next_before}, [shown, *more])
+    return Answer(links, [shown, *more])
 
 
 @command(app, "verify")

@@ -45,7 +45,7 @@ def test_the_story_in_json(any_almoner: Almoner) -> None:
     assert budget["spent_by"] == [
         {"request": 1, "dataset": "clinic", "state": "published", "rho_spent": budget["rho_spent"]}
     ]
-    kinds = [link["kind"] for link in almoner.ask("audit log --dataset clinic")["links"]]
+    kinds = [link["kind"] for link in almoner.ask("audit log --dataset clinic")]
     assert [kind for kind in kinds if kind.startswith("ledger.")] == [
         "ledger.hold",
         *["ledger.arm"] * 4,
