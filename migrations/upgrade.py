@@ -39,6 +39,7 @@ def _suspend_references(connection: Connection) -> None:
     """SQLite rebuilds a table by dropping it, which enforced foreign keys forbid; only between transactions can this be
     set. It holds for this connection, which is closed at the end; `_dangling` makes up for it."""
     if connection.dialect.name == "sqlite":
+        connection.detach()  # or the connection would be kept, and used again like this
         connection.connection.cursor().execute("PRAGMA foreign_keys=OFF")  # past SQLAlchemy, which would begin
 
 

@@ -3,14 +3,15 @@
 SQLite: WAL, synchronous=FULL, foreign keys, recursive triggers (so that REPLACE meets the delete triggers);
 writers begin IMMEDIATE, because a read that later upgrades to a write oversells the budget. PostgreSQL: writers READ
 COMMITTED, because the account row is locked by the update that the CHECK sees, `synchronous_commit` on; readers
-REPEATABLE READ, because the head of the chain must fit the links. Sync drivers only, and an engine is never shared
-across a fork.
+REPEATABLE READ, because the head of the chain must fit the links. Sync drivers only; one connection is kept between
+transactions, and none is shared across a fork (`models_db.pooling`).
 """
 
 import os
 import re
 import sqlite3
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +20,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import NullPool
 
 from models_db.errors import EnvironmentProblem
+from models_db.pooling import ONE, keep_one
 
 BUSY_SECONDS = 60
 """How long a writer waits for the others before it gives up."""
@@ -45,6 +46,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = _checked(_with_driver(url))
         self.engine = _sqlite(self.url) if self.url.startswith("sqlite") else _postgresql(self.url)
+        weakref.finalize(self, self.engine.dispose)  # also at exit, so that SQLite leaves one whole file behind
 
     @property
     def is_sqlite(self) -> bool:
@@ -146,7 +148,7 @@ def _checked(url: str) -> str:
 
 
 def _sqlite(url: str) -> Engine:
-    engine = create_engine(url, poolclass=NullPool, hide_parameters=True)
+    engine = create_engine(url, hide_parameters=True, **ONE)
     path = make_url(url).database
 
     @event.listens_for(engine, "connect")
@@ -158,12 +160,23 @@ def _sqlite(url: str) -> Engine:
             connection.execute(f"PRAGMA {pragma}")
         _write_ahead(connection)
 
+    keep_one(engine, lambda: _identity(path))
+
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         mode = connection.get_execution_options().get("almoner_begin", "IMMEDIATE")
         connection.exec_driver_sql(f"BEGIN {mode}")
 
     return engine
+
+
+def _identity(path: str | None) -> tuple[int, int] | None:
+    """Which file the path names now."""
+    try:
+        found = os.stat(path or "")
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
@@ -185,10 +198,12 @@ def _protect(path: Path) -> None:
 
 
 def _postgresql(url: str) -> Engine:
-    return create_engine(
+    engine = create_engine(
         url,
-        poolclass=NullPool,
         hide_parameters=True,
+        **ONE,
         isolation_level="READ COMMITTED",
         connect_args={"options": f"-c synchronous_commit=on -c lock_timeout={BUSY_SECONDS}s -c timezone=UTC"},
     )
+    keep_one(engine, lambda: url)
+    return engine

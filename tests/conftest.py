@@ -128,6 +128,8 @@ class Ledgers:
         return Database(f"sqlite:///{self._folder / name}" if backend == "sqlite" else self._server().url(name))
 
     def _fill(self, made: Database, template: Database | None) -> None:
+        if template:
+            template.dispose()  # what a kept connection has not yet copied into the file would be missing
         name, source = made.engine.url.database or "", template.engine.url.database if template else None
         if not made.is_sqlite:
             self._server().create(name, source or "template1")
@@ -135,6 +137,7 @@ class Ledgers:
             shutil.copy(source, name)
 
     def _remove(self, made: Database) -> None:
+        made.dispose()
         if not made.is_sqlite:
             self._server().drop(made)
             return

@@ -1,0 +1,49 @@
+"""One connection is kept between two transactions, for as long as it can be trusted.
+
+To open one costs more than a transaction: SQLite reads the schema, and copies its whole log back when the last
+connection is closed; PostgreSQL starts a process, which plans every guard anew. What is kept must not outlive what it
+leads to: a process that was forked off opens its own, a file that was moved away or replaced is left, and after a
+pause a server may have gone.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Engine, event
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.pool import QueuePool
+
+KEPT_SECONDS = 5.0
+"""How long a connection may lie unused and is still trusted."""
+
+ONE: dict[str, Any] = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1}
+"""Arguments of an engine that keeps one; what a second thread opens beside it is closed after use."""
+
+_INHERITED: list[Any] = []
+"""Connections of the process this one was forked from. To close or forget them here would harm the other's."""
+
+
+def keep_one(engine: Engine, target: Callable[[], object]) -> None:
+    """Check the connection that was kept whenever it is taken up; `target` tells what a connection leads to."""
+
+    @event.listens_for(engine, "connect")
+    def _opened(_connection: Any, record: Any) -> None:
+        record.info.clear()
+        record.info["opened"] = (os.getpid(), target())
+
+    @event.listens_for(engine, "checkin")
+    def _laid_down(_connection: Any, record: Any) -> None:
+        record.info["since"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def _taken_up(connection: Any, record: Any, proxy: Any) -> None:
+        pid, led_to = record.info["opened"]
+        if pid != os.getpid():
+            _INHERITED.append(connection)
+            record.dbapi_connection = proxy.dbapi_connection = None
+            raise DisconnectionError("it belongs to another process")
+        since = record.info.get("since")  # nothing, when it has just been opened
+        if led_to != target() or (since is not None and time.monotonic() - since > KEPT_SECONDS):
+            raise DisconnectionError("it may lead nowhere")
