@@ -4,7 +4,22 @@ import os
 
 import typer
 
-from cli import approve, audit, budget, dataset, demo, evaluate, home, models, policy, publish, release, run
+from cli import (
+    approve,
+    audit,
+    budget,
+    dataset,
+    demo,
+    evaluate,
+    home,
+    models,
+    motion,
+    policy,
+    publish,
+    release,
+    run,
+    standing,
+)
 from cli.command import HomeOption
 
 app = typer.Typer(
@@ -22,12 +37,14 @@ def root(almoner_home: HomeOption = None) -> None:
         os.environ["ALMONER_HOME"] = str(almoner_home)
 
 
-for each in (home, approve, run, publish, evaluate, demo):
+for each in (home, approve, run, publish, release, evaluate, demo):
     each.add_to(app)
 for name, group in (
     ("dataset", dataset.app),
     ("budget", budget.app),
     ("release", release.app),
+    ("motion", motion.app),
+    ("standing", standing.app),
     ("audit", audit.app),
     ("policy", policy.app),
     ("models", models.app),

@@ -4,80 +4,139 @@ from decimal import Decimal
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 
+from cli import scope as scopes
 from cli.command import Answer, Opened, command
 from cli.dataset import Name
 from cli.tables import facts, table
-from flows.policy import require_figures
+from flows.budgets import BudgetView, Window, view
 from flows.workspace import Workspace, open_workspace
 from models_db.budgets import Amount
+from models_db.canonical import Json
 from models_db.requests import plain_decimal
 from models_db.services import datasets, ledger, releases
-from models_db.services.datasets import LifetimeClaim
-from models_db.services.ledger import Balance
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.quote import lifetime_epsilon
 
-app = typer.Typer(no_args_is_help=True, help="Budgets: show, forecast, simulate.")
+app = typer.Typer(no_args_is_help=True, help="Budgets: show, forecast, simulate; envelopes.")
+app.add_typer(scopes.app, name="scope")
 
 LADDER = ("0.5", "1", "2", "3", "4", "6", "8", "10")
+Scope = Annotated[str | None, typer.Option(help="Out of this envelope; else out of what no envelope keeps.")]
 
 
 @command(app, "show")
 def show(opened: Opened, name: Name) -> Answer:
-    """The lifetime budget of a dataset, and which requests spent it.
+    """The lifetime budget of a dataset, what narrows it, how it was changed, and which requests spent it.
 
     Example: almoner budget show clinic
     """
     workspace = open_workspace(opened.home)
-    cap, balance, blocks = _read(workspace, name)
-    with workspace.database.read() as session:
-        account = datasets.find(session, name).account_id
-        sharing = [d.name for d in datasets.every(session) if d.account_id == account]
-        spenders = [
-            (request.id, dataset.name, releases.state_of(session, request.id), spent.rho_text)
-            for dataset in datasets.every(session)
-            if dataset.account_id == account
-            for request in releases.every(session)
-            if request.dataset_id == dataset.id and (spent := ledger.spent_by(session, request.id)).rho
-        ]
-    data = {
+    found = view(workspace, name)
+    balance, claim = found.balance, found.claim
+    data: dict[str, Json] = {
         "dataset": name,
-        "sharing": sharing,
-        "blocks": blocks,
-        "epsilon_cap": cap.epsilon,
-        "delta_cap": cap.delta,
-        "epsilon_spent": lifetime_epsilon(balance.spent, cap.delta_conversion),
+        "sharing": list(found.sharing),
+        "blocks": found.blocks,
+        "epsilon_cap": claim.epsilon,
+        "delta_cap": claim.delta,
+        "epsilon_spent": lifetime_epsilon(balance.spent, claim.delta_conversion),
         "rho_cap": balance.cap.rho_text,
         "rho_spent": balance.spent.rho_text,
         "rho_held": balance.held.rho_text,
+        "rho_in_envelopes": balance.reserved.rho_text,
         "rho_left": balance.left.rho_text,
         "delta_fail_cap": balance.cap.delta_text,
         "delta_fail_spent": balance.spent.delta_text,
         "share_spent": f"{balance.spent.rho / balance.cap.rho:.1%}",
     }
-    columns = ("request", "dataset", "state", "rho spent")
-    spent_by = [dict(zip(("request", "dataset", "state", "rho_spent"), row, strict=True)) for row in spenders]
-    return Answer({**data, "spent_by": spent_by}, [facts(data), table(columns, spenders, "Spent by")])
+    spent_by = _spenders(workspace, found)
+    more: dict[str, Json] = {
+        "envelopes": [scopes.as_data(envelope) for envelope in found.envelopes],
+        "window": None if found.window is None else _window_data(found.window),
+        "cap_changes": _changes(found),
+        "spent_by": spent_by,
+    }
+    return Answer({**data, **more}, [facts(data), *_narrower(found), _spent_table(spent_by)])
+
+
+def _spenders(workspace: Workspace, found: BudgetView) -> list[Json]:
+    with workspace.database.read() as session:
+        names = {dataset.id: dataset.name for dataset in datasets.every(session) if dataset.name in found.sharing}
+        return [
+            {
+                "request": request.id,
+                "dataset": names[request.dataset_id],
+                "state": releases.state_of(session, request.id),
+                "rho_spent": spent.rho_text,
+            }
+            for request in releases.every(session)
+            if request.dataset_id in names and (spent := ledger.spent_by(session, request.id)).rho
+        ]
+
+
+def _spent_table(spent_by: list[Json]) -> RenderableType:
+    rows = [list(row.values()) for row in spent_by if isinstance(row, dict)]
+    return table(("request", "dataset", "state", "rho spent"), rows, "Spent by")
+
+
+def _changes(found: BudgetView) -> list[Json]:
+    return [
+        {"old_epsilon": old.epsilon, "old_delta": old.delta, "new_epsilon": new.epsilon, "new_delta": new.delta}
+        for old, new in zip(found.claims, found.claims[1:], strict=False)
+    ]
+
+
+def _narrower(found: BudgetView) -> list[RenderableType]:
+    shown: list[RenderableType] = []
+    if found.envelopes:
+        shown.append(scopes.envelope_table(found.envelopes))
+    if found.window:
+        shown.append(facts(_window_data(found.window), title="What may be reserved in one window of time"))
+    if changes := _changes(found):
+        rows = [list(change.values()) for change in changes if isinstance(change, dict)]
+        columns = ("epsilon before", "delta before", "epsilon after", "delta after")
+        shown.append(table(columns, rows, "Changes of the lifetime claim, on every later card"))
+    return shown
+
+
+def _window_data(window: Window) -> dict[str, Json]:
+    opens = window.opens_at[:10] if window.opens_at else "with the next release"
+    return {
+        "period": window.period,
+        "opens": opens,
+        "closes": window.closes_at[:10] if window.closes_at else None,
+        "rho_cap": window.cap.rho_text,
+        "rho_used": window.used.rho_text,
+        "rho_left": window.left.rho_text,
+    }
 
 
 @command(app, "forecast")
 def forecast(
-    opened: Opened, name: Name, delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7"
+    opened: Opened,
+    name: Name,
+    delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
+    scope: Scope = None,
 ) -> Answer:
-    """How many further releases the remaining budget affords, by epsilon.
+    """How many further releases the remaining budget affords, by epsilon; and how many of them now, if it is paced.
 
     Example: almoner budget forecast clinic --delta 1e-7
     """
-    cap, balance, _ = _read(open_workspace(opened.home), name)
-    rows = []
+    found = view(open_workspace(opened.home), name)
+    left, rows = found.left(scope), []
     for epsilon in LADDER:
         price = release_amount(epsilon, delta)
-        rows.append((epsilon, delta, price.rho_text, _times(balance, price), _after(cap, balance, price)))
-    columns = ("epsilon", "delta", "rho each", "releases left", "lifetime epsilon after one")
-    data = [dict(zip(("epsilon", "delta", "rho", "releases_left", "epsilon_after_one"), r, strict=True)) for r in rows]
-    left = f"rho {balance.left.rho_text} of {balance.cap.rho_text} is left (lifetime epsilon {cap.epsilon})."
-    return Answer(data, [left, table(columns, rows)])
+        now = min(_times(found.window.left, price), _times(left, price)) if found.window else None
+        ever = 0 if _never(found, price) else _times(left, price)
+        rows.append((epsilon, delta, price.rho_text, ever, now, _after(found, price) if ever else "not affordable"))
+    fields = ("epsilon", "delta", "rho", "releases_left", "in_this_window", "epsilon_after_one")
+    columns = ("epsilon", "delta", "rho each", "releases left", "in this window", "lifetime epsilon after one")
+    data = [dict(zip(fields, row, strict=True)) for row in rows]
+    where = f"in the envelope {scope}" if scope else "for requests without an envelope"
+    told = f"rho {left.rho_text} is left {where}; the lifetime budget is rho {found.balance.cap.rho_text}"
+    return Answer(data, [f"{told} (epsilon {found.claim.epsilon}).", table(columns, rows)])
 
 
 @command(app, "simulate")
@@ -87,42 +146,48 @@ def simulate(
     epsilon: Annotated[str, typer.Option(help="Epsilon of each release.")],
     delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
     releases_: Annotated[int, typer.Option("--releases", min=1, max=10_000, help="How many.")] = 10,
+    scope: Scope = None,
 ) -> Answer:
     """The lifetime epsilon after each of a number of equal releases, until the budget is used up.
 
     Example: almoner budget simulate clinic --epsilon 1 --releases 12
     """
-    cap, balance, _ = _read(open_workspace(opened.home), name)
-    price, rows = release_amount(epsilon, delta), []
-    for number in range(1, releases_ + 1):
+    found = view(open_workspace(opened.home), name)
+    price, left, rows = release_amount(epsilon, delta), found.left(scope), []
+    for number in range(1, 0 if _never(found, price) else releases_ + 1):
         asked = price * number
-        if not asked.fits(balance.left):
+        if not asked.fits(left):
             break
-        rows.append((number, (balance.spent + asked).rho_text, _after(cap, balance, asked)))
+        window = None if found.window is None else _window_of(found.window, price, number)
+        rows.append((number, (found.balance.spent + asked).rho_text, _after(found, asked), window))
     data = {
         "dataset": name,
+        "scope": scope,
         "epsilon": plain_decimal(Decimal(epsilon)),
         "delta": plain_decimal(Decimal(delta)),
         "affordable": len(rows),
-        "steps": [dict(zip(("release", "rho_spent", "epsilon_spent"), row, strict=True)) for row in rows],
+        "steps": [dict(zip(("release", "rho_spent", "epsilon_spent", "window"), row, strict=True)) for row in rows],
     }
-    told = f"{len(rows)} of {releases_} releases fit into what is left."
-    return Answer(data, [table(("release", "rho spent", "lifetime epsilon"), rows), told])
+    told = [f"{len(rows)} of {releases_} releases fit into what is left."]
+    if found.window:
+        told.append(f"Window 1 is the {found.window.period} that is open or opens next.")
+    return Answer(data, [table(("release", "rho spent", "lifetime epsilon", "window"), rows), *told])
 
 
-def _read(workspace: Workspace, name: str) -> tuple[LifetimeClaim, Balance, int]:
-    require_figures(workspace, name)
-    with workspace.database.read() as session:
-        dataset = datasets.find(session, name)
-        blocks = datasets.partition(session, dataset).blocks
-        return datasets.lifetime(session, dataset), ledger.balance(session, dataset.account_id), blocks
+def _times(left: Amount, price: Amount) -> int:
+    return left.rho // price.rho
 
 
-def _times(balance: Balance, price: Amount) -> int:
-    return balance.left.rho // price.rho
+def _never(found: BudgetView, price: Amount) -> bool:
+    """Whether a release costs more than a whole window."""
+    return found.window is not None and not price.fits(found.window.cap)
 
 
-def _after(cap: LifetimeClaim, balance: Balance, price: Amount) -> str:
-    if not price.fits(balance.left):
-        return "not affordable"
-    return lifetime_epsilon(balance.spent + price, cap.delta_conversion)
+def _window_of(window: Window, price: Amount, number: int) -> int:
+    """In which window the release of that number has its turn; later windows are as large as this one."""
+    first, each = _times(window.left, price), _times(window.cap, price)
+    return 1 if number <= first else 2 + (number - first - 1) // each
+
+
+def _after(found: BudgetView, asked: Amount) -> str:
+    return lifetime_epsilon(found.balance.spent + asked, found.claim.delta_conversion)

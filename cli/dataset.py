@@ -1,4 +1,4 @@
-"""`almoner dataset`: register a corpus with its lifetime claim, ingest it, look at it."""
+"""`almoner dataset`: register a corpus with its lifetime claim, ingest it, look at it, ask for another claim."""
 
 import secrets
 from pathlib import Path
@@ -8,23 +8,24 @@ import typer
 from sqlalchemy.orm import Session
 
 from cli.command import Answer, Opened, command
+from cli.motion import waits
 from cli.progress import showing
 from cli.tables import facts, table
+from flows.budgets import lifetime_claim
+from flows.motions import propose_cap
 from flows.workspace import Workspace, open_workspace, overlap_key_path, partition_key_path
 from flows.written import read_yaml
-from models_db.budgets import DELTA_UNIT
 from models_db.canonical import canonical
 from models_db.errors import UsageError
 from models_db.requests import FileInvalid, as_json
 from models_db.services import datasets, ledger
-from models_db.services.datasets import LifetimeClaim, Registration
+from models_db.services.datasets import Registration
 from models_db.tables import Dataset
-from tasks.accounting.zcdp import lifetime_cap
 from tasks.corpus.keys import create_key, load_key
 from tasks.generation.quote import lifetime_epsilon
 from tasks.ingest import ingest_version
 
-app = typer.Typer(no_args_is_help=True, help="Private corpora: register, ingest, list, show.")
+app = typer.Typer(no_args_is_help=True, help="Private corpora: register, ingest, list, show, cap.")
 
 Name = Annotated[str, typer.Argument(help="The dataset's name.")]
 Unit = Annotated[str | None, typer.Option(help="Field that names the person; without it, each record is a unit.")]
@@ -132,16 +133,48 @@ def show(opened: Opened, name: Name) -> Answer:
     return Answer({**shown, "history": versions}, [facts(shown), table(("version", "ingested", "uid"), rows)])
 
 
+@command(app, "cap")
+def cap(
+    opened: Opened,
+    name: Name,
+    epsilon: Annotated[str, typer.Option(help="The lifetime epsilon that the dataset would have.")],
+    delta: Annotated[str, typer.Option(help="The lifetime delta that it would have.")],
+    reason: Annotated[str, typer.Option(help="Why; recorded and signed.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and stop.")] = False,
+) -> Answer:
+    """Ask the stewards for another lifetime claim. What is spent stays; every later card shows the change.
+
+    Example: almoner dataset cap clinic --epsilon 10 --delta 1e-6 --reason "one more study" --dry-run
+    """
+    made = propose_cap(open_workspace(opened.home), name, epsilon, delta, reason, dry_run=dry_run)
+    spent = [lifetime_epsilon(made.spent, each.delta_conversion) for each in (made.before, made.after)]
+    values = [
+        ("epsilon", made.before.epsilon, made.after.epsilon),
+        ("delta", made.before.delta, made.after.delta),
+        ("rho", made.before.cap.rho_text, made.after.cap.rho_text),
+        ("delta_fail", made.before.cap.delta_text, made.after.cap.delta_text),
+        ("epsilon_spent", *spent),
+        ("rho_spent", made.spent.rho_text, made.spent.rho_text),
+    ]
+    data = {
+        "motion": made.number,
+        "dataset": name,
+        "sharing": list(made.sharing),
+        "before": {field: before for field, before, _ in values},
+        "after": {field: after for field, _, after in values},
+        "approvals_needed": made.needed,
+    }
+    told = ["Every later card of these datasets shows the change: " + ", ".join(made.sharing) + "."]
+    if made.raises:
+        told.insert(0, "It RAISES what these people may ever lose. The promise that was made to them is replaced.")
+    shown = table(("", "now", "with this motion"), values, f"Lifetime claim of {name}")
+    return Answer(data, [shown, *told, *waits(made.number, made.needed)])
+
+
 def _open_account(workspace: Workspace, session: Session, epsilon: str | None, delta: str | None, blocks: int) -> int:
     if epsilon is None or delta is None:
         raise ClaimNeeded
-    cap = lifetime_cap(epsilon, delta)
-    claim = LifetimeClaim(
-        epsilon=str(as_json(cap.epsilon)),
-        delta=str(as_json(cap.delta)),
-        delta_conversion=int(cap.delta_conv * DELTA_UNIT),
-        cap=cap.amount,
-    )
+    claim = lifetime_claim(epsilon, delta)
     key_name = secrets.token_hex(8)
     create_key(partition_key_path(workspace.home, key_name))
     return datasets.open_account(session, claim, blocks, key_name).id

@@ -1,17 +1,19 @@
-"""`almoner release`: request, list, show, withdraw."""
+"""`almoner release`: request, list, show, withdraw, retract; the last also as `almoner retract`."""
 
 import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
 from sqlalchemy.orm import Session
 
 from cli.approval_screen import render
 from cli.command import Answer, Opened, command
-from cli.tables import facts, table
+from cli.motion import as_data, waits
+from cli.price import price_tables
+from cli.tables import table
 from flows.decide import matter
+from flows.motions import propose_retraction, rows
 from flows.workspace import open_workspace
 from flows.written import read_yaml
 from models_db.canonical import Json
@@ -19,7 +21,7 @@ from models_db.requests import FileInvalid
 from models_db.services import artifacts, gates, ledger, releases
 from models_db.tables import Request
 
-app = typer.Typer(no_args_is_help=True, help="Release requests: submit, list, show, withdraw.")
+app = typer.Typer(no_args_is_help=True, help="Release requests: submit, list, show, withdraw, retract.")
 
 RequestId = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
 
@@ -29,8 +31,13 @@ def request(
     opened: Opened,
     file: Annotated[Path, typer.Argument(help="The request, a YAML file (docs/requests.md).")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
+    standing: Annotated[
+        int | None, typer.Option(metavar="ID", help="The standing authorisation that it is made under.")
+    ] = None,
 ) -> Answer:
     """Price a release and submit it to the spend gate. Reads no private text, spends nothing.
+
+    Under a standing authorisation it needs no decision before it runs; each run uses one of those that were approved.
 
     Example: almoner release request request.yaml --dry-run
     """
@@ -39,14 +46,18 @@ def request(
     written = read_yaml(file, str(file))
     if not isinstance(written, dict):
         raise FileInvalid(str(file), ["the file: a mapping of fields is needed"])
-    proposal = propose.fn(opened.home.root, written, dry_run)
-    price = proposal.quote.to_json()
-    data = {"request": proposal.request_id, "digest": proposal.digest, "price": price}
+    proposal = propose.fn(opened.home.root, written, dry_run, standing)
+    price = proposal.price
+    data = {"request": proposal.request_id, "digest": proposal.digest, "standing": standing, "price": price}
     if proposal.request_id is None:
-        return Answer(data, [*_price(price), "Dry run: nothing was submitted."])
+        return Answer(data, [*price_tables(price), "Dry run: nothing was submitted."])
+    if standing is not None:
+        told = f"Submitted as request {proposal.request_id}, and approved under standing authorisation {standing}."
+        return Answer(data, [*price_tables(price), told, f"Next: `almoner run {proposal.request_id}`."])
     done = f"Submitted as request {proposal.request_id}; nothing is spent until a steward approves and it is run."
     return Answer(
-        data, [*_price(price), done, f'Next: `almoner approve {proposal.request_id} --gate spend --reason "..."`.']
+        data,
+        [*price_tables(price), done, f'Next: `almoner approve {proposal.request_id} --gate spend --reason "..."`.'],
     )
 
 
@@ -83,6 +94,8 @@ def show(opened: Opened, request: RequestId) -> Answer:
             "canonical": json.loads(found.canonical),
             "rho_spent": ledger.spent_by(session, request).rho_text,
             "artifact": artifact.digest if artifact else None,
+            "standing": found.standing_id,
+            "motions": [as_data(m) for m in rows(workspace, "retraction") if m.request_id == request],
             "steps": [dict(zip(("at", "from", "to", "detail"), step, strict=True)) for step in steps],
             "approvals": [
                 dict(zip(("at", "gate", "decision", "by", "reason", "expires_at"), d, strict=True)) for d in decisions
@@ -112,6 +125,36 @@ def withdraw(
     return Answer({"request": request, "state": "withdrawn"}, [f"Request {request} is withdrawn."])
 
 
+@command(app, "retract")
+def retract(
+    opened: Opened, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
+) -> Answer:
+    """Ask the stewards to call back a published release. Later bundles then name it; what it spent stays spent.
+
+    Example: almoner release retract 1 --reason "a text names a street"
+    """
+    made = propose_retraction(open_workspace(opened.home), request, reason)
+    data = {"motion": made.number, "request": request, "dataset": made.dataset, "approvals_needed": made.needed,
+            "rho_spent": made.spent.rho_text}  # fmt: skip
+    stays = f"The rho {made.spent.rho_text} that release {request} spent stays spent."
+    return Answer(data, [*waits(made.number, made.needed), stays])
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register `almoner retract`."""
+    command(root, "retract")(retract_)
+
+
+def retract_(
+    opened: Opened, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
+) -> Answer:
+    """Ask the stewards to call back a published release; the same as `almoner release retract`.
+
+    Example: almoner retract 1 --reason "a text names a street"
+    """
+    return retract(opened, request, reason)
+
+
 def _summary(session: Session, found: Request) -> dict[str, Json]:
     body = json.loads(found.canonical)
     return {
@@ -126,18 +169,3 @@ def _summary(session: Session, found: Request) -> dict[str, Json]:
         "submitted": found.created_at,
         "digest": found.digest,
     }
-
-
-def _price(price: dict[str, Json]) -> list[RenderableType]:
-    plain = {name: value for name, value in price.items() if name not in ("facts", "budget")}
-    minutes, seconds = divmod(int(str(price["expected_seconds"])), 60)
-    plain["expected_seconds"] = f"about {minutes} min {seconds} s on two cores" if minutes else f"about {seconds} s"
-    return [
-        facts(plain, title="Price"),
-        facts(_mapping(price["facts"]), title="Public parameters"),
-        facts(_mapping(price["budget"]), title="Lifetime budget of the dataset"),
-    ]
-
-
-def _mapping(value: Json) -> dict[str, object]:
-    return dict(value) if isinstance(value, dict) else {}

@@ -3,22 +3,30 @@
 from sqlalchemy.orm import Session
 
 from flows.workspace import Workspace, code_digest
+from models_db.budgets import Amount
 from models_db.requests import ReleaseRequest
-from models_db.services import datasets, ledger
-from models_db.tables import Dataset, DatasetVersion
-from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote
+from models_db.services import datasets, envelopes, ledger
+from models_db.tables import Account, Dataset, DatasetVersion
+from tasks.generation.quote import DatasetFacts, Envelope, Quote, model_facts, quote
 
 
 def price(workspace: Workspace, request: ReleaseRequest) -> Quote:
-    """What the request would charge, and what would stay."""
+    """What the request would charge, and what would stay.
+
+    Raises:
+        ScopeUnknown: it names an envelope that is not open.
+    """
     with workspace.database.read() as session:
         dataset = datasets.find(session, request.dataset)
-        facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset))
+        scope = envelopes.find_scope(session, dataset, request.scope) if request.scope is not None else None
+        facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset), scope)
     return quote(request, facts, model_facts(request.model), workspace.policy_digest, code_digest())
 
 
-def dataset_facts(session: Session, dataset: Dataset, version: DatasetVersion) -> DatasetFacts:
-    """The public facts of a dataset and its budget as they are now."""
+def dataset_facts(
+    session: Session, dataset: Dataset, version: DatasetVersion, scope: Account | None = None
+) -> DatasetFacts:
+    """The public facts of a dataset and its budget, and of an envelope of it, as they are now."""
     cap, scheme = datasets.lifetime(session, dataset), datasets.partition(session, dataset)
     return DatasetFacts(
         name=dataset.name,
@@ -33,4 +41,11 @@ def dataset_facts(session: Session, dataset: Dataset, version: DatasetVersion) -
         delta_cap=cap.delta,
         delta_conversion=cap.delta_conversion,
         balance=ledger.balance(session, dataset.account_id),
+        envelope=None if scope is None else envelope_of(scope),
     )
+
+
+def envelope_of(scope: Account) -> Envelope:
+    """An envelope's account as a quote knows it."""
+    cap, spent = Amount(scope.rho_cap, scope.delta_cap), Amount(scope.rho_spent, scope.delta_spent)
+    return Envelope(str(scope.name), cap, spent, envelopes.room(scope))

@@ -14,7 +14,7 @@ from flows.workspace import Workspace, open_workspace
 from models_db.canonical import Json
 from models_db.home import ProjectHome
 from models_db.requests import ReleaseRequest, parse
-from models_db.services import datasets, releases
+from models_db.services import datasets, envelopes, motions, releases
 from tasks.generation.quote import Quote
 
 
@@ -38,14 +38,19 @@ class Proposal:
 
 
 @flow(name="propose", **PRIVATE_FLOW)
-def propose(home: Path, written: dict[str, object], dry_run: bool = False) -> Proposal:
+def propose(home: Path, written: dict[str, object], dry_run: bool = False, standing: int | None = None) -> Proposal:
     """Validate a request, price it and, unless it is a dry run, submit it.
+
+    Args:
+        standing: the standing authorisation it is made under; then no steward decides before it runs.
 
     Raises:
         UsageError: the request is not valid.
         PolicyDiffers: the policy of this home is not in force.
         PolicyForbids: the policy does not allow the request.
-        BudgetExceeded, BudgetRefused: the dataset cannot afford it.
+        BudgetExceeded, BudgetRefused: the dataset, or the envelope it names, cannot afford it.
+        ScopeUnknown: it names an envelope that is not open.
+        MotionUnknown, StandingExhausted, OwnAuthorisation: the standing authorisation does not cover it.
     """
     workspace = open_workspace(ProjectHome.locate(home))
     with workspace.database.read() as session:
@@ -53,24 +58,34 @@ def propose(home: Path, written: dict[str, object], dry_run: bool = False) -> Pr
         with_balance = not withholds_figures(session, workspace.actor)
     priced = price(workspace, parse(ReleaseRequest, written, "The request"))
     require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
+    if standing is not None:
+        with workspace.database.read() as session:
+            motions.authorised(session, standing, dict(priced.body), workspace.actor)
     if dry_run:
         return Proposal(priced, with_balance)
     with told_by_policy(workspace):
         priced.require_affordable()
-    return Proposal(priced, with_balance, *submit(workspace, priced))
+    return Proposal(priced, with_balance, *submit(workspace, priced, standing))
 
 
-def submit(workspace: Workspace, priced: Quote) -> tuple[int, str]:
-    """Record the request, which from here on waits for the spend gate; returns its number and digest."""
+def submit(workspace: Workspace, priced: Quote, standing: int | None = None) -> tuple[int, str]:
+    """Record the request; returns its number and digest.
+
+    It waits for the spend gate, or may run at once if a standing authorisation covers it.
+    """
+    body, scope = dict(priced.body), priced.request.scope
     with workspace.database.write() as session:
         dataset = datasets.find(session, priced.dataset.name)
+        motion = None if standing is None else motions.authorised(session, standing, body, workspace.actor)
         made = releases.submit(
             session,
             workspace.actor,
             dataset,
             datasets.newest_version(session, dataset),
             version_for_request(session, workspace),
-            {**priced.body, "nonce": secrets.token_hex(16)},
+            {**body, "nonce": secrets.token_hex(16)},
             timedelta(days=workspace.policy.request_days),
+            scope=None if scope is None else envelopes.find_scope(session, dataset, scope),
+            standing=motion,
         )
         return made.id, made.digest

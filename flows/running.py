@@ -20,7 +20,7 @@ from flows.workspace import Workspace, code_digest, owner, partition_key_path, p
 from models_db.canonical import Json, canonical
 from models_db.errors import AlmonerError, Refused
 from models_db.requests import Prompt, ReleaseRequest
-from models_db.services import datasets, gates, ledger, motions, releases, runs
+from models_db.services import datasets, envelopes, gates, ledger, motions, releases, runs
 from models_db.services.ledger import Attempt
 from models_db.tables import Dataset, DatasetVersion, Request
 from tasks.corpus.keys import load_key
@@ -91,7 +91,7 @@ def begin(workspace: Workspace, request_id: int) -> Run:
     """Take an approved request and start its next attempt.
 
     Raises:
-        GateClosed, WrongState, StillRunning: it may not run now.
+        GateClosed, WrongState, StillRunning, ScopeClosed: it may not run now.
         ForgedApproval: an approval's signature does not fit.
         PlanChanged: the code, the model or the plan is not what was approved.
         TooManyAttempts, PolicyForbids: the policy it was made under does not allow it (any more).
@@ -104,7 +104,8 @@ def begin(workspace: Workspace, request_id: int) -> Run:
         steps = releases.history(session, request_id)
         dataset = session.get_one(Dataset, request.dataset_id)
         version = session.get_one(DatasetVersion, request.version_id)
-        facts = dataset_facts(session, dataset, version)
+        scope = envelopes.require_open(session, request.scope_id) if request.scope_id is not None else None
+        facts = dataset_facts(session, dataset, version, scope)
         key_name = datasets.partition(session, dataset).key_name
         policy = policy_of(session, request)
     if sum(step.to_state == "running" for step in steps) >= policy.attempts:
@@ -167,7 +168,10 @@ def _repriced(workspace: Workspace, request_id: int, facts: DatasetFacts, body: 
         parameters=body["parameters"],
         prompt=Prompt.model_validate(body["prompt"]),
         evaluation=tuple(body["evaluation"]),
+        scope=body.get("scope"),
     )
+    if request.scope != (facts.envelope.name if facts.envelope else None):
+        raise PlanChanged(request_id, "envelope")
     priced = quote(request, facts, model_facts(request.model), body["policy"], code_digest())
     public = ("unit", "relation", "governed", "population", "blocks")
     for part in ("code", "model", "plan", "dataset", "parameters", *public):

@@ -118,6 +118,8 @@ def _claim_rows(question: Question, claim: Claim | None) -> Iterator[tuple[str, 
     if question.loss != Amount():
         _, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
         yield "at worst", f"who must guess whether a unit is in the data is right in at most {figure(right)} % of cases"
+    if asked.scope is not None:
+        yield "envelope", f"it draws on {asked.scope!r}, which is reserved for such requests"
     yield "blocks", f"{len(asked.plan.blocks)} of {asked.blocks} may be read, and each is charged"
     yield "no refund", "what is spent stays spent, whatever becomes of the texts"
 

@@ -75,6 +75,8 @@ class Prompt(Written):
 class ReleaseRequest(Written):
     """One request file."""
 
+    later_fields = frozenset({"scope"})
+
     dataset: Annotated[str, Field(min_length=1, max_length=100)]
     kind: Kind
     mechanism: Mechanism
@@ -84,6 +86,7 @@ class ReleaseRequest(Written):
     parameters: dict[str, Any] = Field(default_factory=dict)
     prompt: Prompt
     evaluation: tuple[str, ...] = ()
+    scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
 
 
 Model = TypeVar("Model", bound=BaseModel)

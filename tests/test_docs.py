@@ -42,8 +42,10 @@ ROOT_COMMAND = typer.main.get_command(app)
 COMMANDS = dict(commands(ROOT_COMMAND))
 CONTRACT = (
     "init", "doctor", "dataset register", "dataset ingest", "dataset list", "dataset show",
-    "budget show", "budget forecast", "budget simulate",
-    "release request", "release list", "release show", "release withdraw",
+    "dataset cap", "budget show", "budget forecast", "budget simulate",
+    "budget scope open", "budget scope close", "budget scope list", "motion list", "motion show",
+    "standing propose", "standing list", "standing show", "standing end",
+    "release request", "release list", "release show", "release withdraw", "release retract", "retract",
     "approve", "reject", "run", "publish", "verify-release",
     "policy show", "policy check", "policy adopt", "policy schema",
     "audit log", "audit verify", "audit checkpoint", "audit export", "models list", "models pull", "demo",
@@ -55,7 +57,7 @@ def parsed(line: str) -> None:
     words = shlex.split(line, comments=True)[1:]
     if words == ["run", "sweep"] or not words:
         return
-    name, length = next(((" ".join(words[:n]), n) for n in (2, 1) if " ".join(words[:n]) in COMMANDS), ("", 0))
+    name, length = next(((" ".join(words[:n]), n) for n in (3, 2, 1) if " ".join(words[:n]) in COMMANDS), ("", 0))
     assert name, f"there is no command for: {line}"
     COMMANDS[name].make_context(name, words[length:], parent=typer.Context(ROOT_COMMAND))
 
@@ -116,7 +118,8 @@ MENTION = re.compile(r"`almoner ([a-z-]+)(?: ([a-z-]+))?")
 
 
 def exists(first: str, second: str) -> bool:
-    return first in COMMANDS or (f"{first} {second}" in COMMANDS if second else first in ROOT_COMMAND.commands)
+    named = f"{first} {second}".strip()
+    return first in COMMANDS or any(name == named or name.startswith(f"{named} ") for name in COMMANDS)
 
 
 def test_commands_that_are_mentioned_exist() -> None:

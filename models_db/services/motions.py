@@ -7,16 +7,18 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
+from models_db.budgets import Amount
 from models_db.canonical import Json, canonical, digest
+from models_db.configurations import because, cost_of, differing
 from models_db.errors import Refused, UsageError
-from models_db.recording import record
-from models_db.services import audits, datasets, releases
+from models_db.recording import lock_accounts, record
+from models_db.services import audits, datasets, ledger, releases
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim
 from models_db.tables import (
@@ -53,12 +55,37 @@ class MotionDecided(Refused):
 class StandingExhausted(Refused):
     """A standing authorisation that allows no further run."""
 
-    def __init__(self, number: int, reason: str) -> None:
+    def __init__(self, number: int, reason: str, differs: Sequence[str] = ()) -> None:
         super().__init__(
-            f"Standing authorisation {number} allows no further run: {reason}.",
+            f"Standing authorisation {number} does not cover this run: {reason}.",
             "Propose another: `almoner standing propose FILE.yaml`, or submit the request for approval by itself.",
-            {"standing": number, "reason": reason},
+            {"standing": number, "reason": reason, "differs": list(differs)},
         )
+
+
+class OwnAuthorisation(Refused):
+    """Whoever approved a standing authorisation neither requests nor runs under it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"You have approved standing authorisation {number} yourself; where roles are separate, nobody requests or"
+            " runs what they approved.",
+            "Let somebody else request and run it; nothing was spent.",
+            {"standing": number},
+        )
+
+
+class CapTooLow(Refused):
+    """A cap below what is spent, reserved by runs and kept in envelopes; what is spent never comes back."""
+
+    def __init__(self, dataset: str, asked: Amount, taken: Amount) -> None:
+        super().__init__(
+            f"A cap of rho {asked.rho_text} (failure delta {asked.delta_text}) is below what dataset {dataset!r} has"
+            f" spent or keeps reserved: rho {taken.rho_text} (failure delta {taken.delta_text}).",
+            f"Ask for a higher one, or close envelopes first: `almoner budget show {dataset}`.",
+            {"dataset": dataset, "asked_rho": asked.rho_text, "taken_rho": taken.rho_text,
+             "asked_delta_fail": asked.delta_text, "taken_delta_fail": taken.delta_text},
+        )  # fmt: skip
 
 
 class MotionAltered(Refused):
@@ -106,8 +133,10 @@ def propose_cap(
     """Ask for another lifetime claim of the dataset's account.
 
     Raises:
+        CapTooLow: more is spent or reserved already.
         RoleMissing: the actor is neither analyst nor steward.
     """
+    require_room(session, dataset, claim.cap)
     made = _blank(actor, dataset, policy, "cap", reason, valid)
     made.epsilon, made.delta = claim.epsilon, claim.delta
     made.delta_conversion, made.rho, made.delta_fail = claim.delta_conversion, claim.cap.rho, claim.cap.delta
@@ -155,8 +184,10 @@ def propose_retraction(
 
 def _blank(actor: Actor, dataset: Dataset, policy: PolicyVersion, kind: str, reason: str, valid: timedelta) -> Motion:
     now = datetime.now(UTC)
+    # The end of a day: it is published with every release under the motion, and should not tell the hour.
+    expires_at = datetime.combine((now + valid).date(), time(23, 59, 59), UTC)
     return Motion(kind=kind, dataset_id=dataset.id, policy_id=policy.id, proposer_id=actor.id, reason=reason,
-                  nonce=secrets.token_hex(16), created_at=moment(now), expires_at=moment(now + valid))  # fmt: skip
+                  nonce=secrets.token_hex(16), created_at=moment(now), expires_at=moment(expires_at))  # fmt: skip
 
 
 def _propose(session: Session, actor: Actor, dataset: Dataset, made: Motion) -> Motion:
@@ -165,6 +196,18 @@ def _propose(session: Session, actor: Actor, dataset: Dataset, made: Motion) -> 
     told: dict[str, Json] = {"motion": made.id, "kind": made.kind, "digest": made.digest, "reason": made.reason}
     audits.append(session, actor, "motion.proposed", told, dataset.name)
     return made
+
+
+def require_room(session: Session, dataset: Dataset, cap: Amount) -> None:
+    """Check that a cap leaves room for what is spent, reserved by runs and kept in envelopes.
+
+    Raises:
+        CapTooLow: it does not.
+    """
+    found = ledger.balance(session, dataset.account_id)
+    taken = found.cap - found.left
+    if not taken.fits(cap):
+        raise CapTooLow(dataset.name, cap, taken)
 
 
 def said(motion: Motion, dataset: str) -> dict[str, Json]:
@@ -222,10 +265,13 @@ def carry(session: Session, actor: Actor, motion: Motion) -> None:
     """Let a motion take effect; the database checks its approvals and moves the caps of a new claim.
 
     Raises:
-        OverCap: more than the new cap is spent or held already.
+        CapTooLow: more than the new cap is spent or reserved by now.
     """
-    record(session, Carried(motion_id=motion.id, actor_id=actor.id, at=moment()))
     dataset = session.get_one(Dataset, motion.dataset_id)
+    if motion.kind == "cap":
+        lock_accounts(session, dataset.account_id, range(datasets.partition(session, dataset).blocks))
+        require_room(session, dataset, datasets.claim_of(motion).cap)
+    record(session, Carried(motion_id=motion.id, actor_id=actor.id, at=moment()))
     request_id = None
     if motion.kind == "retraction":
         request_id = retracted_request(session, motion)
@@ -257,18 +303,42 @@ def retracted(session: Session) -> tuple[str, ...]:
     return tuple(sorted(session.scalars(query)))
 
 
-def authorised(session: Session, number: int, body: dict[str, Json]) -> Motion:
+def authorised(session: Session, number: int, body: dict[str, Json], requester: Actor | None = None) -> Motion:
     """The standing authorisation of that number, if it covers this request now.
 
     Raises:
         MotionUnknown: there is none.
-        StandingExhausted: it is not in force, used up, or for another configuration.
+        StandingExhausted: it is not in force, used up, for another configuration, or for less.
+        OwnAuthorisation: the requester has approved it, where roles are separate.
     """
     motion = find(session, number)
     _require_in_force(session, motion)
-    if motion.config_digest != digest(releases.configuration(body)):
-        raise StandingExhausted(number, "it is for another configuration than this request's")
+    asked = releases.configuration(body)
+    if motion.config_digest != digest(asked):
+        differs = differing(json.loads(str(motion.configuration)), asked)
+        raise StandingExhausted(number, because(differs), differs)
+    _require_covered(motion, cost_of(body))
+    if requester is not None:
+        _require_other(session, motion, requester)
     return motion
+
+
+def _require_covered(motion: Motion, cost: Amount) -> None:
+    allowed = Amount(motion.rho or 0, motion.delta_fail or 0)
+    if not cost.fits(allowed):
+        more = f"a run costs rho {cost.rho_text} and failure delta {cost.delta_text}"
+        raise StandingExhausted(
+            motion.id, f"{more}, and it allows rho {allowed.rho_text} and failure delta {allowed.delta_text}"
+        )
+
+
+def _require_other(session: Session, motion: Motion, actor: Actor) -> None:
+    """As the check of a bundle will: who approved took no part."""
+    if session.get_one(PolicyVersion, motion.policy_id).several_roles:
+        return
+    given = session.scalars(select(Approval).where(Approval.motion_id == motion.id, Approval.decision == "approve"))
+    if any(actor.id in (approval.approver_id, approval.on_behalf_of) for approval in given):
+        raise OwnAuthorisation(motion.id)
 
 
 def draw(session: Session, actor: Actor, request: Request, attempt: int) -> StandingUse:
@@ -276,9 +346,11 @@ def draw(session: Session, actor: Actor, request: Request, attempt: int) -> Stan
 
     Raises:
         StandingExhausted: none is left.
+        OwnAuthorisation: the actor has approved it, where roles are separate.
     """
     motion = session.get_one(Motion, request.standing_id)
     _require_in_force(session, motion)
+    _require_other(session, motion, actor)
     number = uses(session, motion) + 1
     return record(
         session,
@@ -308,9 +380,12 @@ def uses(session: Session, motion: Motion) -> int:
 def _require_in_force(session: Session, motion: Motion) -> None:
     state, used = state_of(session, motion), uses(session, motion)
     if motion.kind != "standing" or state != "carried":
-        raise StandingExhausted(motion.id, f"it is {state}" if motion.kind == "standing" else "it is none")
+        told = {"ended": "stewards have ended it", "open": "it waits for approvals (`open`)"}.get(
+            state, f"it is {state}"
+        )
+        raise StandingExhausted(motion.id, told if motion.kind == "standing" else f"motion {motion.id} is none")
     if str(motion.until) <= moment():
-        raise StandingExhausted(motion.id, f"it ended on {str(motion.until)[:10]}")
+        raise StandingExhausted(motion.id, f"it ran until {str(motion.until)[:10]}")
     if motion.runs is not None and used >= motion.runs:
         raise StandingExhausted(motion.id, f"all {motion.runs} runs are used")
 

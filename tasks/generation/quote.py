@@ -32,6 +32,16 @@ DRAWN_PER_SECOND = 90
 
 
 @dataclass(frozen=True)
+class Envelope:
+    """What is reserved for the requests that name it (`scope`)."""
+
+    name: str
+    cap: Amount
+    spent: Amount
+    left: Amount
+
+
+@dataclass(frozen=True)
 class DatasetFacts:
     """What a quote may know about a dataset: public facts and its budget."""
 
@@ -47,6 +57,12 @@ class DatasetFacts:
     delta_cap: str
     delta_conversion: int
     balance: Balance
+    envelope: Envelope | None = None
+
+    @property
+    def left(self) -> Amount:
+        """What a request may still cost: of its envelope, or of what no envelope keeps."""
+        return self.envelope.left if self.envelope else self.balance.left
 
 
 @dataclass(frozen=True)
@@ -81,8 +97,8 @@ class Quote:
 
     @property
     def affordable(self) -> bool:
-        """Whether every eligible block can pay."""
-        return self.plan.loss.fits(self.dataset.balance.left)
+        """Whether the envelope, or every eligible block, can pay."""
+        return self.plan.loss.fits(self.dataset.left)
 
     @property
     def seconds(self) -> int:
@@ -97,8 +113,9 @@ class Quote:
             BudgetExceeded: it is too much, with the epsilon that would still fit.
         """
         if not self.affordable:
-            left = self.dataset.balance.left
-            raise BudgetExceeded(self.dataset.name, self.plan.loss, left, hint=self._still_possible(left))
+            left, envelope = self.dataset.left, self.dataset.envelope
+            where = f"in the envelope {envelope.name!r}" if envelope else ""
+            raise BudgetExceeded(self.dataset.name, self.plan.loss, left, where, self._still_possible(left))
 
     def _still_possible(self, left: Amount) -> str:
         if not left.rho or self.request.delta is None:
@@ -134,15 +151,26 @@ class Quote:
         }
 
     def _balance(self) -> dict[str, Json]:
-        loss, balance = self.plan.loss, self.dataset.balance
-        after = balance.left - loss if self.affordable else None
+        loss, balance, left = self.plan.loss, self.dataset.balance, self.dataset.left
+        after = left - loss if self.affordable else None
         return {
+            **self._envelope(),
             "rho_spent": balance.spent.rho_text,
             "rho_held": balance.held.rho_text,
-            "rho_left_before": balance.left.rho_text,
+            "rho_left_before": left.rho_text,
             "rho_left_after": after.rho_text if after else None,
             "epsilon_spent_before": self.lifetime_epsilon(balance.spent),
             "epsilon_spent_after": self.lifetime_epsilon(balance.spent + loss),
+        }
+
+    def _envelope(self) -> dict[str, Json]:
+        envelope, reserved = self.dataset.envelope, self.dataset.balance.reserved
+        if envelope is None:
+            return {"rho_in_envelopes": reserved.rho_text} if reserved != Amount() else {}
+        return {
+            "envelope": envelope.name,
+            "envelope_rho_cap": envelope.cap.rho_text,
+            "envelope_rho_spent": envelope.spent.rho_text,
         }
 
     def lifetime_epsilon(self, amount: Amount) -> str:
@@ -202,6 +230,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "plan": plan_json(plan),
         "policy": policy_digest,
         "code": code,
+        **({} if request.scope is None else {"scope": request.scope}),
     }
     return Quote(request, system, parameters, metrics, plan, body, dataset)
 

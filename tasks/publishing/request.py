@@ -74,6 +74,8 @@ class ApprovedRequest(Strict):
     policy: Digest
     code: Digest
     nonce: Name
+    scope: Name | None = None
+    """The envelope of the budget that it draws on; requests without one have no such field."""
 
     def require_planned(self) -> None:
         """Check that the plan is the one that this request leads to.

@@ -1,0 +1,181 @@
+"""A dataset's budget as people look at it: the claim and its changes, envelopes, windows of time; and envelopes opened.
+
+What is left without an envelope, in an envelope and in the current window are three figures; a release must fit those
+that concern it.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from flows.policy import require_figures
+from flows.policy_file import read_version
+from flows.pricing import envelope_of
+from flows.workspace import Workspace
+from models_db.budgets import DELTA_UNIT, Amount
+from models_db.errors import UsageError
+from models_db.requests import as_json
+from models_db.services import datasets, envelopes, ledger, policies
+from models_db.services.datasets import LifetimeClaim
+from models_db.services.envelopes import ScopeTooLarge
+from models_db.services.ledger import Balance
+from models_db.tables import Account, Dataset
+from tasks.accounting.zcdp import lifetime_cap
+from tasks.generation.quote import Envelope
+
+LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of time: the most that may be reserved in it, and what is. Before it is opened it has no end."""
+
+    period: str
+    cap: Amount
+    used: Amount
+    opens_at: str | None
+    closes_at: str | None
+
+    @property
+    def left(self) -> Amount:
+        """What may still be reserved."""
+        return self.cap - self.used
+
+
+@dataclass(frozen=True)
+class BudgetView:
+    """The budget of a dataset and everything that narrows it.
+
+    Attributes:
+        sharing: the datasets that draw on it.
+        claims: every lifetime claim it has had, the one in force last.
+        balance: `left` is for requests without an envelope.
+        envelopes: the open ones.
+        window: the one in which something would be reserved now, if the policy paces.
+    """
+
+    sharing: tuple[str, ...]
+    blocks: int
+    claims: tuple[LifetimeClaim, ...]
+    balance: Balance
+    envelopes: tuple[Envelope, ...]
+    window: Window | None
+
+    @property
+    def claim(self) -> LifetimeClaim:
+        """The lifetime claim in force."""
+        return self.claims[-1]
+
+    def left(self, scope: str | None) -> Amount:
+        """What is left in an open envelope, or for requests without one.
+
+        Raises:
+            ScopeUnknown: there is no such envelope.
+        """
+        known = {envelope.name: envelope for envelope in self.envelopes}
+        if scope is not None and scope not in known:
+            raise envelopes.ScopeUnknown(scope, sorted(known))
+        return self.balance.left if scope is None else known[scope].left
+
+
+def lifetime_claim(epsilon: str, delta: str) -> LifetimeClaim:
+    """The lifetime claim (epsilon, delta) and the integer caps that enforce it.
+
+    Raises:
+        InvalidTarget: no claim can be made from them.
+    """
+    cap = lifetime_cap(epsilon, delta)
+    return LifetimeClaim(
+        epsilon=str(as_json(cap.epsilon)),
+        delta=str(as_json(cap.delta)),
+        delta_conversion=int(cap.delta_conv * DELTA_UNIT),
+        cap=cap.amount,
+    )
+
+
+def view(workspace: Workspace, name: str) -> BudgetView:
+    """The budget of a dataset.
+
+    Raises:
+        DatasetUnknown: there is no such dataset.
+        FiguresWithheld: the policy keeps the figures from the owner of this home.
+    """
+    require_figures(workspace, name)
+    with workspace.database.read() as session:
+        dataset = datasets.find(session, name)
+        root = dataset.account_id
+        return BudgetView(
+            sharing=sharing(session, dataset),
+            blocks=datasets.partition(session, dataset).blocks,
+            claims=datasets.claims(session, dataset),
+            balance=ledger.balance(session, root),
+            envelopes=tuple(envelope_of(scope) for scope in envelopes.scopes(session, root)),
+            window=_window(session, root),
+        )
+
+
+def sharing(session: Session, dataset: Dataset) -> tuple[str, ...]:
+    """The names of all datasets on the account of this one, this one among them."""
+    return tuple(each.name for each in datasets.every(session) if each.account_id == dataset.account_id)
+
+
+def _window(session: Session, account_id: int) -> Window | None:
+    version = policies.in_force(session)
+    pacing = read_version(version).pacing if version is not None else None
+    if pacing is None:
+        return None
+    found = envelopes.current_window(session, account_id)
+    if found is None:
+        cap = envelopes.share(session.get_one(Account, account_id, populate_existing=True), pacing.permille)
+        return Window(pacing.every, cap, Amount(), None, None)
+    used = Amount(found.rho_held + found.rho_spent, found.delta_held + found.delta_spent)
+    return Window(pacing.every, Amount(found.rho_cap, found.delta_cap), used, found.opens_at, found.closes_at)
+
+
+def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, delta: str, reason: str) -> Envelope:
+    """Reserve a part of what a dataset has left for the requests that will name it.
+
+    Raises:
+        EnvelopeUnfit: a name or reason that could not be repeated.
+        ScopeTooLarge, ScopeExists: it does not fit, or the name was used.
+        RoleMissing: only a steward or an admin opens one.
+    """
+    _require_tellable(scope, reason)
+    cap = lifetime_claim(epsilon, delta).cap
+    with workspace.database.write() as session:
+        dataset = datasets.find(session, name)
+        if not cap.fits(ledger.balance(session, dataset.account_id).left):
+            raise ScopeTooLarge(name, scope, cap)
+        return envelope_of(envelopes.open_scope(session, workspace.actor, dataset, scope, cap, reason))
+
+
+def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> Envelope:
+    """Close an envelope; what is left of it is free again. Returns it as it was.
+
+    Raises:
+        EnvelopeUnfit: there is no reason.
+        ScopeUnknown: there is none open of that name.
+        RoleMissing: only a steward closes one.
+    """
+    _require_tellable(scope, reason)
+    with workspace.database.write() as session:
+        dataset = datasets.find(session, name)
+        found = envelope_of(envelopes.find_scope(session, dataset, scope))
+        envelopes.close_scope(session, workspace.actor, dataset, scope, reason)
+        return found
+
+
+def _require_tellable(scope: str, reason: str) -> None:
+    if not (scope == scope.strip() and scope.isprintable() and 0 < len(scope) <= LONGEST_NAME):
+        raise EnvelopeUnfit(f"The name of an envelope has 1 to {LONGEST_NAME} printable characters, no space around.")
+    if not reason.strip():
+        raise EnvelopeUnfit("An envelope is opened and closed for a reason.")
+
+
+class EnvelopeUnfit(UsageError):
+    """A name or a reason that a request or the record could not carry."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message, 'For example `almoner budget scope open clinic trial-7 ... --reason "agreed in May"`.'
+        )

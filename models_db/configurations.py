@@ -1,0 +1,33 @@
+"""Configurations of requests: what stays the same from run to run under a standing authorisation, and what differs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from models_db.budgets import Amount, total
+from models_db.canonical import Json
+
+_WHY = {
+    "code": "almoner itself has changed since (`code`), which ends every standing authorisation",
+    "policy": "another policy is in force since (`policy`)",
+}
+
+
+def differing(then: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
+    """The names of the fields in which two configurations differ."""
+    return sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+
+
+def because(differs: Sequence[str]) -> str:
+    """Why a request does not come under a standing authorisation, in words."""
+    plain = ", ".join(f"`{name}`" for name in differs if name not in _WHY)
+    reasons = [_WHY[name] for name in differs if name in _WHY]
+    if plain:
+        reasons.append(f"the request has another {plain}")
+    return "it is for another configuration: " + "; ".join(reasons)
+
+
+def cost_of(body: Mapping[str, Json]) -> Amount:
+    """What the plan of a canonical request costs every block that it may read."""
+    plan = cast("dict[str, Any]", body["plan"])
+    parts = [part for invocation in plan["invocations"] for part in invocation["instalments"]]
+    return total([Amount(int(part["rho"]), int(part["delta"])) for part in parts])
