@@ -158,7 +158,7 @@ def simulate(
         asked = price * number
         if not asked.fits(left):
             break
-        window = None if found.window is None else _window_of(found.window, price, number)
+        window = None if found.window is None else window_of(found.window, price, number)
         rows.append((number, (found.balance.spent + asked).rho_text, _after(found, asked), window))
     data = {
         "dataset": name,
@@ -183,7 +183,7 @@ def _never(found: BudgetView, price: Amount) -> bool:
     return found.window is not None and not price.fits(found.window.cap)
 
 
-def _window_of(window: Window, price: Amount, number: int) -> int:
+def window_of(window: Window, price: Amount, number: int) -> int:
     """In which window the release of that number has its turn; later windows are as large as this one."""
     first, each = _times(window.left, price), _times(window.cap, price)
     return 1 if number <= first else 2 + (number - first - 1) // each

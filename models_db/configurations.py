@@ -14,7 +14,8 @@ _WHY = {
 
 def differing(then: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
     """The names of the fields in which two configurations differ."""
-    return sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+    absent = object()  # a field that is null is not one that is not there
+    return sorted(name for name in {*then, *now} if then.get(name, absent) != now.get(name, absent))
 
 
 def because(differs: Sequence[str]) -> str:

@@ -1,0 +1,283 @@
+"""Motions on both backends: what they ask for, who may decide, and what they never do."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.canonical import Json
+from models_db.engine import Database
+from models_db.services import audit_check, datasets, envelopes, gates, motions, policies, releases, runs
+from models_db.services.audits import Actor
+from models_db.services.datasets import LifetimeClaim
+from models_db.services.denials import Denied, RoleMissing
+from models_db.services.gates import Decision
+from models_db.services.motions import (
+    Authorisation,
+    CapTooLow,
+    MotionAltered,
+    MotionDecided,
+    OwnAuthorisation,
+    StandingExhausted,
+)
+from models_db.tables import PolicyVersion
+from tests.support import FAR, LATE, World, execute, fetch, planned, terms
+
+WEEK = timedelta(days=7)
+
+
+def body(rho: int = 10, **changes: Json) -> dict[str, Json]:
+    plan: Json = {"invocations": [{"instalments": [{"rho": str(rho), "delta": "0"}]}]}
+    return {"kind": "k", "mechanism": "m", "epsilon": "1", "code": "c", "policy": "p", "plan": plan, **changes}
+
+
+def cap(rho: int, delta: int = 100, epsilon: str = "9") -> LifetimeClaim:
+    return LifetimeClaim(epsilon, "0.000001", 9 * 10**11, Amount(rho, delta))
+
+
+def propose_cap(world: World, claim: LifetimeClaim, by: Actor | None = None) -> int:
+    with world.database.write() as session:
+        dataset, policy = datasets.find(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
+        return motions.propose_cap(session, by or world.analyst, dataset, policy, claim, "a study", WEEK).id
+
+
+def propose_standing(world: World, rho: int = 10, runs: int = 2, until: str = LATE, by: Actor | None = None) -> int:
+    with world.database.write() as session:
+        dataset, policy = datasets.find(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
+        wanted = Authorisation(releases.configuration(body(nonce="x")), rho, 0, runs, until)
+        return motions.propose_standing(session, by or world.analyst, dataset, policy, wanted, "monthly", WEEK).id
+
+
+def decide(world: World, number: int, verdict: str = "approve", by: Actor | None = None) -> str:
+    with world.database.write() as session:
+        subject = motions.find(session, number).digest
+        expires = moment(datetime.now(UTC) + FAR)
+        decision = Decision(number, "motion", subject, verdict, "because", expires)
+        return gates.decide(session, by or world.steward, decision, f"signature {number} {verdict}")
+
+
+def submit(world: World, number: int, by: Actor | None = None, **changes: Json) -> int:
+    asked = body(nonce=str(next(world._numbers)), **changes)
+    with world.database.write() as session:
+        dataset, policy = datasets.find(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
+        version = datasets.newest_version(session, dataset)
+        actor = by or world.analyst
+        motion = motions.authorised(session, number, asked, actor)
+        return releases.submit(session, actor, dataset, version, policy, asked, FAR, standing=motion).id
+
+
+def state(world: World, number: int) -> str:
+    with world.database.read() as session:
+        return motions.state_of(session, motions.find(session, number))
+
+
+# --- caps
+
+
+def test_a_new_cap_moves_root_and_blocks_and_nothing_that_is_spent(world: World) -> None:
+    world.dataset(blocks=2)
+    world.produced()
+    number = propose_cap(world, cap(2000, 200))
+    assert world.balance().cap == Amount(1000, 100)
+    assert decide(world, number) == "carried"
+    assert fetch(world.database, "SELECT rho_cap, delta_cap FROM account ORDER BY id") == [(2000, 200)] * 3
+    assert world.balance().spent == Amount(10)
+    with world.database.read() as session:
+        claims = datasets.claims(session, datasets.find(session, "clinic"))
+        assert [claim.epsilon for claim in claims] == ["8", "9"]
+        assert audit_check.verify(session).holds
+
+
+def test_a_cap_below_what_is_taken_is_refused_with_figures(world: World) -> None:
+    world.dataset()
+    world.produced()
+    attempt = world.running()
+    world.hold(attempt, planned(Amount(20)))
+    with world.database.write() as session:
+        envelopes.open_scope(session, world.steward, datasets.find(session, "clinic"), "study", Amount(300, 40), "why")
+    for asked in (cap(329), cap(330, 39)):
+        with pytest.raises(CapTooLow) as low:
+            propose_cap(world, asked)
+        assert low.value.facts["taken_rho"] == Amount(330).rho_text
+        assert low.value.facts["taken_delta_fail"] == Amount(0, 40).delta_text
+    assert decide(world, propose_cap(world, cap(330, 40))) == "carried"
+    assert world.balance().left == Amount()
+
+
+def test_a_cap_is_compared_again_when_it_is_carried(world: World) -> None:
+    world.dataset()
+    number = propose_cap(world, cap(5))
+    world.produced()
+    with pytest.raises(CapTooLow):
+        decide(world, number)
+    assert (state(world, number), world.balance().cap) == ("open", Amount(1000, 100))
+    assert fetch(world.database, "SELECT count(*) FROM approval WHERE gate = 'motion'") == [(0,)]
+
+
+def test_two_of_two_approve_and_one_rejects(world: World) -> None:
+    with world.database.write() as session:
+        policy = policies.adopt(session, world.admin, terms(motion_approvals=2)).id
+    two = World(world.database, policy, world.admin, world.analyst, world.steward, world.runner, world._numbers)
+    two.dataset()
+    second = two.person("second")
+    first, other = propose_cap(two, cap(2000)), propose_cap(two, cap(3000))
+    assert decide(two, first) == "open"
+    with pytest.raises(Denied, match="already"):
+        decide(two, first)
+    assert decide(two, first, by=second) == "carried"
+    assert decide(two, other) == "open"
+    assert decide(two, other, "reject", by=second) == "rejected"
+    assert two.balance().cap == Amount(2000, 100)
+    for number in (first, other):
+        with pytest.raises(MotionDecided):
+            decide(two, number, by=two.person(f"third {number}"))
+
+
+def test_who_proposes_does_not_decide_and_not_everybody_proposes(world: World) -> None:
+    world.dataset()
+    with pytest.raises(Denied, match="requested"):
+        decide(world, propose_cap(world, cap(2000), by=world.steward))
+    with pytest.raises(RoleMissing):
+        propose_cap(world, cap(2000), by=world.runner)
+
+
+def test_a_motion_tells_no_hour(world: World) -> None:
+    world.dataset()
+    propose_cap(world, cap(2000))
+    ((expires,),) = fetch(world.database, "SELECT expires_at FROM motion")
+    assert str(expires).endswith("T23:59:59.000000Z")
+
+
+# --- standing authorisations
+
+
+def test_runs_are_drawn_one_by_one_and_a_failed_one_counts(world: World) -> None:
+    world.dataset()
+    number = propose_standing(world, runs=2)
+    with pytest.raises(StandingExhausted, match="waits for approvals"):
+        submit(world, number)
+    decide(world, number)
+    first, second = submit(world, number), submit(world, number)
+    attempt = world.start(first)
+    world.hold(attempt, planned(Amount(10)))
+    world.arm(attempt)
+    world.fail(attempt)
+    assert world.start(first).number == 2
+    with pytest.raises(StandingExhausted, match="all 2 runs are used"):
+        world.start(second)
+    with pytest.raises(StandingExhausted, match="all 2 runs are used"):
+        submit(world, number)
+    assert fetch(world.database, "SELECT number, request_id, attempt FROM standing_use ORDER BY id") == [
+        (1, first, 1),
+        (2, first, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"epsilon": "2"}, "the request has another `epsilon`"),
+        ({"code": "d"}, "almoner itself has changed since"),
+        ({"policy": "q", "kind": "l"}, "another policy is in force since .*another `kind`"),
+        ({"scope": "study"}, "another `scope`"),
+    ],
+)
+def test_what_differs_is_named(world: World, changes: dict[str, Json], said: str) -> None:
+    world.dataset()
+    number = propose_standing(world)
+    decide(world, number)
+    with pytest.raises(StandingExhausted, match=said) as other:
+        submit(world, number, **changes)
+    assert other.value.facts["differs"] == sorted(changes)
+
+
+def test_it_covers_no_more_than_it_says(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.dataset()
+    number = propose_standing(world, rho=9)
+    decide(world, number)
+    with pytest.raises(StandingExhausted, match=r"a run costs rho 0\.00000000001 .* allows rho 0\.000000000009"):
+        submit(world, number)
+    monkeypatch.setattr(motions, "_require_covered", lambda motion, cost: None)
+    attempt = world.start(submit(world, number))
+    with pytest.raises(Denied, match="allows a release less than this"):  # the database looks again
+        world.hold(attempt, planned(Amount(10)))
+
+
+def test_after_its_last_day_it_covers_nothing(world: World) -> None:
+    world.dataset()
+    number = propose_standing(world, until="2020-06-30T23:59:59.000000Z")
+    decide(world, number)
+    with pytest.raises(StandingExhausted, match="ran until 2020-06-30"):
+        submit(world, number)
+
+
+def test_a_steward_ends_it_and_what_runs_arms_no_more(world: World) -> None:
+    world.dataset()
+    number = propose_standing(world)
+    decide(world, number)
+    attempt = world.start(submit(world, number))
+    world.hold(attempt, planned(Amount(4), Amount(4)))
+    world.arm(attempt)
+    assert decide(world, number, "reject", by=world.person("second")) == "ended"
+    with pytest.raises(Denied, match="the spend gate is not passed"):
+        world.arm(attempt, instalment=1)
+    with pytest.raises(StandingExhausted, match="stewards have ended it"):
+        submit(world, number)
+    assert world.balance().spent == Amount(4)
+
+
+def test_who_approved_it_neither_requests_nor_runs_under_it(world: World) -> None:
+    """The check of a bundle would refuse such a release, and by then it would have spent."""
+    world.dataset()
+    both = world.person("both", "steward", "analyst", "runner")
+    number = propose_standing(world)
+    decide(world, number, by=both)
+    with pytest.raises(OwnAuthorisation):
+        submit(world, number, by=both)
+    request = submit(world, number)
+    with world.database.write() as session, pytest.raises(OwnAuthorisation):
+        runs.start(session, both, request, "token", "here")
+    assert world.state(request) == "approved"
+
+
+def test_no_cap_motion_is_a_standing_authorisation(world: World) -> None:
+    world.dataset()
+    number = propose_cap(world, cap(2000))
+    decide(world, number)
+    with pytest.raises(StandingExhausted, match="motion 1 is none"):
+        submit(world, number)
+
+
+def test_an_altered_motion_opens_nothing(sqlite_database: Database) -> None:
+    """Whoever goes past the guards changes what was approved; the digest tells, before anything is armed."""
+    world = World.create(sqlite_database)
+    world.dataset()
+    number = propose_standing(world)
+    decide(world, number)
+    request = submit(world, number)
+    with world.database.read() as session:
+        motions.require_intact(session, releases.find(session, request))
+    execute(world.database, "DROP TRIGGER motion_no_update", "UPDATE motion SET runs = 99")
+    with world.database.read() as session, pytest.raises(MotionAltered):
+        motions.require_intact(session, releases.find(session, request))
+
+
+# --- retractions
+
+
+def test_a_retraction_leaves_what_was_spent(world: World) -> None:
+    world.dataset()
+    attempt, waiting = world.published(), world.request()
+    with world.database.write() as session:
+        policy = session.get_one(PolicyVersion, world.policy_id)
+        with pytest.raises(motions.NotPublished):
+            motions.propose_retraction(session, world.analyst, waiting, policy, "a street", WEEK)
+        number = motions.propose_retraction(session, world.analyst, attempt.request_id, policy, "a street", WEEK).id
+        assert motions.retracted(session) == ()
+    assert decide(world, number) == "carried"
+    assert world.state(attempt.request_id) == "retracted"
+    assert world.balance().spent == Amount(10)
+    with world.database.read() as session:
+        assert motions.retracted(session) == (world.subject(attempt.request_id, "publish"),)
+        assert releases.history(session, attempt.request_id)[-1].detail == "a street"
