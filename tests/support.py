@@ -1,7 +1,7 @@
 """What tests of several rooms share: required tools and data, snapshots, and a ledger with people and data in it."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.orm import Session
 
 from models_db.base import Base, moment
 from models_db.budgets import Amount, total
@@ -18,12 +19,25 @@ from models_db.canonical import Json, digest
 from models_db.engine import Database
 from models_db.events import PrivacyEvent
 from models_db.policy_terms import PolicyTerms
-from models_db.services import artifacts, audits, datasets, gates, ledger, people, policies, releases, runs
+from models_db.services import (
+    artifacts,
+    audits,
+    datasets,
+    envelopes,
+    gates,
+    ledger,
+    motions,
+    people,
+    policies,
+    releases,
+    runs,
+)
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim, Registration
 from models_db.services.gates import Decision
 from models_db.services.ledger import Attempt, PlannedInvocation, Provenance
-from models_db.tables import Artifact, PolicyVersion
+from models_db.services.motions import Authorisation
+from models_db.tables import Artifact, Dataset, Motion, PolicyVersion
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PROVENANCE = Provenance(device="cpu", code_digest="c" * 64, libraries={"torch": "2"}, rng_kind="os")
@@ -31,6 +45,8 @@ FAR = timedelta(days=30)
 LATE = "9999-01-01T00:00:00.000000Z"
 CAP = Amount(1000, 100)
 TEN = Amount(10)
+ROUTINE: dict[str, Json] = {"kind": "synthetic_corpus", "mechanism": "invisible_ink", "epsilon": "1", "number": 0}
+"""What the standing authorisations of tests are for."""
 
 
 def require(condition: object, reason: str) -> None:
@@ -62,7 +78,19 @@ def snapshot(database: Database) -> dict[str, list[tuple[object, ...]]]:
 def later(by: timedelta) -> Iterator[None]:
     """Inside, the services see a clock that is `by` ahead."""
     with pytest.MonkeyPatch.context() as patch:
-        for service in (artifacts, audits, datasets, gates, ledger, people, releases, runs):
+        for service in (
+            artifacts,
+            audits,
+            datasets,
+            envelopes,
+            gates,
+            ledger,
+            motions,
+            people,
+            policies,
+            releases,
+            runs,
+        ):
             patch.setattr(service, "moment", lambda at=None: moment(at or datetime.now(UTC) + by))
         yield
 
@@ -188,8 +216,16 @@ class World:
             )
             return made.number
 
-    def request(self, dataset: str = "clinic", *, valid: timedelta = FAR, **body: Json) -> int:
-        """A submitted request. Returns its number."""
+    def request(
+        self,
+        dataset: str = "clinic",
+        *,
+        valid: timedelta = FAR,
+        scope: str | None = None,
+        standing: int | None = None,
+        **body: Json,
+    ) -> int:
+        """A submitted request, in an envelope or under a standing authorisation if one is named. Returns its number."""
         with self.database.write() as session:
             found = datasets.find(session, dataset)
             content: dict[str, Json] = {
@@ -198,15 +234,22 @@ class World:
                 "epsilon": "1",
                 "number": next(self._numbers),
             }
-            policy = session.get_one(PolicyVersion, self.policy_id)
+            policy = policies.in_force(session)
+            assert policy is not None
             version = datasets.newest_version(session, found)
-            return releases.submit(session, self.analyst, found, version, policy, content | body, valid).id
+            envelope = envelopes.find_scope(session, found, scope) if scope else None
+            motion = motions.find(session, standing) if standing else None
+            return releases.submit(
+                session, self.analyst, found, version, policy, content | body, valid, scope=envelope, standing=motion
+            ).id
 
     def subject(self, request_id: int, gate: str) -> str:
         """The digest that a gate decides on."""
         with self.database.read() as session:
             if gate == "spend":
                 return releases.find(session, request_id).digest
+            if gate == "motion":
+                return motions.find(session, request_id).digest
             artifact = artifacts.artifact_of(session, request_id)
             assert artifact is not None
             return artifact.digest
@@ -219,19 +262,62 @@ class World:
         *,
         by: Actor | None = None,
         valid: timedelta = FAR,
+        on_behalf_of: str | None = None,
     ) -> str:
-        """A steward's decision. Returns the request's state."""
+        """A steward's decision on a request or, at the gate `motion`, on a motion. Returns its state."""
         expires = moment(datetime.now(UTC) + valid)
-        decision = Decision(request_id, gate, self.subject(request_id, gate), verdict, "because", expires)
+        subject = self.subject(request_id, gate)
+        decision = Decision(request_id, gate, subject, verdict, "because", expires, on_behalf_of)
         with self.database.write() as session:
             return gates.decide(session, by or self.steward, decision, f"signature {next(self._numbers)}")
+
+    def cap(self, amount: Amount, dataset: str = "clinic", *, carry: bool = True, valid: timedelta = FAR) -> int:
+        """A motion for another lifetime claim, carried unless it is to wait. Returns its number."""
+        claim = LifetimeClaim("9", "0.000002", 10**12, amount)
+        return self._moved(carry, lambda s, p: motions.propose_cap(
+            s, self.analyst, datasets.find(s, dataset), p, claim, "because", valid))  # fmt: skip
+
+    def standing(
+        self,
+        most: Amount = TEN,
+        runs: int = 2,
+        until: str = LATE,
+        dataset: str = "clinic",
+        *,
+        carry: bool = True,
+        valid: timedelta = FAR,
+    ) -> int:
+        """A motion for a standing authorisation of `ROUTINE`, carried unless it is to wait. Returns its number."""
+        wanted = Authorisation(releases.configuration(ROUTINE), most.rho, most.delta, runs, until)
+        return self._moved(carry, lambda s, p: motions.propose_standing(
+            s, self.analyst, datasets.find(s, dataset), p, wanted, "because", valid))  # fmt: skip
+
+    def retraction(self, request_id: int, *, carry: bool = True) -> int:
+        """A motion to call a publication back, carried unless it is to wait. Returns its number."""
+        return self._moved(
+            carry, lambda s, p: motions.propose_retraction(s, self.analyst, request_id, p, "because", FAR)
+        )
+
+    def _moved(self, carry: bool, propose: Callable[[Session, PolicyVersion], Motion]) -> int:
+        with self.database.write() as session:
+            policy = policies.in_force(session)
+            assert policy is not None
+            number = propose(session, policy).id
+        if carry:
+            assert self.decide(number, "motion") == "carried"
+        return number
+
+    def routine(self, standing: int, dataset: str = "clinic", **body: Json) -> int:
+        """A request for what a standing authorisation is for. Returns its number."""
+        asked: dict[str, Any] = ROUTINE | {"nonce": str(next(self._numbers))} | body
+        return self.request(dataset, standing=standing, **asked)
 
     def start(self, request_id: int) -> Attempt:
         """An attempt at an approved request, eligible for every block."""
         with self.database.write() as session:
             number = runs.start(session, self.runner, request_id, f"token-{next(self._numbers)}", "here")
             dataset_id = releases.find(session, request_id).dataset_id
-            scheme = datasets.partition(session, session.get_one(datasets.Dataset, dataset_id))
+            scheme = datasets.partition(session, session.get_one(Dataset, dataset_id))
             return ledger.attempt_of(session, request_id, number, tuple(range(scheme.blocks)))
 
     def running(self, dataset: str = "clinic") -> Attempt:

@@ -1,16 +1,20 @@
-"""A ledger with something in every table and requests in every state; rows written by hand, past the services."""
+"""A ledger with something in every table, and requests in every state."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Executable
 
-from models_db.base import Base, moment
+from models_db.base import moment
 from models_db.budgets import Amount
+from models_db.policy_terms import DatasetTerms
+from models_db.services import datasets, envelopes, gates, people, policies
+from models_db.services.audits import Actor
 from models_db.services.ledger import Attempt
-from tests.support import LATE, World, execute, fetch, planned, snapshot
-
-DIGEST = "d" * 64
+from models_db.services.people import Mandate
+from tests.contracts.rows import approval, artifact, publication
+from tests.support import World, execute, fetch, planned, snapshot, terms
 
 
 @dataclass
@@ -37,20 +41,41 @@ class Town:
     discarded: Attempt = field(init=False)
     published: Attempt = field(init=False)
     open_data: Attempt = field(init=False)
+    lent: Attempt = field(init=False)
+    beside: Attempt = field(init=False)
+    delegated: int = 0
+    reopened: int = 0
+    scoped: Attempt = field(init=False)
+    paced: Attempt = field(init=False)
+    routine: Attempt = field(init=False)
+    scheduled: int = 0
+    exhausted: int = 0
+    retracted: Attempt = field(init=False)
+    open_motion: int = 0
+    open_retraction: int = 0
+    carried_cap: int = 0
+    standing: int = 0
 
     @classmethod
     def build(cls, world: World) -> "Town":
         self = cls(world)
         world.person("second steward")
+        world.person("delegate", "auditor")
+        world.person("former", "runner", "steward", "analyst", "admin")
         world.dataset("clinic", Amount(1000, 100), blocks=2)
         world.dataset("harbour", Amount(1000, 100))
         world.dataset("library", Amount(1000, 100), governed=False)
         world.dataset("nameless", Amount(1000, 100), blocks=2, unit_field=None)
         world.dataset("ward", Amount(1000, 100), blocks=2, unit_field=None)
+        world.dataset("estate", Amount(1000, 100))
+        world.dataset("paced", Amount(10**6, 10**6))
         self._submitted()
         self._running()
         self._produced()
         self._decided()
+        self._narrowed()
+        self._moved()
+        self._lapsed()
         at = moment()
         execute(
             world.database,
@@ -60,6 +85,8 @@ class Town:
             "INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('root', 77, 7)",
             "INSERT INTO partition_scheme (account_id, function, blocks, key_name)"
             " SELECT id, 'hmac-sha256', 1, 'bare' FROM account WHERE rho_cap = 77",
+            "INSERT INTO principal (name, public_key, created_at, login)"
+            f" VALUES ('stranger', 'key of stranger', '{at}', 'stranger')",
         )
         assert all(rows for rows in snapshot(world.database).values())
         return self
@@ -114,9 +141,76 @@ class Town:
         self.do(approval(self, self.decided, "publish"))
         self.do(publication(self, self.decided))
 
+    def _narrowed(self) -> None:
+        """One release in an envelope, one in a window of time; an envelope and a policy that are over."""
+        world = self.world
+        with world.database.write() as session:
+            estate = datasets.find(session, "estate")
+            for name, cap in (("study", Amount(600, 50)), ("old", Amount(1))):
+                envelopes.open_scope(session, world.steward, estate, name, cap, "a study")
+            envelopes.close_scope(session, world.steward, estate, "old", "over")
+        self.scoped = world.start(self._approved("estate", scope="study"))
+        world.hold(self.scoped, planned(Amount(10)))
+        self.beside = world.running("estate")
+        world.hold(self.beside, planned(Amount(0)))
+        with world.database.write() as session:
+            rule = DatasetTerms("paced", 1, 1, 1, 100, None)
+            policies.adopt(session, world.admin, terms(pacing_period="week", pacing_permille=500, rules=(rule,)))
+        self.paced = world.running("paced")
+        world.hold(self.paced, planned(Amount(10)))
+        with world.database.write() as session:
+            policies.adopt(session, world.admin, terms())
+
+    def _moved(self) -> None:
+        """Motions of each kind, carried and waiting."""
+        world = self.world
+        self.carried_cap = world.cap(Amount(2000, 200), "harbour")
+        self.open_motion = world.cap(Amount(3000, 300), "harbour", carry=False)
+        self.standing = world.standing(runs=2)
+        self.scheduled = world.routine(self.standing)
+        self.routine = world.start(world.routine(self.standing))
+        world.hold(self.routine, planned(Amount(10)))
+        once = world.standing(runs=1)
+        self.exhausted = world.routine(once)
+        world.fail(world.start(self.exhausted))
+        self.retracted = world.published()
+        world.retraction(self.retracted.request_id)
+        self.open_retraction = world.retraction(self.published.request_id, carry=False)
+
+    def _lapsed(self) -> None:
+        """Roles, delegations and approvals that were given, used and taken back."""
+        world = self.world
+        now = datetime.now(UTC)
+        mandate = Mandate("clinic", "delegate", moment(now), moment(now + timedelta(days=9)), "away")
+        with world.database.write() as session:
+            people.delegate(session, world.steward, mandate, "s")
+            ended = people.delegate(session, world.steward, replace(mandate, dataset="harbour"), "s")
+            people.end_delegation(session, world.steward, ended.id)
+        self.delegated, lent = world.request(), world.request()
+        for request_id in (self.delegated, lent):
+            world.decide(request_id, by=self.actor("delegate"), on_behalf_of="steward")
+        self.lent = world.start(lent)
+        world.hold(self.lent, planned(Amount(10)))
+        self.reopened = self._approved("clinic")
+        with world.database.write() as session:
+            gates.withdraw_approval(session, world.steward, self.reopened, "spend", "a doubt", "s")
+            for role in ("runner", "steward", "analyst", "admin"):
+                people.revoke(session, world.admin, "former", role, "left")
+
+    def _approved(self, dataset: str, **given: Any) -> int:
+        request_id = self.world.request(dataset, **given)
+        self.world.decide(request_id)
+        return request_id
+
+    def actor(self, name: str) -> Actor:
+        return Actor(int(self.one("SELECT id FROM principal WHERE name = :name", name=name)), name)
+
+    def id_of(self, table: str, condition: str) -> int:
+        return int(self.one(f"SELECT max(id) FROM {table} WHERE {condition}"))
+
     @property
     def second_steward(self) -> int:
-        return self.one("SELECT id FROM principal WHERE name = 'second steward'")
+        return self.actor("second steward").id
 
     def do(self, *statements: Executable) -> None:
         with self.world.database.write() as session:
@@ -145,150 +239,15 @@ class Town:
             )
         )
 
-    def hold(self, attempt: Attempt, instalment: int = 0) -> int:
-        query = "SELECT min(id) FROM hold WHERE invocation_id = :i AND instalment = :n"
-        return int(self.one(query, i=self.invocation(attempt), n=instalment))
+    def hold(self, attempt: Attempt, instalment: int = 0, on: str = "block") -> int:
+        query = (
+            "SELECT min(h.id) FROM hold h JOIN account a ON a.id = h.account_id"
+            " WHERE h.invocation_id = :i AND h.instalment = :n AND a.kind = :on"
+        )
+        return int(self.one(query, i=self.invocation(attempt), n=instalment, on=on))
 
     def digest(self, attempt: Attempt) -> str:
         return self.world.subject(attempt.request_id, "publish")
 
     def artifact(self, attempt: Attempt) -> int:
         return int(self.one("SELECT id FROM artifact WHERE request_id = :r", r=attempt.request_id))
-
-
-def insert(table: str, **values: object) -> Executable:
-    return Base.metadata.tables[table].insert().values(**values)
-
-
-def account(town: Town, **given: object) -> Executable:
-    return insert("account", **{"kind": "root", "rho_cap": 5, "delta_cap": 5} | given)
-
-
-def block(town: Town, **given: object) -> Executable:
-    parent = town.one("SELECT id FROM account WHERE rho_cap = 77")
-    return insert(
-        "account", **{"kind": "block", "parent_id": parent, "block": 0, "rho_cap": 77, "delta_cap": 7} | given
-    )
-
-
-def dataset(town: Town, sharing: str, **given: object) -> Executable:
-    row = {
-        "name": "another", "account_id": town.account(sharing, None), "unit_field": "patient_id", "text_field": "text",
-        "relation": "add_or_remove_one", "governed": True, "population": None, "public_metadata": None,
-        "created_at": moment(), "created_by": town.world.analyst.id,
-    }  # fmt: skip
-    return insert("dataset", **row | given)
-
-
-def version(town: Town, of: str) -> Executable:
-    return insert(
-        "dataset_version", dataset_id=town.one("SELECT id FROM dataset WHERE name = :name", name=of), number=9,
-        uid="u", source_mark=DIGEST, manifest_mark=DIGEST, created_at=moment(), created_by=town.world.analyst.id,
-    )  # fmt: skip
-
-
-def policy(town: Town, spend: int, publish: int) -> Executable:
-    return insert(
-        "policy_version", digest=DIGEST, body="{}", several_roles=False, spend_approvals=spend,
-        publish_approvals=publish, created_at=moment(),
-    )  # fmt: skip
-
-
-def unit_mark(town: Town, dataset: str, name: bytes) -> Executable:
-    return insert("unit_mark", mark=name.ljust(32, b"\0"), account_id=town.account(dataset, None))
-
-
-def request(town: Town, dataset: str, version: str) -> Executable:
-    dataset_id = town.one("SELECT id FROM dataset WHERE name = :name", name=dataset)
-    query = "SELECT v.id FROM dataset_version v JOIN dataset d ON d.id = v.dataset_id WHERE d.name = :name"
-    return insert(
-        "request", dataset_id=dataset_id, version_id=town.one(query, name=version), policy_id=town.world.policy_id,
-        canonical="{}", digest=DIGEST, requester_id=town.world.analyst.id, created_at=moment(), expires_at=LATE,
-    )  # fmt: skip
-
-
-def invocation(town: Town, of: Attempt, **given: object) -> Executable:
-    row = {
-        "request_id": of.request_id, "attempt": of.number, "sequence": 9, "mechanism": "m", "event": "{}",
-        "relation": "add_or_remove_one", "rng_kind": "os", "device": "cpu", "code_digest": DIGEST, "libraries": "{}",
-        "idem_key": DIGEST, "created_at": moment(), "created_by": town.world.runner.id,
-    }  # fmt: skip
-    return insert("invocation", **row | given)
-
-
-def hold(town: Town, of: Attempt, **given: object) -> Executable:
-    row = {
-        "invocation_id": town.invocation(of),
-        "account_id": town.account("clinic"),
-        "instalment": 9,
-        "rho": 1,
-        "delta": 0,
-    }
-    return insert("hold", **row | given)
-
-
-def entry(town: Town, hold_id: int, kind: str, at: str = "") -> Executable:
-    return insert("entry", hold_id=hold_id, kind=kind, at=at or moment(), actor_id=town.world.runner.id)
-
-
-def unheld(town: Town, attempt: Attempt, *kinds: str, **given: object) -> list[Executable]:
-    """A hold that the services did not make, with its entries."""
-    number = int(town.one("SELECT max(id) + 1 FROM hold"))
-    return [hold(town, attempt, id=number, **given), *(entry(town, number, kind) for kind in kinds)]
-
-
-def released(town: Town, attempt: Attempt) -> list[Executable]:
-    """One more mechanism of an attempt, held and given back without having run."""
-    invocation_id, hold_id = (int(town.one(f"SELECT max(id) + 1 FROM {table}")) for table in ("invocation", "hold"))
-    return [
-        invocation(town, attempt, id=invocation_id),
-        hold(town, attempt, id=hold_id, invocation_id=invocation_id),
-        entry(town, hold_id, "HOLD"),
-        entry(town, hold_id, "RELEASE"),
-    ]
-
-
-def transition(town: Town, request_id: int, from_state: str, to_state: str, number: int | None = None) -> Executable:
-    count = town.one("SELECT count(*) FROM transition WHERE request_id = :r", r=request_id)
-    return insert(
-        "transition", request_id=request_id, number=number or count + 1, from_state=from_state, to_state=to_state,
-        detail="", at=moment(), actor_id=town.world.runner.id,
-    )  # fmt: skip
-
-
-def approval(town: Town, of: int | Attempt, gate: str = "spend", **given: object) -> Executable:
-    request_id = of if isinstance(of, int) else of.request_id
-    row = {
-        "request_id": request_id, "gate": gate, "approver_id": town.world.steward.id, "decision": "approve",
-        "reason": "because", "at": moment(), "expires_at": "9000-01-01T00:00:00.000000Z", "signature": "s",
-    }  # fmt: skip
-    if "subject_digest" not in given:
-        row["subject_digest"] = town.world.subject(request_id, gate)
-    return insert("approval", **row | given)
-
-
-def artifact(town: Town, of: Attempt, **given: object) -> Executable:
-    row = {
-        "request_id": of.request_id, "attempt": of.number, "digest": f"{of.request_id:064}",
-        "files": "{}", "size": 1, "folder": "f", "created_at": moment(), "created_by": town.world.runner.id,
-    }  # fmt: skip
-    return insert("artifact", **row | given)
-
-
-def evaluation(town: Town, attempt: Attempt, exposure: str, invocation_id: int | None = None) -> Executable:
-    return insert(
-        "evaluation", artifact_id=town.artifact(attempt), metric="m", exposure=exposure, invocation_id=invocation_id,
-        result="{}", created_at=moment(),
-    )  # fmt: skip
-
-
-def publication(town: Town, attempt: Attempt, at: str = "") -> Executable:
-    return insert("publication", artifact_id=town.artifact(attempt), at=at or moment(), actor_id=town.world.runner.id)
-
-
-def audit(town: Town, ahead: int = 1, prev_hash: str = "") -> Executable:
-    seq, head = fetch(town.world.database, "SELECT seq, hash FROM audit_head")[0]
-    return insert(
-        "audit", seq=int(str(seq)) + ahead, prev_hash=prev_hash or head, row_hash=DIGEST, at=moment(), actor="x",
-        kind="forged", dataset=None, request_id=None, body="{}",
-    )  # fmt: skip

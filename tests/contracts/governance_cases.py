@@ -1,0 +1,677 @@
+"""For every guard of revision 0002: what it denies, and the nearest things it lets pass."""
+
+from sqlalchemy import Executable
+
+from tests.contracts.initial_cases import Case, change
+from tests.contracts.rows import (
+    DIGEST,
+    adoption,
+    approval,
+    audit,
+    carried,
+    dataset,
+    delegation,
+    delegation_end,
+    draft,
+    entry,
+    hold,
+    invocation,
+    motion,
+    new_policy,
+    paced_policy,
+    policy,
+    policy_rule,
+    publication,
+    request,
+    role_grant,
+    role_revocation,
+    scope,
+    scope_end,
+    standing_use,
+    transition,
+    unheld,
+    version,
+    window,
+    withdrawal,
+)
+from tests.contracts.town import Town
+from tests.support import LATE
+
+LONG_AGO, THEN = "2000-01-01T00:00:00.000000Z", "2001-01-01T00:00:00.000000Z"
+AFTER_ALL = "9990-01-01T00:00:00.000000Z"
+BLOCK = "kind = 'block' AND rho_held > 0"
+
+
+def study(town: Town) -> int:
+    return town.id_of("account", "name = 'study'")
+
+
+def motion_id(town: Town, kind: str) -> dict[str, object]:
+    """What only a motion of that kind says."""
+    if kind == "retraction":
+        return {"kind": kind, "publication_id": town.id_of("publication", "TRUE")}
+    return {"kind": kind, "runs": 1, "until": LATE, "config_digest": DIGEST, "configuration": "{}"}
+
+
+def new_cap(town: Town, **given: object) -> list[Executable]:
+    """Another cap for the dataset that has an envelope, proposed, approved and carried."""
+    number = town.id_of("motion", "TRUE") + 1
+    estate = town.id_of("dataset", "name = 'estate'")
+    return [
+        motion(town, id=number, dataset_id=estate, **given),
+        approval(town, number, "motion", subject_digest=DIGEST),
+        carried(town, number),
+    ]
+
+
+GOVERNANCE: dict[str, Case] = {
+    # --- people
+    "role_grant_by_admin": Case(
+        denied=[
+            lambda t: role_grant(t, "delegate", "steward", granted_by=t.world.steward.id),
+            lambda t: role_grant(t, "former", "admin", granted_by=t.actor("former").id),
+            lambda t: role_grant(t, "analyst", "admin", granted_by=t.world.analyst.id),
+        ],
+        allowed=[lambda t: role_grant(t, "delegate", "steward"), lambda t: role_grant(t, "analyst", "admin")],
+    ),
+    "role_revocation_by_admin": Case(
+        denied=[
+            lambda t: role_revocation(t, "runner", "runner", revoked_by=t.world.steward.id),
+            lambda t: role_revocation(t, "runner", "runner", revoked_by=t.actor("former").id),
+        ],
+        allowed=[lambda t: role_revocation(t, "runner", "runner")],
+    ),
+    "role_revocation_leaves_admin": Case(
+        denied=[
+            lambda t: role_revocation(t, "admin", "admin"),
+            lambda t: [role_grant(t, "analyst", "admin", valid_to=LATE), role_revocation(t, "admin", "admin")],
+            lambda t: [role_grant(t, "analyst", "admin", valid_from=LATE), role_revocation(t, "admin", "admin")],
+        ],
+        allowed=[lambda t: [role_grant(t, "analyst", "admin"), role_revocation(t, "admin", "admin")]],
+    ),
+    "delegation_of_a_steward": Case(
+        denied=[
+            lambda t: delegation(t, "delegate", "second steward"),
+            lambda t: delegation(t, "former", "second steward"),
+        ],
+        allowed=[lambda t: delegation(t, "second steward", "delegate")],
+    ),
+    "delegation_end_own": Case(
+        denied=[lambda t: delegation_end(t, "second steward"), lambda t: delegation_end(t, "analyst")],
+        allowed=[
+            lambda t: delegation_end(t, "steward"),
+            lambda t: delegation_end(t, "delegate"),
+            lambda t: delegation_end(t, "admin"),
+        ],
+    ),
+    # --- policies
+    "policy_motions_ask_somebody": Case(
+        denied=[
+            lambda t: policy(t, 1, 1, motion_approvals=0),
+            lambda t: policy(t, 1, 1, pacing_permille=0),
+            lambda t: policy(t, 1, 1, pacing_permille=1001),
+            lambda t: policy(t, 1, 1, pacing_period="day", pacing_permille=10),
+            lambda t: policy(t, 1, 1, pacing_period="week"),
+        ],
+        allowed=[
+            lambda t: policy(t, 1, 1, motion_approvals=1, pacing_period="week", pacing_permille=1000),
+            lambda t: policy(t, 1, 1),
+        ],
+    ),
+    "policy_rule_asks_somebody": Case(
+        denied=[
+            lambda t: new_policy(t, spend_approvals=0),
+            lambda t: new_policy(t, publish_approvals=0),
+            lambda t: new_policy(t, motion_approvals=-1),
+        ],
+        allowed=[lambda t: new_policy(t, spend_approvals=1), lambda t: new_policy(t, rho_max=1)],
+    ),
+    "policy_rule_before_use": Case(
+        denied=[
+            lambda t: policy_rule(t, spend_approvals=1),
+            lambda t: policy_rule(t, policy_id=paced_policy(t), spend_approvals=1),
+        ],
+        allowed=[new_policy],
+    ),
+    "policy_adoption_by_admin": Case(
+        denied=[
+            lambda t: adoption(t, t.world.policy_id, t.world.steward.id),
+            lambda t: adoption(t, t.world.policy_id, t.actor("former").id),
+        ],
+        allowed=[lambda t: adoption(t, paced_policy(t))],
+    ),
+    # --- data
+    "dataset_by_steward": Case(
+        denied=[
+            lambda t: dataset(t, "clinic", created_by=t.world.analyst.id),
+            lambda t: dataset(t, "clinic", created_by=t.world.runner.id),
+        ],
+        allowed=[lambda t: dataset(t, "clinic"), lambda t: dataset(t, "clinic", created_by=t.world.admin.id)],
+    ),
+    "version_by_runner": Case(
+        denied=[lambda t: version(t, "clinic", created_by=t.world.analyst.id)],
+        allowed=[lambda t: version(t, "clinic"), lambda t: version(t, "clinic", created_by=t.world.steward.id)],
+    ),
+    # --- accounts
+    "account_moves_by_entry": Case(
+        denied=[
+            change("account", setting, condition)
+            for condition, settings in {
+                BLOCK: (
+                    "rho_held = 0",
+                    "rho_held = 0, last_entry_id = last_entry_id + 1",
+                    "rho_held = rho_held - 1",
+                    "rho_spent = rho_spent + 1",
+                    "rho_held = 0, rho_spent = rho_spent + rho_held",
+                    "delta_spent = 5",
+                    "rho_cap = rho_cap + 1",
+                    "delta_cap = delta_cap + 1",
+                    "block = 7",
+                    "kind = 'root', parent_id = NULL, block = NULL",
+                    "id = 1000",
+                    "last_entry_id = 0",
+                    "last_entry_id = (SELECT max(id) FROM entry)",
+                ),
+                "kind = 'root'": ("rho_cap = rho_cap + 1", "rho_held = 1"),
+                "kind = 'scope'": ("rho_cap = rho_cap - 1", "name = 'mine'", "rho_held = 0, last_entry_id = 10000"),
+                "kind = 'pacing'": ("rho_cap = rho_cap + 1", f"closes_at = '{LATE}'", "rho_held = 0"),
+                "rho_cap = 2000": ("rho_cap = 1000, delta_cap = 100", "rho_cap = 3000, delta_cap = 300"),
+            }.items()
+            for setting in settings
+        ]
+    ),
+    "account_scope_fits": Case(
+        denied=[
+            lambda t: scope(t, rho_cap=401),
+            lambda t: scope(t, delta_cap=51),
+            lambda t: scope(t, name=None),
+            lambda t: scope(t, parent_id=t.account("estate")),
+        ],
+        allowed=[lambda t: scope(t, rho_cap=400, delta_cap=50), lambda t: [scope_end(t), scope(t, rho_cap=990)]],
+    ),
+    "account_pacing_by_policy": Case(
+        denied=[
+            lambda t: window(t)[1],
+            lambda t: window(t, rho_cap=501),
+            lambda t: window(t, delta_cap=1),
+            lambda t: window(t, days=6),
+            lambda t: window(t, days=15),
+            lambda t: window(t, parent_id=t.account("clinic")),
+            lambda t: window(t, closes_at=None),
+        ],
+        allowed=[window, lambda t: window(t, days=14)],
+    ),
+    "account_windows_apart": Case(
+        denied=[lambda t: window(t, "paced"), lambda t: window(t, "paced", weeks=-1)],
+        allowed=[lambda t: window(t, "paced", weeks=1), lambda t: window(t, "paced", weeks=-2)],
+    ),
+    "scope_end_of_scope": Case(
+        denied=[
+            lambda t: scope_end(t, account_id=t.account("estate")),
+            lambda t: scope_end(t, ended_by=t.world.analyst.id),
+            lambda t: scope_end(t, ended_by=t.actor("former").id),
+        ],
+        allowed=[scope_end],
+    ),
+    # --- requests and runs
+    "request_by_analyst": Case(
+        denied=[
+            lambda t: request(t, "clinic", "clinic", requester_id=t.world.steward.id),
+            lambda t: request(t, "clinic", "clinic", requester_id=t.actor("former").id),
+        ],
+        allowed=[lambda t: request(t, "clinic", "clinic", requester_id=t.world.admin.id)],
+    ),
+    "request_policy_in_force": Case(
+        denied=[
+            lambda t: request(t, "clinic", "clinic", policy_id=paced_policy(t)),
+            lambda t: [adoption(t, paced_policy(t)), request(t, "clinic", "clinic")],
+        ],
+        allowed=[
+            lambda t: [adoption(t, paced_policy(t)), request(t, "clinic", "clinic", policy_id=paced_policy(t))],
+        ],
+    ),
+    "request_own_scope": Case(
+        denied=[
+            lambda t: request(t, "clinic", "clinic", scope_id=study(t)),
+            lambda t: request(t, "estate", "estate", scope_id=t.id_of("account", "name = 'old'")),
+            lambda t: request(t, "estate", "estate", scope_id=t.account("estate")),
+        ],
+        allowed=[lambda t: request(t, "estate", "estate", scope_id=study(t))],
+    ),
+    "invocation_separate": Case(
+        denied=[
+            lambda t: [role_grant(t, "steward", "runner"), invocation(t, t.running, created_by=t.world.steward.id)],
+            lambda t: [role_grant(t, "steward", "runner"), invocation(t, t.lent, created_by=t.world.steward.id)],
+            lambda t: [role_grant(t, "delegate", "runner"), invocation(t, t.lent, created_by=t.actor("delegate").id)],
+        ],
+        allowed=[
+            lambda t: [
+                role_grant(t, "second steward", "runner"), invocation(t, t.running, created_by=t.second_steward)
+            ],
+        ],
+    ),
+    "invocation_not_by_requester": Case(
+        denied=[
+            lambda t: [role_grant(t, "analyst", "runner"), invocation(t, t.running, created_by=t.world.analyst.id)]
+        ],
+        allowed=[lambda t: invocation(t, t.running)],
+    ),
+    "invocation_by_runner": Case(
+        denied=[
+            lambda t: invocation(t, t.running, created_by=t.actor("delegate").id),
+            lambda t: invocation(t, t.running, created_by=t.actor("former").id),
+        ],
+        allowed=[lambda t: invocation(t, t.running)],
+    ),
+    "hold_own_account": Case(
+        denied=[
+            lambda t: hold(t, t.held, account_id=t.account("harbour")),
+            lambda t: hold(t, t.held, account_id=t.account("clinic", None)),
+            lambda t: hold(t, t.held, account_id=study(t)),
+            lambda t: hold(t, t.beside, account_id=study(t)),
+            lambda t: [scope_end(t), hold(t, t.scoped, account_id=study(t))],
+        ],
+        allowed=[
+            lambda t: hold(t, t.held),
+            lambda t: hold(t, t.held, account_id=t.account("clinic", 1)),
+            lambda t: hold(t, t.scoped, account_id=study(t)),
+        ],
+    ),
+    "hold_within_release": Case(
+        denied=[
+            lambda t: hold(t, t.paced, rho=91, account_id=t.account("paced")),
+            lambda t: hold(t, t.routine, rho=1),
+            lambda t: hold(t, t.routine, rho=0, delta=1),
+        ],
+        allowed=[
+            lambda t: hold(t, t.paced, rho=90, account_id=t.account("paced")),
+            lambda t: hold(t, t.routine, rho=0),
+        ],
+    ),
+    "entry_within_cap": Case(
+        denied=[
+            lambda t: unheld(t, t.held, "HOLD", rho=1000),
+            lambda t: unheld(t, t.held, "HOLD", delta=101),
+            lambda t: unheld(t, t.beside, "HOLD", account_id=t.account("estate"), rho=401),
+            lambda t: unheld(t, t.beside, "HOLD", account_id=t.account("estate"), delta=51),
+            lambda t: unheld(t, t.scoped, "HOLD", account_id=study(t), rho=591),
+            lambda t: unheld(t, t.scoped, "HOLD", account_id=t.account("estate"), rho=991),
+        ],
+        allowed=[
+            lambda t: unheld(t, t.held, "HOLD", delta=100),
+            lambda t: unheld(t, t.beside, "HOLD", account_id=t.account("estate"), rho=400, delta=50),
+            lambda t: unheld(t, t.scoped, "HOLD", account_id=study(t), rho=590),
+            lambda t: unheld(t, t.scoped, "HOLD", account_id=t.account("estate"), rho=990),
+            lambda t: [scope_end(t), *unheld(t, t.beside, "HOLD", account_id=t.account("estate"), rho=990)],
+        ],
+    ),
+    "entry_released_together": Case(
+        denied=[
+            lambda t: [entry(t, t.hold(t.scoped), "ARM"), entry(t, t.hold(t.scoped, on="scope"), "RELEASE")],
+            lambda t: [entry(t, t.hold(t.paced), "ARM"), entry(t, t.hold(t.paced, on="pacing"), "RELEASE")],
+        ],
+        allowed=[
+            lambda t: [entry(t, t.hold(t.scoped), "RELEASE"), entry(t, t.hold(t.scoped, on="scope"), "RELEASE")],
+        ],
+    ),
+    "entry_arm_approved": Case(
+        denied=[
+            lambda t: entry(t, t.hold(t.held), "ARM", at=LATE),
+            lambda t: entry(t, t.hold(t.vetoed), "ARM"),
+            lambda t: unheld(t, t.failed, "HOLD", "ARM"),
+            lambda t: [role_revocation(t, "steward", "steward"), entry(t, t.hold(t.held), "ARM")],
+            lambda t: [delegation_end(t, "steward"), entry(t, t.hold(t.lent), "ARM")],
+            lambda t: [entry(t, t.hold(t.scoped, on="scope"), "RELEASE"), entry(t, t.hold(t.scoped), "ARM")],
+            lambda t: [entry(t, t.hold(t.paced, on="pacing"), "RELEASE"), entry(t, t.hold(t.paced), "ARM")],
+            lambda t: unheld(t, t.scoped, "HOLD", "ARM", account_id=t.account("estate")),
+            lambda t: unheld(t, t.paced, "HOLD", "ARM", account_id=t.account("paced")),
+            lambda t: entry(t, t.hold(t.routine), "ARM", at=LATE),
+            lambda t: [approval(t, t.standing, "motion", decision="reject"), entry(t, t.hold(t.routine), "ARM")],
+        ],
+        allowed=[
+            lambda t: entry(t, t.hold(t.held), "ARM"),
+            lambda t: unheld(t, t.held, "HOLD", "ARM"),
+            lambda t: entry(t, t.hold(t.lent), "ARM"),
+            lambda t: entry(t, t.hold(t.scoped), "ARM"),
+            lambda t: entry(t, t.hold(t.paced), "ARM"),
+            lambda t: entry(t, t.hold(t.routine), "ARM"),
+            lambda t: [role_revocation(t, "steward", "steward"), entry(t, t.hold(t.routine), "ARM")],
+        ],
+    ),
+    "entry_by_runner": Case(
+        denied=[
+            lambda t: entry(t, t.hold(t.held), "ARM", actor_id=t.world.analyst.id),
+            lambda t: entry(t, t.hold(t.held), "RELEASE", actor_id=t.world.steward.id),
+            lambda t: entry(t, t.hold(t.armed), "FORFEIT", actor_id=t.actor("former").id),
+        ],
+        allowed=[lambda t: entry(t, t.hold(t.held), "RELEASE", actor_id=t.world.admin.id)],
+    ),
+    "entry_now": Case(
+        denied=[
+            lambda t: [
+                role_grant(t, "runner", "runner", valid_from=LONG_AGO), entry(t, t.hold(t.held), "RELEASE", at=THEN)
+            ],
+        ],
+        allowed=[lambda t: entry(t, t.hold(t.held), "RELEASE", at=LATE)],
+    ),
+    # --- steps
+    "transition_now": Case(
+        denied=[
+            lambda t: transition(t, t.submitted, "submitted", "withdrawn", actor_id=t.world.analyst.id, at=THEN),
+        ],
+        allowed=[lambda t: transition(t, t.submitted, "submitted", "withdrawn", actor_id=t.world.analyst.id)],
+    ),
+    "transition_approved": Case(
+        denied=[
+            lambda t: transition(t, t.submitted, "submitted", "approved"),
+            lambda t: transition(t, t.rejected, "submitted", "approved"),
+            lambda t: transition(t, t.reopened, "submitted", "approved"),
+            lambda t: [
+                role_revocation(t, "steward", "steward"), transition(t, t.undecided, "submitted", "approved")
+            ],
+        ],
+        allowed=[lambda t: transition(t, t.undecided, "submitted", "approved")],
+    ),
+    "transition_by_runner": Case(
+        denied=[
+            lambda t: transition(t, t.approved, "approved", "running", actor_id=t.world.steward.id),
+            lambda t: transition(t, t.running.request_id, "running", "approved", actor_id=t.world.analyst.id),
+            lambda t: transition(t, t.complete.request_id, "running", "produced", actor_id=t.actor("former").id),
+        ],
+        allowed=[
+            lambda t: transition(t, t.approved, "approved", "running"),
+            lambda t: transition(t, t.running.request_id, "running", "approved"),
+        ],
+    ),
+    "transition_submits": Case(
+        denied=[lambda t: draft(t, t.world.runner.id), lambda t: draft(t, t.world.admin.id)],
+        allowed=[lambda t: draft(t, t.world.analyst.id)],
+    ),
+    "transition_reopens": Case(
+        denied=[
+            lambda t: transition(t, t.approved, "approved", "submitted"),
+            lambda t: transition(t, t.scheduled, "approved", "submitted"),
+        ],
+        allowed=[
+            lambda t: [withdrawal(t, f"request_id = {t.approved}"), transition(t, t.approved, "approved", "submitted")],
+            lambda t: [
+                approval(t, t.standing, "motion", decision="reject"),
+                transition(t, t.scheduled, "approved", "submitted"),
+            ],
+        ],
+    ),
+    "transition_rejected": Case(
+        denied=[
+            lambda t: transition(t, t.submitted, "submitted", "rejected"),
+            lambda t: transition(t, t.approved, "approved", "rejected"),
+            lambda t: transition(t, t.produced.request_id, "produced", "discarded"),
+        ],
+        allowed=[
+            lambda t: transition(t, t.rejected, "submitted", "rejected"),
+            lambda t: transition(t, t.contested.request_id, "produced", "discarded"),
+        ],
+    ),
+    "transition_withdrawn": Case(
+        denied=[
+            lambda t: transition(t, t.submitted, "submitted", "withdrawn"),
+            lambda t: transition(t, t.approved, "approved", "withdrawn", actor_id=t.actor("former").id),
+        ],
+        allowed=[
+            lambda t: transition(t, t.submitted, "submitted", "withdrawn", actor_id=t.world.steward.id),
+            lambda t: transition(t, t.approved, "approved", "withdrawn", actor_id=t.world.analyst.id),
+        ],
+    ),
+    "transition_unexpired": Case(
+        denied=[lambda t: transition(t, t.approved, "approved", "running", at=AFTER_ALL)],
+        allowed=[lambda t: transition(t, t.approved, "approved", "running")],
+    ),
+    "transition_draws": Case(
+        denied=[lambda t: transition(t, t.scheduled, "approved", "running")],
+        allowed=[lambda t: [standing_use(t), transition(t, t.scheduled, "approved", "running")]],
+    ),
+    "transition_retracted": Case(
+        denied=[
+            lambda t: transition(t, t.published.request_id, "published", "retracted"),
+            lambda t: [
+                approval(t, t.open_retraction, "motion"),
+                transition(t, t.published.request_id, "published", "retracted"),
+            ],
+        ],
+        allowed=[
+            lambda t: [
+                approval(t, t.open_retraction, "motion"),
+                carried(t, t.open_retraction),
+                transition(t, t.published.request_id, "published", "retracted"),
+            ]
+        ],
+    ),
+    # --- decisions
+    "approval_subject": Case(
+        denied=[
+            lambda t: approval(t, t.submitted, subject_digest=DIGEST),
+            lambda t: approval(t, t.submitted, subject_digest=t.world.subject(t.approved, "spend")),
+            lambda t: approval(t, t.running, approver_id=t.second_steward),
+            lambda t: approval(t, t.running, "publish", subject_digest=DIGEST),
+            lambda t: approval(t, t.produced, "publish", subject_digest=t.digest(t.cleared)),
+            lambda t: approval(t, t.discarded, "publish", approver_id=t.second_steward),
+            lambda t: approval(t, t.open_motion, "motion", subject_digest=DIGEST),
+            lambda t: approval(t, t.open_motion, "motion", at=AFTER_ALL, expires_at=LATE),
+            lambda t: approval(t, t.carried_cap, "motion", approver_id=t.second_steward),
+        ],
+        allowed=[
+            lambda t: approval(t, t.submitted),
+            lambda t: approval(t, t.produced, "publish"),
+            lambda t: approval(t, t.open_motion, "motion"),
+            lambda t: approval(t, t.standing, "motion", decision="reject"),
+        ],
+    ),
+    "approval_by_steward": Case(
+        denied=[
+            lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id),
+            lambda t: approval(t, t.submitted, approver_id=t.actor("former").id),
+            lambda t: approval(t, t.open_motion, "motion", approver_id=t.actor("former").id),
+            lambda t: [role_revocation(t, "steward", "steward"), approval(t, t.submitted)],
+        ],
+        allowed=[lambda t: approval(t, t.submitted, approver_id=t.second_steward)],
+    ),
+    "approval_delegated": Case(
+        denied=[
+            lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
+            lambda t: approval(
+                t, t.open_motion, "motion", approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id
+            ),
+            lambda t: [
+                delegation_end(t, "steward"),
+                approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id),
+            ],
+            lambda t: [
+                delegation(t, "second steward", "delegate", valid_from=AFTER_ALL),
+                approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
+            ],
+        ],
+        allowed=[
+            lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id),
+            lambda t: [
+                delegation(t, "second steward", "delegate", "harbour"),
+                approval(t, t.open_motion, "motion", approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
+            ],
+        ],
+    ),
+    "approval_separate": Case(
+        denied=[
+            lambda t: [role_grant(t, "analyst", "steward"), approval(t, t.submitted, approver_id=t.world.analyst.id)],
+            lambda t: [
+                delegation(t, "steward", "analyst"),
+                approval(t, t.submitted, approver_id=t.world.analyst.id, on_behalf_of=t.world.steward.id),
+            ],
+            lambda t: [
+                role_grant(t, "runner", "steward"), approval(t, t.produced, "publish", approver_id=t.world.runner.id)
+            ],
+            lambda t: [
+                role_grant(t, "analyst", "steward"),
+                approval(t, t.open_motion, "motion", approver_id=t.world.analyst.id),
+            ],
+        ],
+        allowed=[
+            lambda t: approval(t, t.submitted, approver_id=t.second_steward),
+            lambda t: [role_grant(t, "runner", "steward"), approval(t, t.submitted, approver_id=t.world.runner.id)],
+        ],
+    ),
+    "approval_not_by_admin": Case(
+        denied=[
+            lambda t: approval(t, t.submitted, approver_id=t.world.admin.id),
+            lambda t: approval(t, t.open_motion, "motion", approver_id=t.world.admin.id),
+            lambda t: [role_grant(t, "steward", "admin"), approval(t, t.submitted)],
+            lambda t: [
+                delegation(t, "admin", "delegate"),
+                approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.admin.id),
+            ],
+        ],
+        allowed=[lambda t: approval(t, t.submitted)],
+    ),
+    "approval_counts_once": Case(
+        denied=[
+            lambda t: approval(t, t.approved),
+            lambda t: approval(t, t.delegated),
+            lambda t: approval(t, t.delegated, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id),
+            lambda t: [
+                delegation(t, "second steward", "delegate"),
+                approval(t, t.delegated, approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
+            ],
+            lambda t: [approval(t, t.open_motion, "motion"), approval(t, t.open_motion, "motion")],
+        ],
+        allowed=[
+            lambda t: approval(t, t.approved, approver_id=t.second_steward),
+            lambda t: approval(t, t.delegated, approver_id=t.second_steward),
+            lambda t: approval(t, t.approved, decision="reject"),
+        ],
+    ),
+    "approval_not_taken_back": Case(
+        denied=[lambda t: approval(t, t.reopened, signature=t.one(
+            "SELECT signature FROM approval WHERE request_id = :r", r=t.reopened))],
+        allowed=[lambda t: approval(t, t.reopened)],
+    ),
+    "approval_now": Case(
+        denied=[
+            lambda t: [role_grant(t, "steward", "steward", valid_from=LONG_AGO), approval(t, t.submitted, at=THEN)],
+        ],
+        allowed=[lambda t: approval(t, t.submitted)],
+    ),
+    "withdrawal_now": Case(
+        denied=[lambda t: withdrawal(t, f"request_id = {t.approved}", at=THEN)],
+        allowed=[lambda t: withdrawal(t, f"request_id = {t.approved}")],
+    ),
+    "withdrawal_unused": Case(
+        denied=[
+            lambda t: withdrawal(t, f"request_id = {t.running.request_id}"),
+            lambda t: withdrawal(t, f"request_id = {t.published.request_id} AND gate = 'publish'"),
+            lambda t: withdrawal(t, f"request_id = {t.decided.request_id} AND gate = 'publish'"),
+            lambda t: withdrawal(t, f"request_id = {t.rejected} AND decision = 'reject'"),
+            lambda t: withdrawal(t, f"motion_id = {t.carried_cap}"),
+        ],
+        allowed=[
+            lambda t: withdrawal(t, f"request_id = {t.approved}"),
+            lambda t: withdrawal(t, f"request_id = {t.cleared.request_id} AND gate = 'publish'"),
+        ],
+    ),
+    "publication_approved": Case(
+        denied=[
+            lambda t: publication(t, t.produced),
+            lambda t: publication(t, t.cleared, at=LATE),
+            lambda t: publication(t, t.contested),
+            lambda t: publication(t, t.discarded),
+            lambda t: [role_revocation(t, "steward", "steward"), publication(t, t.cleared)],
+        ],
+        allowed=[lambda t: publication(t, t.cleared)],
+    ),
+    "publication_by_runner": Case(
+        denied=[
+            lambda t: publication(t, t.cleared, actor_id=t.world.analyst.id),
+            lambda t: publication(t, t.cleared, actor_id=t.actor("former").id),
+        ],
+        allowed=[lambda t: publication(t, t.cleared, actor_id=t.world.steward.id)],
+    ),
+    "publication_now": Case(
+        denied=[
+            lambda t: [
+                *(role_grant(t, name, name, valid_from=LONG_AGO) for name in ("steward", "runner")),
+                publication(t, t.cleared, at=THEN),
+            ],
+        ],
+        allowed=[lambda t: publication(t, t.cleared)],
+    ),
+    # --- motions
+    "motion_proposed": Case(
+        denied=[
+            lambda t: motion(t, proposer_id=t.world.runner.id),
+            lambda t: motion(t, proposer_id=t.actor("former").id),
+            lambda t: motion(t, policy_id=paced_policy(t)),
+        ],
+        allowed=[motion, lambda t: motion(t, proposer_id=t.world.steward.id)],
+    ),
+    "motion_of_its_dataset": Case(
+        denied=[
+            lambda t: motion(t, dataset_id=t.id_of("dataset", "name = 'harbour'"), **motion_id(t, "retraction")),
+            lambda t: motion(t, kind="retraction", publication_id=999),
+        ],
+        allowed=[lambda t: motion(t, **motion_id(t, "retraction"))],
+    ),
+    "motion_not_negative": Case(
+        denied=[
+            lambda t: motion(t, rho=-1),
+            lambda t: motion(t, delta_fail=-1),
+            lambda t: motion(t, rho=-1, **motion_id(t, "standing")),
+        ],
+        allowed=[lambda t: motion(t, rho=0), lambda t: motion(t, **motion_id(t, "standing"))],
+    ),
+    "carried_approved": Case(
+        denied=[
+            lambda t: carried(t, t.open_motion),
+            lambda t: [approval(t, t.open_motion, "motion", decision="reject"), carried(t, t.open_motion)],
+            lambda t: [approval(t, t.open_motion, "motion"), carried(t, t.open_motion, at=LATE)],
+            lambda t: [
+                approval(t, t.open_motion, "motion"),
+                role_revocation(t, "steward", "steward"),
+                carried(t, t.open_motion),
+            ],
+        ],
+        allowed=[lambda t: [approval(t, t.open_motion, "motion"), carried(t, t.open_motion)]],
+    ),
+    "carried_keeps_envelopes": Case(
+        denied=[lambda t: new_cap(t, rho=599), lambda t: new_cap(t, delta_fail=49), lambda t: new_cap(t, rho=0)],
+        allowed=[lambda t: new_cap(t, rho=600, delta_fail=50), lambda t: [scope_end(t), *new_cap(t, rho=10)]],
+    ),
+    "carried_now": Case(
+        denied=[
+            lambda t: [
+                role_grant(t, "steward", "steward", valid_from=LONG_AGO),
+                approval(t, t.open_motion, "motion"),
+                carried(t, t.open_motion, at=THEN),
+            ],
+        ],
+        allowed=[lambda t: [approval(t, t.open_motion, "motion"), carried(t, t.open_motion)]],
+    ),
+    "standing_use_allowed": Case(
+        denied=[
+            lambda t: standing_use(t, number=3),
+            lambda t: [standing_use(t), standing_use(t, number=3, attempt=2)],
+            lambda t: standing_use(t, attempt=2),
+            lambda t: standing_use(t, request_id=t.routine.request_id, attempt=2),
+            lambda t: standing_use(t, request_id=t.approved),
+            lambda t: standing_use(t, actor_id=t.world.analyst.id),
+            lambda t: standing_use(t, at=LATE),
+            lambda t: [approval(t, t.standing, "motion", decision="reject"), standing_use(t)],
+            lambda t: standing_use(
+                t, request_id=t.exhausted, attempt=2, motion_id=t.id_of("motion", "kind = 'standing'")
+            ),
+        ],
+        allowed=[standing_use],
+    ),
+    "standing_use_now": Case(
+        denied=[
+            lambda t: [role_grant(t, "runner", "runner", valid_from=LONG_AGO), standing_use(t, at=THEN)],
+        ],
+        allowed=[standing_use],
+    ),
+    "audit_now": Case(denied=[lambda t: audit(t, at=THEN)], allowed=[audit, lambda t: audit(t, at=LATE)]),
+}  # fmt: skip

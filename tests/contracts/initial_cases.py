@@ -1,0 +1,202 @@
+"""For every guard of revision 0001 that is still as it was: what it denies, and the nearest things it lets pass."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sqlalchemy import Executable, text
+
+from models_db.base import moment
+from tests.contracts.rows import (
+    DIGEST,
+    account,
+    approval,
+    artifact,
+    audit,
+    block,
+    dataset,
+    entry,
+    evaluation,
+    hold,
+    invocation,
+    policy,
+    released,
+    request,
+    transition,
+    unheld,
+    unit_mark,
+    version,
+)
+from tests.contracts.town import Town
+
+Make = Callable[[Town], Executable | list[Executable]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a guard denies, and the nearest things it lets pass."""
+
+    denied: list[Make]
+    allowed: list[Make] = field(default_factory=list)
+
+
+def change(table: str, setting: str, condition: str = "TRUE") -> Make:
+    return lambda town: text(f"UPDATE {table} SET {setting} WHERE {condition}")
+
+
+INITIAL: dict[str, Case] = {
+    "dataset_like_its_account": Case(
+        denied=[
+            lambda t: dataset(t, "clinic", governed=False),
+            lambda t: dataset(t, "clinic", unit_field=None),
+            lambda t: dataset(t, "clinic", unit_field="other_id"),
+            lambda t: dataset(t, "ward", unit_field="patient_id"),
+            lambda t: dataset(t, "library", unit_field=None),
+        ],
+        allowed=[
+            lambda t: dataset(t, "clinic"),
+            lambda t: dataset(t, "harbour", unit_field="other_id"),
+            lambda t: dataset(t, "library", governed=False),
+        ],
+    ),
+    "version_keeps_blocks": Case(
+        denied=[lambda t: version(t, "ward")],
+        allowed=[lambda t: version(t, "clinic"), lambda t: version(t, "harbour")],
+    ),
+    "policy_asks_somebody": Case(
+        denied=[lambda t: policy(t, 0, 1), lambda t: policy(t, 1, 0), lambda t: policy(t, -1, 1)],
+        allowed=[lambda t: policy(t, 1, 1), lambda t: policy(t, 2, 3)],
+    ),
+    "account_opens_empty": Case(
+        denied=[
+            lambda t: account(t, rho_held=1),
+            lambda t: account(t, rho_spent=1),
+            lambda t: account(t, delta_held=1),
+            lambda t: account(t, delta_spent=1),
+            lambda t: account(t, last_entry_id=1),
+        ],
+        allowed=[account],
+    ),
+    "account_block_caps": Case(
+        denied=[
+            lambda t: block(t, rho_cap=78),
+            lambda t: block(t, delta_cap=8),
+        ],
+        allowed=[block],
+    ),
+    "account_block_number": Case(denied=[lambda t: block(t, block=1)], allowed=[block]),
+    "unit_mark_one_account": Case(
+        denied=[lambda t: unit_mark(t, "harbour", b"clinic-unit")],
+        allowed=[lambda t: unit_mark(t, "harbour", b"new"), lambda t: unit_mark(t, "clinic", b"new")],
+    ),
+    "request_own_version": Case(
+        denied=[lambda t: request(t, "clinic", "harbour")], allowed=[lambda t: request(t, "clinic", "clinic")]
+    ),
+    "invocation_relation": Case(
+        denied=[lambda t: invocation(t, t.running, relation="replace_one")],
+        allowed=[lambda t: invocation(t, t.running)],
+    ),
+    "invocation_running": Case(
+        denied=[
+            lambda t: invocation(t, t.running, request_id=t.approved),
+            lambda t: invocation(t, t.running, attempt=2),
+            lambda t: invocation(t, t.failed),
+            lambda t: invocation(t, t.produced),
+        ],
+        allowed=[lambda t: invocation(t, t.running)],
+    ),
+    "invocation_os_randomness": Case(
+        denied=[lambda t: invocation(t, t.running, rng_kind="seeded")], allowed=[lambda t: invocation(t, t.running)]
+    ),
+    "hold_not_negative": Case(
+        denied=[lambda t: hold(t, t.held, rho=-1), lambda t: hold(t, t.held, delta=-1)],
+        allowed=[lambda t: hold(t, t.held, rho=0), lambda t: hold(t, t.held, rho=1, delta=1)],
+    ),
+    "entry_needs_hold": Case(
+        denied=[lambda t: unheld(t, t.held, "ARM"), lambda t: unheld(t, t.held, "RELEASE")],
+        allowed=[lambda t: unheld(t, t.held, "HOLD"), lambda t: unheld(t, t.held, "HOLD", "RELEASE")],
+    ),
+    "entry_needs_arm": Case(
+        denied=[
+            lambda t: entry(t, t.hold(t.held), "COMMIT"),
+            lambda t: entry(t, t.hold(t.held), "FORFEIT"),
+            lambda t: entry(t, t.hold(t.failed), "COMMIT"),
+        ],
+        allowed=[lambda t: entry(t, t.hold(t.armed), "COMMIT"), lambda t: entry(t, t.hold(t.armed), "FORFEIT")],
+    ),
+    "transition_follows": Case(
+        denied=[
+            lambda t: transition(t, t.approved, "approved", "running", number=-1),
+            lambda t: transition(t, t.approved, "approved", "running", number=9),
+            lambda t: transition(t, t.submitted, "approved", "running"),
+        ],
+        allowed=[lambda t: transition(t, t.approved, "approved", "running")],
+    ),
+    "transition_closes_holds": Case(
+        denied=[
+            lambda t: transition(t, t.held.request_id, "running", "approved"),
+            lambda t: transition(t, t.armed.request_id, "running", "approved"),
+        ],
+        allowed=[
+            lambda t: transition(t, t.running.request_id, "running", "approved"),
+            lambda t: transition(t, t.settled.request_id, "running", "approved"),
+        ],
+    ),
+    "transition_produced": Case(
+        denied=[
+            lambda t: transition(t, t.running.request_id, "running", "produced"),
+            lambda t: transition(t, t.settled.request_id, "running", "produced"),
+        ],
+        allowed=[lambda t: transition(t, t.complete.request_id, "running", "produced")],
+    ),
+    "transition_published": Case(
+        denied=[
+            lambda t: transition(t, t.produced.request_id, "produced", "published"),
+            lambda t: transition(t, t.cleared.request_id, "produced", "published"),
+        ],
+        allowed=[lambda t: transition(t, t.decided.request_id, "produced", "published")],
+    ),
+    "approval_expiry": Case(
+        denied=[lambda t: approval(t, t.submitted, at=moment(), expires_at="2000-01-01T00:00:00.000000Z")],
+        allowed=[lambda t: approval(t, t.submitted)],
+    ),
+    "artifact_complete": Case(
+        denied=[
+            lambda t: artifact(t, t.running),
+            lambda t: artifact(t, t.held),
+            lambda t: artifact(t, t.armed),
+            lambda t: artifact(t, t.failed),
+            lambda t: artifact(t, t.settled, attempt=2),
+            lambda t: [invocation(t, t.settled), artifact(t, t.settled)],
+            lambda t: [*released(t, t.settled), artifact(t, t.settled)],
+        ],
+        allowed=[lambda t: artifact(t, t.settled)],
+    ),
+    "evaluation_charged": Case(
+        denied=[
+            lambda t: evaluation(t, t.produced, "charged", t.invocation(t.unarmed)),
+            lambda t: evaluation(t, t.produced, "charged", t.invocation(t.published)),
+        ],
+        allowed=[lambda t: evaluation(t, t.produced, "charged", t.invocation(t.produced))],
+    ),
+    "evaluation_internal": Case(
+        denied=[lambda t: evaluation(t, t.produced, "internal"), lambda t: evaluation(t, t.cleared, "internal")],
+        allowed=[
+            lambda t: evaluation(t, t.published, "internal"),
+            lambda t: evaluation(t, t.discarded, "internal"),
+            lambda t: evaluation(t, t.open_data, "internal"),
+            lambda t: evaluation(t, t.produced, "public"),
+        ],
+    ),
+    "audit_links": Case(
+        denied=[lambda t: audit(t, prev_hash=DIGEST), lambda t: audit(t, ahead=2)],
+        allowed=[audit],
+    ),
+    "audit_head_follows": Case(
+        denied=[
+            change("audit_head", "seq = seq + 1"),
+            change("audit_head", "seq = seq - 1"),
+            change("audit_head", f"seq = seq + 1, hash = '{DIGEST}'"),
+            change("audit_head", f"hash = '{DIGEST}'"),
+        ]
+    ),
+}  # fmt: skip

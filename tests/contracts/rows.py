@@ -1,0 +1,254 @@
+"""Rows of the ledger as statements, written by hand past the services; what is not given is legal in a `Town`."""
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Executable
+
+from models_db.base import Base, moment
+from models_db.services.ledger import Attempt
+from tests.support import LATE, fetch
+
+if TYPE_CHECKING:
+    from tests.contracts.town import Town
+
+DIGEST = "d" * 64
+
+
+def insert(table: str, **values: object) -> Executable:
+    return Base.metadata.tables[table].insert().values(**values)
+
+
+def account(town: "Town", **given: object) -> Executable:
+    return insert("account", **{"kind": "root", "rho_cap": 5, "delta_cap": 5} | given)
+
+
+def block(town: "Town", **given: object) -> Executable:
+    parent = town.one("SELECT id FROM account WHERE rho_cap = 77")
+    return insert(
+        "account", **{"kind": "block", "parent_id": parent, "block": 0, "rho_cap": 77, "delta_cap": 7} | given
+    )
+
+
+def dataset(town: "Town", sharing: str, **given: object) -> Executable:
+    row = {
+        "name": "another", "account_id": town.account(sharing, None), "unit_field": "patient_id", "text_field": "text",
+        "relation": "add_or_remove_one", "governed": True, "population": None, "public_metadata": None,
+        "created_at": moment(), "created_by": town.world.steward.id,
+    }  # fmt: skip
+    return insert("dataset", **row | given)
+
+
+def version(town: "Town", of: str, **given: object) -> Executable:
+    row = {
+        "dataset_id": town.id_of("dataset", f"name = '{of}'"), "number": 9, "uid": "u", "source_mark": DIGEST,
+        "manifest_mark": DIGEST, "created_at": moment(), "created_by": town.world.runner.id,
+    }  # fmt: skip
+    return insert("dataset_version", **row | given)
+
+
+def policy(town: "Town", spend: int, publish: int, **given: object) -> Executable:
+    row = {"digest": DIGEST, "body": "{}", "several_roles": False, "spend_approvals": spend,
+           "publish_approvals": publish, "created_at": moment()}  # fmt: skip
+    return insert("policy_version", **row | given)
+
+
+def new_policy(town: "Town", **rule: object) -> list[Executable]:
+    """A policy that nobody has adopted yet, and a rule of it."""
+    number = town.id_of("policy_version", "TRUE") + 1
+    return [policy(town, 1, 1, id=number), policy_rule(town, policy_id=number, **rule)]
+
+
+def policy_rule(town: "Town", **given: object) -> Executable:
+    return insert("policy_rule", **{"policy_id": town.world.policy_id, "dataset": "clinic"} | given)
+
+
+def paced_policy(town: "Town") -> int:
+    return town.id_of("policy_version", "pacing_period IS NOT NULL")
+
+
+def adoption(town: "Town", policy_id: int, adopted_by: int = 0) -> Executable:
+    return insert("policy_adoption", policy_id=policy_id, adopted_by=adopted_by or town.world.admin.id, at=moment())
+
+
+def window(town: "Town", dataset: str = "clinic", days: float = 7, weeks: int = 0, **given: object) -> list[Executable]:
+    """A window of time, under the policy that has some."""
+    opens_at = datetime.now(UTC) + timedelta(weeks=weeks)
+    row = {"kind": "pacing", "parent_id": town.account(dataset, None), "rho_cap": 500, "delta_cap": 0,
+           "opens_at": moment(opens_at), "closes_at": moment(opens_at + timedelta(days=days))}  # fmt: skip
+    return [adoption(town, paced_policy(town)), insert("account", **row | given)]
+
+
+def scope(town: "Town", **given: object) -> Executable:
+    row = {"kind": "scope", "parent_id": town.account("estate", None), "name": "new", "rho_cap": 1, "delta_cap": 0}
+    return insert("account", **row | given)
+
+
+def scope_end(town: "Town", **given: object) -> Executable:
+    row = {"account_id": town.id_of("account", "name = 'study'"), "ended_by": town.world.steward.id, "reason": "over",
+           "at": moment()}  # fmt: skip
+    return insert("scope_end", **row | given)
+
+
+def role_grant(town: "Town", to: str, role: str, **given: object) -> Executable:
+    row = {"principal_id": town.actor(to).id, "role": role, "valid_from": moment(), "valid_to": None,
+           "granted_by": town.world.admin.id, "reason": "because", "at": moment()}  # fmt: skip
+    return insert("role_grant", **row | given)
+
+
+def role_revocation(town: "Town", of: str, role: str, **given: object) -> Executable:
+    number = town.id_of("role_grant", f"principal_id = {town.actor(of).id} AND role = '{role}'")
+    row = {"grant_id": number, "revoked_by": town.world.admin.id, "reason": "because", "at": moment()}
+    return insert("role_revocation", **row | given)
+
+
+def delegation(town: "Town", giver: str, taker: str, dataset: str = "clinic", **given: object) -> Executable:
+    row = {
+        "from_id": town.actor(giver).id, "to_id": town.actor(taker).id, "valid_from": moment(), "valid_to": LATE,
+        "dataset_id": town.id_of("dataset", f"name = '{dataset}'"), "reason": "away", "signature": "s", "at": moment(),
+    }  # fmt: skip
+    return insert("delegation", **row | given)
+
+
+def delegation_end(town: "Town", by: str) -> Executable:
+    number = town.id_of("delegation", "id NOT IN (SELECT delegation_id FROM delegation_end)")
+    return insert("delegation_end", delegation_id=number, ended_by=town.actor(by).id, at=moment())
+
+
+def motion(town: "Town", **given: object) -> Executable:
+    row = {
+        "kind": "cap", "dataset_id": town.id_of("dataset", "name = 'clinic'"), "policy_id": town.world.policy_id,
+        "proposer_id": town.world.analyst.id, "reason": "because", "nonce": "n", "digest": DIGEST,
+        "created_at": moment(), "expires_at": LATE, "epsilon": "9", "delta": "0.1", "delta_conversion": 1, "rho": 2000,
+        "delta_fail": 200,
+    }  # fmt: skip
+    return insert("motion", **row | given)
+
+
+def carried(town: "Town", number: int, at: str = "") -> Executable:
+    return insert("carried", motion_id=number, actor_id=town.world.steward.id, at=at or moment())
+
+
+def standing_use(town: "Town", **given: object) -> Executable:
+    row = {"motion_id": town.standing, "number": 2, "request_id": town.scheduled, "attempt": 1,
+           "actor_id": town.world.runner.id, "at": moment()}  # fmt: skip
+    return insert("standing_use", **row | given)
+
+
+def withdrawal(town: "Town", condition: str, at: str = "") -> Executable:
+    number = town.id_of("approval", condition)
+    return insert("withdrawal", approval_id=number, reason="a doubt", signature="s", at=at or moment())
+
+
+def unit_mark(town: "Town", dataset: str, name: bytes) -> Executable:
+    return insert("unit_mark", mark=name.ljust(32, b"\0"), account_id=town.account(dataset, None))
+
+
+def request(town: "Town", dataset: str, version: str, **given: object) -> Executable:
+    query = "SELECT v.id FROM dataset_version v JOIN dataset d ON d.id = v.dataset_id WHERE d.name = :name"
+    row = {
+        "dataset_id": town.id_of("dataset", f"name = '{dataset}'"), "version_id": town.one(query, name=version),
+        "policy_id": town.world.policy_id, "canonical": "{}", "digest": DIGEST,
+        "requester_id": town.world.analyst.id, "created_at": moment(), "expires_at": LATE,
+    }  # fmt: skip
+    return insert("request", **row | given)
+
+
+def draft(town: "Town", submitted_by: int) -> list[Executable]:
+    """A request, and its first step."""
+    number = town.id_of("request", "TRUE") + 1
+    step = {"request_id": number, "number": 1, "from_state": "draft", "to_state": "submitted", "detail": "",
+            "at": moment(), "actor_id": submitted_by}  # fmt: skip
+    return [request(town, "clinic", "clinic", id=number), insert("transition", **step)]
+
+
+def invocation(town: "Town", of: Attempt, **given: object) -> Executable:
+    row = {
+        "request_id": of.request_id, "attempt": of.number, "sequence": 9, "mechanism": "m", "event": "{}",
+        "relation": "add_or_remove_one", "rng_kind": "os", "device": "cpu", "code_digest": DIGEST, "libraries": "{}",
+        "idem_key": DIGEST, "created_at": moment(), "created_by": town.world.runner.id,
+    }  # fmt: skip
+    return insert("invocation", **row | given)
+
+
+def hold(town: "Town", of: Attempt, **given: object) -> Executable:
+    row = {
+        "invocation_id": town.invocation(of),
+        "account_id": town.account("clinic"),
+        "instalment": 9,
+        "rho": 1,
+        "delta": 0,
+    }
+    return insert("hold", **row | given)
+
+
+def entry(town: "Town", hold_id: int, kind: str, **given: object) -> Executable:
+    row = {"hold_id": hold_id, "kind": kind, "at": moment(), "actor_id": town.world.runner.id}
+    return insert("entry", **row | given)
+
+
+def unheld(town: "Town", attempt: Attempt, *kinds: str, **given: object) -> list[Executable]:
+    """A hold that the services did not make, with its entries."""
+    number = int(town.one("SELECT max(id) + 1 FROM hold"))
+    return [hold(town, attempt, id=number, **given), *(entry(town, number, kind) for kind in kinds)]
+
+
+def released(town: "Town", attempt: Attempt) -> list[Executable]:
+    """One more mechanism of an attempt, held and given back without having run."""
+    invocation_id, hold_id = (int(town.one(f"SELECT max(id) + 1 FROM {table}")) for table in ("invocation", "hold"))
+    return [
+        invocation(town, attempt, id=invocation_id),
+        hold(town, attempt, id=hold_id, invocation_id=invocation_id),
+        entry(town, hold_id, "HOLD"),
+        entry(town, hold_id, "RELEASE"),
+    ]
+
+
+def transition(town: "Town", request_id: int, from_state: str, to_state: str, **given: object) -> Executable:
+    count = town.one("SELECT count(*) FROM transition WHERE request_id = :r", r=request_id)
+    row = {
+        "request_id": request_id, "number": count + 1, "from_state": from_state, "to_state": to_state, "detail": "",
+        "at": moment(), "actor_id": town.world.runner.id,
+    }  # fmt: skip
+    return insert("transition", **row | given)
+
+
+def approval(town: "Town", of: int | Attempt, gate: str = "spend", **given: object) -> Executable:
+    number = of if isinstance(of, int) else of.request_id
+    row = {
+        "motion_id" if gate == "motion" else "request_id": number, "gate": gate,
+        "approver_id": town.world.steward.id, "decision": "approve", "reason": "because", "at": moment(),
+        "expires_at": "9000-01-01T00:00:00.000000Z", "signature": "s",
+    }  # fmt: skip
+    if "subject_digest" not in given:
+        row["subject_digest"] = town.world.subject(number, gate)
+    return insert("approval", **row | given)
+
+
+def artifact(town: "Town", of: Attempt, **given: object) -> Executable:
+    row = {
+        "request_id": of.request_id, "attempt": of.number, "digest": f"{of.request_id:064}",
+        "files": "{}", "size": 1, "folder": "f", "created_at": moment(), "created_by": town.world.runner.id,
+    }  # fmt: skip
+    return insert("artifact", **row | given)
+
+
+def evaluation(town: "Town", attempt: Attempt, exposure: str, invocation_id: int | None = None) -> Executable:
+    return insert(
+        "evaluation", artifact_id=town.artifact(attempt), metric="m", exposure=exposure, invocation_id=invocation_id,
+        result="{}", created_at=moment(),
+    )  # fmt: skip
+
+
+def publication(town: "Town", attempt: Attempt, **given: object) -> Executable:
+    row = {"artifact_id": town.artifact(attempt), "at": moment(), "actor_id": town.world.runner.id}
+    return insert("publication", **row | given)
+
+
+def audit(town: "Town", ahead: int = 1, **given: object) -> Executable:
+    seq, head = fetch(town.world.database, "SELECT seq, hash FROM audit_head")[0]
+    row = {
+        "seq": int(str(seq)) + ahead, "prev_hash": head, "row_hash": DIGEST, "at": moment(), "actor": "x",
+        "kind": "forged", "dataset": None, "request_id": None, "body": "{}",
+    }  # fmt: skip
+    return insert("audit", **row | given)
