@@ -753,7 +753,17 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      "NOT EXISTS (SELECT 1 FROM motion m JOIN policy_version p ON p.id = m.policy_id WHERE m.id = NEW.motion_id"
      f" AND m.expires_at > NEW.at AND {MOTION_GATE})",
      "the motion has not its approvals"),
+    ("carried_keeps_envelopes", "carried", "INSERT",
+     "EXISTS (SELECT 1 FROM motion m JOIN dataset d ON d.id = m.dataset_id JOIN account b"
+     " ON b.parent_id = d.account_id AND b.kind = 'block' WHERE m.id = NEW.motion_id AND m.kind = 'cap' AND ("
+     + " OR ".join(
+         f"b.{c}_held + b.{c}_spent + {RESERVED.format(counter=c, root='d.account_id', other='')} > m.{column}"
+         for c, column in (("rho", "rho"), ("delta", "delta_fail")))
+     + "))",
+     "the cap would be passed"),
     ("carried_now", "carried", "INSERT", "{stale}", "the clock went backwards"),
+    ("standing_use_now", "standing_use", "INSERT", "{stale}", "the clock went backwards"),
+    ("withdrawal_now", "withdrawal", "INSERT", "{stale}", "the clock went backwards"),
     ("standing_use_allowed", "standing_use", "INSERT",
      "NOT EXISTS (SELECT 1 FROM request r JOIN motion m ON m.id = r.standing_id WHERE r.id = NEW.request_id"
      " AND m.id = NEW.motion_id AND NEW.number <= m.runs"
@@ -911,7 +921,14 @@ FUNCTIONS: list[tuple[str, str, str, str]] = [
      " ELSIF kind IN ('policy_adoption', 'policy_rule') THEN PERFORM 1 FROM policy_version p WHERE p.id IN"
      " (SELECT (g.value ->> 'policy_id')::bigint FROM jsonb_array_elements(given) g) ORDER BY p.id FOR UPDATE;"
      " ELSIF kind = 'role_revocation' THEN PERFORM 1 FROM role_grant g WHERE g.role = 'admin'"
-     " ORDER BY g.id FOR UPDATE; END IF; END"),
+     " ORDER BY g.id FOR UPDATE; END IF;"
+     # What was decided may be taken back at this very moment; who spends or publishes waits for that, then sees it.
+     " IF kind IN ('carried', 'publication') OR (kind = 'entry' AND given @> '[{\"kind\": \"ARM\"}]') THEN"
+     " LOCK TABLE role_revocation, delegation_end, withdrawal IN SHARE MODE;"
+     " PERFORM 1 FROM motion m WHERE m.id IN (SELECT r.standing_id FROM hold h JOIN invocation i"
+     " ON i.id = h.invocation_id JOIN request r ON r.id = i.request_id WHERE h.id IN"
+     " (SELECT (g.value ->> 'hold_id')::bigint FROM jsonb_array_elements(given) g)) ORDER BY m.id FOR SHARE;"
+     " ELSIF kind IN ('request', 'motion') THEN LOCK TABLE policy_adoption IN SHARE MODE; END IF; END"),
     ("almoner_stamped", "(kind text, given jsonb, me bigint) RETURNS jsonb", "LANGUAGE plpgsql STABLE",
      "DECLARE made jsonb := given; who text; BEGIN"
      " IF given ? 'id' THEN RAISE EXCEPTION 'almoner: the ledger numbers its rows itself' USING ERRCODE = '23514';"

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.canonical import Json, canonical, digest
-from models_db.recording import record, record_all
+from models_db.recording import lock_request, record, record_all
 from models_db.services import audits, gates, ledger, releases, runs
 from models_db.services.audits import Actor
 from models_db.tables import (
@@ -122,6 +122,7 @@ def publish(session: Session, actor: Actor, request_id: int) -> Publication:
         releases.WrongState: nothing was produced.
         gates.GateClosed: the publish gate is not passed for exactly these bytes.
     """
+    lock_request(session, request_id)  # of two at once, the second must find the first
     request, artifact = require_publishable(session, request_id)
     found = session.scalars(select(Publication).where(Publication.artifact_id == artifact.id)).one_or_none()
     if found is not None:

@@ -17,7 +17,7 @@ from models_db.budgets import Amount
 from models_db.canonical import Json, canonical, digest
 from models_db.configurations import because, cost_of, differing
 from models_db.errors import Refused, UsageError
-from models_db.recording import lock_accounts, record
+from models_db.recording import lock_accounts, lock_motion, record
 from models_db.services import audits, datasets, ledger, releases
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim
@@ -349,6 +349,7 @@ def draw(session: Session, actor: Actor, request: Request, attempt: int) -> Stan
         OwnAuthorisation: the actor has approved it, where roles are separate.
     """
     motion = session.get_one(Motion, request.standing_id)
+    lock_motion(session, motion.id)  # two runs at once must count each other's use
     _require_in_force(session, motion)
     _require_other(session, motion, actor)
     number = uses(session, motion) + 1

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from models_db.base import moment
 from models_db.canonical import Json, canonical, digest
 from models_db.errors import Refused, UsageError
-from models_db.recording import record
+from models_db.recording import lock_request, record
 from models_db.services import audits
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded
@@ -168,6 +168,7 @@ def withdraw(session: Session, actor: Actor, request_id: int, reason: str) -> No
     Raises:
         WrongState: it has run, or is decided.
     """
+    lock_request(session, request_id)  # a run may start at this moment
     request = find(session, request_id)
     state = state_of(session, request_id)
     if state not in ("submitted", "approved"):

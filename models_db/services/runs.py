@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.errors import Refused
-from models_db.recording import renew_lease, take_lease
+from models_db.recording import lock_request, renew_lease, take_lease
 from models_db.services import audits, gates, ledger, motions, releases
 from models_db.services.audits import Actor
 from models_db.tables import (
@@ -60,6 +60,7 @@ def start(session: Session, actor: Actor, request_id: int, token: str, owner: st
     Raises:
         StillRunning, releases.WrongState, gates.GateClosed: see `require_startable`.
     """
+    lock_request(session, request_id)  # of two at once, the second must find the first
     request = require_startable(session, request_id)
     attempt = _attempts(session, request_id) + 1
     if request.standing_id is not None:

@@ -4,16 +4,13 @@ On SQLite the second writer waits at its beginning; on PostgreSQL at the lock it
 taken away: the second would then decide on what it saw before the first had ended.
 """
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy.orm import Session
 
 from models_db.budgets import Amount
 from models_db.engine import Database
-from models_db.errors import AlmonerError
 from models_db.services import artifacts, audit_check, audits, datasets, gates, ledger, people, runs
 from models_db.services.audits import Actor
 from models_db.services.datasets import DatasetExists, UnitsOverlap
@@ -22,38 +19,8 @@ from models_db.services.ledger import BudgetExceeded, Fenced
 from models_db.services.people import NameTaken
 from models_db.services.releases import WrongState
 from models_db.services.runs import StillRunning
+from tests.contracts.meeting import meanwhile
 from tests.support import LATE, PROVENANCE, World, fetch, planned
-
-PATIENCE = 0.3
-"""Seconds that the second transaction has to run into the first."""
-
-
-def meanwhile(database: Database, first: Callable[[Session], object], second: Callable[[], object]) -> str:
-    """Begin `first`, let `second` run in a transaction of its own, then commit `first`.
-
-    Returns: the name of the refusal that `second` met, or 'done'.
-    """
-    begun = threading.Event()
-
-    def later() -> str:
-        begun.wait()
-        try:
-            second()
-        except AlmonerError as refusal:
-            return refusal.name
-        return "done"
-
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(later)
-        try:
-            with database.write() as session:
-                first(session)
-                begun.set()
-                threading.Event().wait(PATIENCE)
-                assert not waiting.done(), "the second did not wait for the first"
-        finally:
-            begun.set()  # if the first failed, the second must not wait for ever
-        return waiting.result(60)
 
 
 def decision(world: World, request_id: int, by: Actor, verdict: str = "approve") -> Callable[[Session], str]:
@@ -116,7 +83,7 @@ def test_a_sweeper_meets_the_end_of_the_run(world: World, sweeper_first: bool) -
     if sweeper_first:
         outcome = meanwhile(
             world.database,
-            lambda session: runs.fail(session, world.steward, attempt, "swept"),
+            lambda session: runs.fail(session, world.runner, attempt, "swept"),
             lambda: world.produce(attempt),
         )
     else:
@@ -136,7 +103,7 @@ def test_a_sweeper_meets_a_run_that_arms(world: World) -> None:
     world.hold(attempt, planned(Amount(10)))
     outcome = meanwhile(
         world.database,
-        lambda session: runs.fail(session, world.steward, attempt, "swept"),
+        lambda session: runs.fail(session, world.runner, attempt, "swept"),
         lambda: world.arm(attempt),
     )
     assert outcome == Fenced.__name__

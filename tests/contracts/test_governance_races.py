@@ -1,0 +1,368 @@
+"""What stewards and admins change while somebody works: whoever is second decides on what the first has done."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.engine import Database
+from models_db.services import (
+    artifacts,
+    audit_check,
+    datasets,
+    envelopes,
+    gates,
+    ledger,
+    people,
+    policies,
+    releases,
+    runs,
+)
+from models_db.services.audits import Actor
+from models_db.services.denials import Denied, RoleMissing
+from models_db.services.envelopes import ScopeTooLarge
+from models_db.services.gates import Decision, GateClosed, NothingToWithdraw
+from models_db.services.ledger import Attempt, BudgetExceeded, Fenced
+from models_db.services.motions import CapTooLow, MotionDecided, StandingExhausted
+from models_db.services.people import Mandate
+from models_db.services.releases import WrongState
+from models_db.services.runs import StillRunning
+from tests.contracts.meeting import meanwhile
+from tests.support import LATE, PROVENANCE, TEN, World, fetch, planned, terms
+
+Act = Callable[[Session], object]
+SOON = timedelta(days=1)
+
+
+def deciding(world: World, number: int, gate: str = "spend", verdict: str = "approve", by: Actor | None = None) -> Act:
+    made = Decision(number, gate, world.subject(number, gate), verdict, f"{verdict}, while others work", LATE)
+    return lambda session: gates.decide(session, by or world.steward, made, f"signature of {verdict}")
+
+
+def withdrawing(world: World, number: int, gate: str) -> Act:
+    return lambda session: gates.withdraw_approval(session, world.steward, number, gate, "a doubt", "signature")
+
+
+def revoking(world: World, name: str, role: str) -> Act:
+    return lambda session: people.revoke(session, world.admin, name, role, "left us")
+
+
+def opening(world: World, name: str, rho: int) -> Act:
+    return lambda session: envelopes.open_scope(
+        session, world.steward, datasets.find(session, "clinic"), name, Amount(rho), "a study"
+    )
+
+
+def holding(world: World, attempt: Attempt, rho: int) -> Act:
+    return lambda session: ledger.hold(session, world.runner, attempt, [planned(Amount(rho))], PROVENANCE)
+
+
+def starting(world: World, number: int) -> Act:
+    return lambda session: runs.start(session, world.runner, number, f"token of {number}", "here")
+
+
+def arming(world: World, attempt: Attempt) -> Act:
+    return lambda session: ledger.arm(session, world.runner, attempt, 0, 0)
+
+
+def publishing(world: World, number: int) -> Act:
+    return lambda session: artifacts.publish(session, world.runner, number)
+
+
+def alone(database: Database, act: Act) -> Callable[[], None]:
+    """The act in a transaction of its own."""
+
+    def run() -> None:
+        with database.write() as session:
+            act(session)
+
+    return run
+
+
+def held(world: World, rho: int = 10) -> Attempt:
+    attempt = world.running()
+    world.hold(attempt, planned(Amount(rho)))
+    return attempt
+
+
+def sound(world: World) -> None:
+    with world.database.read() as session:
+        assert ledger.recomputed(session) == []
+        assert audit_check.verify(session).sound
+
+
+# --- the spend gate
+
+
+def test_two_stewards_approve_at_once_where_one_is_enough(world: World) -> None:
+    world.dataset()
+    request = world.request()
+    other = world.person("second steward")
+    second = alone(world.database, deciding(world, request, by=other))
+    assert meanwhile(world.database, deciding(world, request), second) == "done"
+    steps = fetch(world.database, "SELECT from_state, to_state FROM transition ORDER BY number")
+    assert steps == [("draft", "submitted"), ("submitted", "approved")]
+    assert len(fetch(world.database, "SELECT id FROM approval")) == 2
+
+
+@pytest.mark.parametrize("withdrawn_first", [True, False])
+def test_an_approval_is_withdrawn_while_a_run_starts(world: World, withdrawn_first: bool) -> None:
+    world.dataset()
+    request = world.request()
+    world.decide(request)
+    withdraw, start = withdrawing(world, request, "spend"), starting(world, request)
+    if withdrawn_first:
+        refusal = meanwhile(world.database, withdraw, alone(world.database, start))
+        assert refusal in (GateClosed.__name__, WrongState.__name__)
+    else:
+        refusal = meanwhile(world.database, start, alone(world.database, withdraw))
+        assert refusal in (Denied.__name__, NothingToWithdraw.__name__)
+    assert world.state(request) == ("submitted" if withdrawn_first else "running")
+
+
+@pytest.mark.parametrize("withdrawn_first", [True, False])
+def test_a_request_is_withdrawn_while_a_run_starts(world: World, withdrawn_first: bool) -> None:
+    world.dataset()
+    request = world.request()
+    world.decide(request)
+    start = starting(world, request)
+
+    def withdraw(session: Session) -> None:
+        releases.withdraw(session, world.analyst, request, "not needed")
+
+    first, second = (withdraw, start) if withdrawn_first else (start, withdraw)
+    assert meanwhile(world.database, first, alone(world.database, second)) == WrongState.__name__
+    assert world.state(request) == ("withdrawn" if withdrawn_first else "running")
+
+
+def test_two_runs_of_one_request(world: World) -> None:
+    world.dataset()
+    request = world.request()
+    world.decide(request)
+    second = alone(world.database, starting(world, request))
+    assert meanwhile(world.database, starting(world, request), second) == StillRunning.__name__
+
+
+def test_a_policy_is_adopted_while_a_request_is_made(world: World) -> None:
+    """Nothing is requested under a policy that was replaced a moment ago."""
+    world.dataset()
+
+    def adopt(session: Session) -> None:
+        policies.adopt(session, world.admin, terms(spend_approvals=2))
+
+    outcome = meanwhile(world.database, adopt, world.request)
+    assert outcome == ("done" if world.database.is_sqlite else Denied.__name__)
+    needed = fetch(world.database, "SELECT spend_approvals FROM policy_version p JOIN request r ON r.policy_id = p.id")
+    assert needed in ([], [(2,)])
+
+
+# --- arming
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "refusal"), [("steward", "steward", Denied), ("runner", "runner", RoleMissing)]
+)
+def test_a_role_is_taken_away_while_an_instalment_is_armed(
+    world: World, name: str, role: str, refusal: type[Denied]
+) -> None:
+    world.dataset()
+    attempt = held(world)
+    outcome = meanwhile(world.database, revoking(world, name, role), lambda: world.arm(attempt))
+    assert outcome == refusal.__name__
+    assert world.balance().spent == Amount()
+
+
+def test_a_role_is_taken_away_after_the_instalment(world: World) -> None:
+    world.dataset()
+    attempt = held(world)
+    second = alone(world.database, revoking(world, "steward", "steward"))
+    assert meanwhile(world.database, arming(world, attempt), second) == "done"
+    assert world.balance().spent == TEN
+
+
+def test_a_delegation_ends_while_an_instalment_is_armed(world: World) -> None:
+    world.dataset()
+    deputy = world.person("deputy", "auditor")
+    with world.database.write() as session:
+        mandate = Mandate("clinic", "deputy", moment(), LATE, "a holiday")
+        given = people.delegate(session, world.steward, mandate, "signature").id
+    request = world.request()
+    world.decide(request, by=deputy, on_behalf_of="steward")
+    attempt = world.start(request)
+    world.hold(attempt, planned(TEN))
+    outcome = meanwhile(
+        world.database,
+        lambda session: people.end_delegation(session, world.steward, given),
+        lambda: world.arm(attempt),
+    )
+    assert outcome == Denied.__name__
+    assert world.balance().spent == Amount()
+
+
+def test_a_standing_authorisation_is_ended_while_an_instalment_is_armed(world: World) -> None:
+    world.dataset()
+    standing = world.standing()
+    attempt = world.start(world.routine(standing))
+    world.hold(attempt, planned(TEN))
+    ending = deciding(world, standing, "motion", "reject")
+    assert meanwhile(world.database, ending, lambda: world.arm(attempt)) == Denied.__name__
+    assert world.balance().spent == Amount()
+
+
+def test_one_instalment_is_armed_once(world: World) -> None:
+    world.dataset()
+    attempt = held(world)
+    assert meanwhile(world.database, arming(world, attempt), lambda: world.arm(attempt)) == Fenced.__name__
+    assert world.balance().spent == TEN
+
+
+@pytest.mark.parametrize("outcomes", [("COMMIT", "FORFEIT"), ("FORFEIT", "COMMIT")])
+def test_an_attempt_is_settled_once(world: World, outcomes: tuple[str, str]) -> None:
+    world.dataset()
+    attempt = held(world)
+    world.arm(attempt)
+    first, second = outcomes
+    outcome = meanwhile(
+        world.database,
+        lambda session: ledger.settle(session, world.runner, attempt, first),
+        lambda: world.settle(attempt, second),
+    )
+    assert outcome == Fenced.__name__
+    assert fetch(world.database, "SELECT kind FROM entry WHERE kind IN ('COMMIT', 'FORFEIT')") == [(first,)]
+
+
+# --- budgets
+
+
+@pytest.mark.parametrize("cap_first", [True, False])
+def test_the_cap_goes_down_while_something_is_held(world: World, cap_first: bool) -> None:
+    world.dataset(cap=Amount(1000, 100))
+    attempt = world.running()
+    motion = world.cap(Amount(500, 100), carry=False)
+    carry, hold = deciding(world, motion, "motion"), holding(world, attempt, 600)
+    if cap_first:
+        assert meanwhile(world.database, carry, alone(world.database, hold)) == BudgetExceeded.__name__
+    else:
+        assert meanwhile(world.database, hold, alone(world.database, carry)) == CapTooLow.__name__
+    assert world.balance().cap.rho == (500 if cap_first else 1000)
+    sound(world)
+
+
+@pytest.mark.parametrize("opened_first", [True, False])
+def test_an_envelope_is_opened_while_something_is_held(world: World, opened_first: bool) -> None:
+    """Both read what is left; only one of them may take it."""
+    world.dataset(cap=Amount(1000, 100), blocks=2)
+    attempt = world.running()
+    open_, hold = opening(world, "study", 600), holding(world, attempt, 500)
+    if opened_first:
+        assert meanwhile(world.database, open_, alone(world.database, hold)) == BudgetExceeded.__name__
+    else:
+        assert meanwhile(world.database, hold, alone(world.database, open_)) == ScopeTooLarge.__name__
+    balance = world.balance()
+    assert (balance.held.rho, balance.reserved.rho) == ((0, 600) if opened_first else (500, 0))
+
+
+def test_two_envelopes_are_opened_at_once(world: World) -> None:
+    world.dataset(cap=Amount(1000, 100))
+    second = alone(world.database, opening(world, "two", 600))
+    assert meanwhile(world.database, opening(world, "one", 600), second) == ScopeTooLarge.__name__
+
+
+def test_the_cap_goes_down_while_an_envelope_is_opened(world: World) -> None:
+    world.dataset(cap=Amount(1000, 100))
+    motion = world.cap(Amount(500, 100), carry=False)
+    second = alone(world.database, deciding(world, motion, "motion"))
+    assert meanwhile(world.database, opening(world, "study", 600), second) == CapTooLow.__name__
+    assert world.balance().left == Amount(400, 100)
+
+
+@pytest.mark.parametrize(("share", "outcome"), [(200, "done"), (100, BudgetExceeded.__name__)])
+def test_two_runs_open_the_same_window(database: Database, share: int, outcome: str) -> None:
+    world = World.create(database, pacing_period="week", pacing_permille=share)
+    world.dataset(cap=Amount(1000, 100))
+    one, two = world.running(), world.running()
+    assert meanwhile(database, holding(world, one, 60), lambda: world.hold(two, planned(Amount(60)))) == outcome
+    used = fetch(database, "SELECT rho_held FROM account WHERE kind = 'pacing'")
+    assert used == [(120 if outcome == "done" else 60,)]
+
+
+@pytest.mark.parametrize(("uses", "outcome"), [(1, StandingExhausted.__name__), (2, "done")])
+def test_two_runs_draw_on_one_standing_authorisation(world: World, uses: int, outcome: str) -> None:
+    world.dataset()
+    standing = world.standing(runs=uses)
+    one, two = world.routine(standing), world.routine(standing)
+    second = alone(world.database, starting(world, two))
+    assert meanwhile(world.database, starting(world, one), second) == outcome
+    assert len(fetch(world.database, "SELECT id FROM standing_use")) == uses
+    assert world.state(two) == ("running" if uses == 2 else "approved")
+
+
+# --- motions and publications
+
+
+@pytest.mark.parametrize(("needed", "outcome"), [(1, MotionDecided.__name__), (2, "done")])
+def test_two_stewards_carry_one_motion(database: Database, needed: int, outcome: str) -> None:
+    world = World.create(database, motion_approvals=needed)
+    other = world.person("second steward")
+    world.dataset()
+    motion = world.cap(Amount(2000, 100), carry=False)
+    second = alone(database, deciding(world, motion, "motion", by=other))
+    assert meanwhile(database, deciding(world, motion, "motion"), second) == outcome
+    assert len(fetch(database, "SELECT id FROM carried")) == 1
+    assert world.balance().cap.rho == 2000
+
+
+def test_one_carries_while_one_rejects(world: World) -> None:
+    other = world.person("second steward")
+    world.dataset()
+    motion = world.cap(Amount(2000, 100), carry=False)
+    second = alone(world.database, deciding(world, motion, "motion", by=other))
+    reject = deciding(world, motion, "motion", "reject")
+    assert meanwhile(world.database, reject, second) == MotionDecided.__name__
+    assert world.balance().cap.rho == 1000
+
+
+def test_two_publish_at_once(world: World) -> None:
+    world.dataset()
+    request = world.produced().request_id
+    world.decide(request, "publish")
+    second = alone(world.database, publishing(world, request))
+    assert meanwhile(world.database, publishing(world, request), second) == "done"
+    assert len(fetch(world.database, "SELECT id FROM publication")) == 1
+    assert world.state(request) == "published"
+
+
+def taken_back(world: World, request: int, how: str) -> Act:
+    acts: dict[str, Any] = {
+        "rejected": lambda: deciding(world, request, "publish", "reject"),
+        "withdrawn": lambda: withdrawing(world, request, "publish"),
+        "no steward any more": lambda: revoking(world, "steward", "steward"),
+    }
+    made: Act = acts[how]()
+    return made
+
+
+@pytest.mark.parametrize("how", ["rejected", "withdrawn", "no steward any more"])
+def test_an_approval_ends_while_it_is_published(world: World, how: str) -> None:
+    world.dataset()
+    request = world.produced().request_id
+    world.decide(request, "publish")
+    second = alone(world.database, publishing(world, request))
+    refusal = meanwhile(world.database, taken_back(world, request, how), second)
+    assert refusal in (WrongState.__name__, GateClosed.__name__, Denied.__name__)
+    assert fetch(world.database, "SELECT id FROM publication") == []
+
+
+@pytest.mark.parametrize("how", ["rejected", "withdrawn"])
+def test_an_approval_cannot_end_once_it_is_published(world: World, how: str) -> None:
+    world.dataset()
+    request = world.produced().request_id
+    world.decide(request, "publish")
+    second = alone(world.database, taken_back(world, request, how))
+    refusal = meanwhile(world.database, publishing(world, request), second)
+    assert refusal in (WrongState.__name__, Denied.__name__, NothingToWithdraw.__name__)
+    assert world.state(request) == "published"
