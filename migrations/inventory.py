@@ -21,7 +21,8 @@ class Item:
 
     Attributes:
         table: the table it belongs to.
-        kind: table, column, constraint, index, trigger, enforcement (of a foreign key), rule or function.
+        kind: table, column, constraint, index, trigger, enforcement (of a foreign key), rule, policy, function (a door,
+            or one that would be called in place of the server's own) or operator.
         name: its name.
         definition: all that it says and whether it is in force, free of the schema's own name.
     """
@@ -84,10 +85,20 @@ def _in_memory(revision: str) -> frozenset[Item]:
 
 _POSTGRESQL = """
 WITH here AS (SELECT current_schema()::regnamespace::oid AS schema),
-     tables AS (SELECT c.* FROM pg_class c, here WHERE c.relnamespace = here.schema AND c.relkind IN ('r', 'p'))
-SELECT t.relname, 'table', t.relname,
-       concat_ws(' ', t.relpersistence, t.relrowsecurity, t.relforcerowsecurity)
-  FROM tables t
+     tables AS (SELECT c.* FROM pg_class c, here WHERE c.relnamespace = here.schema AND c.relkind IN ('r', 'p')),
+     keeper AS (SELECT t.relowner AS owner FROM tables t WHERE t.relname = 'audit_head'),
+     foreigners AS ( -- functions and operators of the schema that no extension has brought
+       SELECT p.oid, p.proname AS name, 'function' AS kind FROM pg_proc p, here WHERE p.pronamespace = here.schema
+        UNION ALL SELECT o.oid, o.oprname, 'operator' FROM pg_operator o, here WHERE o.oprnamespace = here.schema
+       EXCEPT SELECT d.objid, p.proname, 'function' FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
+        WHERE d.deptype = 'e'
+       EXCEPT SELECT d.objid, o.oprname, 'operator' FROM pg_depend d JOIN pg_operator o ON o.oid = d.objid
+        WHERE d.deptype = 'e')
+SELECT t.relname, 'table', t.relname, -- a table that inherits from one of ours adds rows that no trigger has seen
+       concat_ws(' ', t.relpersistence, t.relrowsecurity, t.relforcerowsecurity, t.relowner = k.owner,
+                 EXISTS (SELECT 1 FROM pg_inherits i WHERE i.inhparent = t.oid),
+                 EXISTS (SELECT 1 FROM aclexplode(t.relacl) a WHERE a.grantee = 0))
+  FROM tables t LEFT JOIN keeper k ON TRUE
 UNION ALL
 SELECT t.relname, 'column', a.attname,
        concat_ws(' ', format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity, a.attgenerated,
@@ -115,11 +126,26 @@ UNION ALL
 SELECT t.relname, 'rule', r.rulename, concat_ws(' ', pg_get_ruledef(r.oid), r.ev_enabled)
   FROM tables t JOIN pg_rewrite r ON r.ev_class = t.oid
 UNION ALL
-SELECT 'audit_head', 'function', p.proname, -- of the doors, which belong to no table
-       concat_ws(' ', pg_get_function_identity_arguments(p.oid), pg_get_function_result(p.oid), p.prosecdef,
-                 p.provolatile, p.proconfig::text, p.prosrc)
-  FROM pg_proc p, here WHERE p.pronamespace = here.schema AND starts_with(p.proname, 'almoner_')
+SELECT t.relname, 'policy', y.polname,
+       concat_ws(' ', y.polcmd, y.polpermissive, pg_get_expr(y.polqual, y.polrelid),
+                 pg_get_expr(y.polwithcheck, y.polrelid))
+  FROM tables t JOIN pg_policy y ON y.polrelid = t.oid
+UNION ALL
+SELECT 'audit_head', 'function', concat(p.proname, '(', pg_get_function_identity_arguments(p.oid), ')'), -- the doors
+       concat_ws(' ', pg_get_function_result(p.oid), p.prosecdef, p.provolatile, p.proconfig::text, p.proleakproof,
+                 p.prolang::text, p.proowner = k.owner,
+                 EXISTS (SELECT 1 FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+                          WHERE a.grantee = 0), p.prosrc)
+  FROM keeper k, pg_proc p, here WHERE p.pronamespace = here.schema AND starts_with(p.proname, 'almoner_')
+UNION ALL
+SELECT 'audit_head', f.kind, f.name, f.oid::text -- with arguments that fit better, it is called by the doors and guards
+  FROM foreigners f
+ WHERE EXISTS (SELECT 1 FROM pg_proc s WHERE s.proname = f.name AND s.pronamespace = 'pg_catalog'::regnamespace)
+    OR f.kind = 'operator'
 """
+
+
+_INSUFFICIENT_PRIVILEGE = "42501"
 
 
 def _postgresql(connection: Connection) -> frozenset[Item]:
@@ -140,7 +166,9 @@ def _in_savepoint(connection: Connection, revision: str) -> frozenset[Item]:
         connection.execute(text(f"SET LOCAL search_path TO {scratch}"))
         run(connection, revision)
         return inventory(connection)
-    except ProgrammingError:
+    except ProgrammingError as problem:
+        if getattr(problem.orig, "sqlstate", None) != _INSUFFICIENT_PRIVILEGE:
+            raise
         raise NoScratchSchema from None
     finally:
         trial.rollback()

@@ -1,5 +1,6 @@
 """Bring a ledger to the newest schema."""
 
+from alembic.runtime.migration import MigrationContext
 from alembic.util import CommandError
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
@@ -13,29 +14,41 @@ _ONE_AT_A_TIME = 0x616C6D6F6E6572  # 'almoner'
 
 
 def upgrade(database: Database, revision: str = "head") -> None:
-    """Run the missing migrations and compare the result with them; all of it happens, or nothing.
+    """Run the missing migrations; all of it happens, or nothing.
+
+    The schema is compared with the migrations before, because a revision that makes a guard anew would heal a damage
+    unseen, and after.
 
     Raises:
         SchemaDiffers: a table, constraint, index or trigger is not as the migrations make it.
+        ProtectionLost: a revision loses what an earlier one has put there.
         SchemaUnknown: a newer almoner has made this ledger.
         NoScratchSchema: see `migrations.inventory.expected`.
         LedgerUnreachable: the database cannot be opened or stays locked.
     """
     try:
         with database.engine.connect() as connection:
-            _suspend_references(connection)
+            suspend_references(connection)
             with connection.begin():
                 _one_at_a_time(connection)
+                before = MigrationContext.configure(connection).get_current_revision()
+                if before is not None:
+                    _require_sound(connection, before)
                 run(connection, revision)
-                if found := differences(connection, revision) + _dangling(connection):
-                    raise SchemaDiffers(found)
+                if MigrationContext.configure(connection).get_current_revision() != before:
+                    _require_sound(connection, revision)
     except CommandError:
         raise SchemaUnknown from None
     except OperationalError as problem:
         raise LedgerUnreachable(database.engine.url.render_as_string(hide_password=True)) from problem
 
 
-def _suspend_references(connection: Connection) -> None:
+def _require_sound(connection: Connection, revision: str) -> None:
+    if found := differences(connection, revision) + _dangling(connection):
+        raise SchemaDiffers(found)
+
+
+def suspend_references(connection: Connection) -> None:
     """SQLite rebuilds a table by dropping it, which enforced foreign keys forbid; only between transactions can this be
     set. It holds for this connection, which is closed at the end; `_dangling` makes up for it."""
     if connection.dialect.name == "sqlite":

@@ -1,16 +1,27 @@
 """The migrations build the same ledger on both backends, and what they built is recognised when it is damaged."""
 
 import ast
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import pytest_alembic
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect, text
+from alembic.script import ScriptDirectory
+from pytest_alembic import tests as its_tests
+from pytest_alembic.config import Config
+from pytest_alembic.runner import MigrationContext as MigrationRunner
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.exc import IntegrityError
 
+import migrations.runner
 import migrations.upgrade as upgrading
 from migrations.inventory import Item, NoScratchSchema, compare, differences, expected, inventory
+from migrations.keeping import ProtectionLost
+from migrations.rebuilding import RebuildImpossible
 from migrations.upgrade import SchemaDiffers, SchemaUnknown, upgrade
 from models_db.base import Base
 from models_db.engine import Database, LedgerUnreachable
@@ -48,6 +59,41 @@ def test_upgrading_again_changes_nothing(world: World) -> None:
     before = snapshot(world.database)
     upgrade(world.database)
     assert snapshot(world.database) == before
+
+
+@pytest.fixture
+def empty(bare_database: Database) -> Iterator[Connection]:
+    """A connection to an empty database; what is done there is rolled back."""
+    with bare_database.engine.connect() as connection:
+        upgrading.suspend_references(connection)
+        yield connection
+        connection.rollback()
+
+
+@pytest.mark.parametrize(
+    "check",
+    [its_tests.test_single_head_revision, its_tests.test_upgrade, its_tests.test_model_definitions_match_ddl],
+    ids=lambda check: str(check.__name__),
+)
+def test_what_pytest_alembic_checks(empty: Connection, check: Callable[[MigrationRunner], None]) -> None:
+    """Its plugin collects tests as older versions of pytest did, so its tests are called."""
+    settings = Config(alembic_config=migrations.runner.settings_for())
+    with pytest_alembic.runner(settings, engine=empty) as runner:
+        check(runner)
+
+
+def test_a_schema_is_never_taken_back(database: Database) -> None:
+    """Going up and down again is not tested, because there is no way down: history would be lost with the schema."""
+    revisions = list(ScriptDirectory.from_config(migrations.runner.settings_for()).walk_revisions())
+    assert len(revisions) >= 2
+    assert [each.revision for each in revisions if hasattr(each.module, "downgrade")] == []
+    before = snapshot(database)
+    with database.engine.connect() as connection:
+        with pytest.raises(AttributeError, match="downgrade"):
+            command.downgrade(migrations.runner.settings_for(connection), "0001")
+        connection.rollback()
+        assert differences(connection) == []
+    assert snapshot(database) == before
 
 
 def test_models_and_migrations_agree(database: Database) -> None:
@@ -138,6 +184,17 @@ EMPTY_BODY = (
 )
 
 
+LOCK = "function almoner_lock_motion(number bigint)"
+TELLS_LITTLE = (
+    "CREATE CONSTRAINT TRIGGER entry_is_told AFTER INSERT ON entry FOR EACH ROW WHEN (NEW.id < 0)"
+    " EXECUTE FUNCTION entry_is_told()"
+)
+OTHER_DOOR = (
+    "CREATE OR REPLACE FUNCTION almoner_lock_motion(number bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
+    " SET search_path = public, pg_temp AS $$ BEGIN DELETE FROM lease; END $$"
+)
+
+
 @pytest.mark.parametrize(
     ("statements", "difference"),
     [
@@ -157,12 +214,57 @@ EMPTY_BODY = (
             ("CREATE RULE mine AS ON UPDATE TO account DO INSTEAD NOTHING",),
             "rule mine on account is not of the ledger",
         ),
+        (("DROP FUNCTION almoner_lock_motion(bigint)",), f"{LOCK} on audit_head is missing"),
+        ((OTHER_DOOR,), f"{LOCK} on audit_head is altered"),
+        (("ALTER FUNCTION almoner_lock_motion(bigint) SECURITY INVOKER",), f"{LOCK} on audit_head is altered"),
+        (("ALTER FUNCTION almoner_lock_motion(bigint) RESET search_path",), f"{LOCK} on audit_head is altered"),
+        (
+            ("CREATE ROLE keeper", "ALTER FUNCTION almoner_lock_motion(bigint) OWNER TO keeper"),
+            f"{LOCK} on audit_head is altered",
+        ),
+        (("GRANT EXECUTE ON FUNCTION almoner_lock_motion(bigint) TO PUBLIC",), f"{LOCK} on audit_head is altered"),
+        (
+            ("CREATE FUNCTION almoner_backdoor() RETURNS void LANGUAGE sql AS 'UPDATE account SET rho_spent = 0'",),
+            "function almoner_backdoor() on audit_head is not of the ledger",
+        ),
+        (
+            ("CREATE FUNCTION to_json(text) RETURNS json LANGUAGE sql AS $$ SELECT '{}'::json $$",),
+            "function to_json on audit_head is not of the ledger",
+        ),
+        (
+            (
+                "CREATE FUNCTION mine(varchar, text) RETURNS boolean LANGUAGE sql AS 'SELECT TRUE'",
+                "CREATE OPERATOR = (FUNCTION = mine, LEFTARG = varchar, RIGHTARG = text)",
+            ),
+            "operator = on audit_head is not of the ledger",
+        ),
+        (("ALTER TABLE entry DISABLE TRIGGER entry_is_told",), "trigger entry_is_told on entry is altered"),
+        (("DROP TRIGGER entry_is_told ON entry",), "trigger entry_is_told on entry is missing"),
+        (
+            (
+                "DROP TRIGGER entry_is_told ON entry",
+                TELLS_LITTLE,
+            ),
+            "trigger entry_is_told on entry is altered",
+        ),
+        (("CREATE TABLE more () INHERITS (entry)",), "table entry is altered"),
+        (("GRANT SELECT ON unit_mark TO PUBLIC",), "table unit_mark is altered"),
+        (("CREATE ROLE keeper", "ALTER TABLE approval OWNER TO keeper"), "table approval is altered"),
+        (("ALTER TABLE entry ENABLE ROW LEVEL SECURITY",), "table entry is altered"),
+        (
+            ("CREATE POLICY mine ON entry USING (id > 9)",),
+            "policy mine on entry is not of the ledger",
+        ),
     ],
 )
 def test_damage_on_postgresql_is_found(
     postgresql_database: Database, statements: tuple[str, ...], difference: str
 ) -> None:
     assert found_after(postgresql_database, *statements) == [difference]
+
+
+def test_functions_of_others_do_not_matter(postgresql_database: Database) -> None:
+    assert found_after(postgresql_database, "CREATE FUNCTION weigh(text) RETURNS int LANGUAGE sql AS 'SELECT 1'") == []
 
 
 def test_unenforced_foreign_keys_are_found_on_postgresql(postgresql_database: Database) -> None:
@@ -188,6 +290,143 @@ def test_a_migration_that_fails_leaves_nothing(bare_database: Database, monkeypa
         upgrade(bare_database)
     with bare_database.engine.connect() as connection:
         assert inventory(connection) == frozenset()
+
+
+CHANGES = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "{number}"
+down_revision = "{after}"
+gives_up = {gives_up}
+
+
+def upgrade():
+    {change}
+"""
+BATCH = 'with op.batch_alter_table("{table}", recreate="always") as b: b.add_column(sa.Column("note", sa.Text()))'
+REBUILD = """op.rebuild_table("entry", {"'COMMIT', 'FORFEIT')": "'COMMIT', 'FORFEIT', 'CLOSE')"})"""
+
+
+@pytest.fixture
+def revise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Adds a revision that lives for this test only."""
+    folders = migrations.runner.VERSIONS
+    monkeypatch.setattr(migrations.runner, "VERSIONS", [*folders, tmp_path])
+
+    def add(change: str, gives_up: tuple[str, ...] = ()) -> None:
+        after = migrations.runner.newest()
+        number = f"{int(after) + 1:04}"
+        text = CHANGES.format(number=number, after=after, change=change, gives_up=gives_up)
+        (tmp_path / f"{number}.py").write_text(text)
+
+    return add
+
+
+def whole(database: Database) -> frozenset[Item]:
+    with database.engine.connect() as connection:
+        return inventory(connection)
+
+
+@pytest.mark.parametrize("table", ["entry", "delivery"])
+def test_a_batch_operation_of_alembic_is_refused(
+    sqlite_database: Database, revise: Callable[..., None], table: str
+) -> None:
+    """It looks innocent, and takes every trigger of the table with it: in the reference of the self-check too.
+
+    Where triggers of other tables name the table, SQLite itself is in the way; nothing else would be.
+    """
+    before, rows = whole(sqlite_database), snapshot(sqlite_database)
+    revise(BATCH.format(table=table))
+    with pytest.raises(LedgerUnreachable if table == "entry" else ProtectionLost) as refused:
+        upgrade(sqlite_database)
+    if table == "delivery":
+        assert refused.value.facts["lost"] == ["delivery_no_delete", "delivery_no_replace", "delivery_no_update"]
+    assert whole(sqlite_database) == before
+    assert snapshot(sqlite_database) == rows
+
+
+def test_a_lost_guard_is_noticed_when_a_ledger_is_made_too(
+    bare_database: Database, revise: Callable[..., None]
+) -> None:
+    revise('op.execute("DROP INDEX uq_entry_closed")')
+    with pytest.raises(ProtectionLost, match="uq_entry_closed"):
+        upgrade(bare_database)
+    assert whole(bare_database) == frozenset()
+
+
+def test_a_revision_says_what_it_gives_up(database: Database, revise: Callable[..., None]) -> None:
+    revise('op.execute("DROP INDEX ix_audit_at")', gives_up=("ix_audit_at",))
+    upgrade(database)
+    assert "ix_audit_at" not in {item.name for item in whole(database)}
+    revise('op.execute("DROP INDEX uq_entry_closed")')
+    with pytest.raises(ProtectionLost, match="loses what protects the ledger: uq_entry_closed"):
+        upgrade(database)
+
+
+def test_a_rebuilt_table_keeps_everything(sqlite_database: Database, revise: Callable[..., None]) -> None:
+    """Trigger by trigger, constraint by constraint, index by index; one CHECK says more than before."""
+    world = World.create(sqlite_database)
+    world.dataset()
+    world.published()
+    before, rows = definitions(sqlite_database), snapshot(sqlite_database)
+    revise(REBUILD)
+    upgrade(sqlite_database)
+    after = definitions(sqlite_database)
+    made = before["entry", "table", "entry"].replace("'FORFEIT')", "'FORFEIT', 'CLOSE')")
+    assert after == before | {("entry", "table", "entry"): made.replace("TABLE entry", 'TABLE "entry"')}
+    assert snapshot(sqlite_database) == rows
+    with pytest.raises(IntegrityError, match="entry is append-only"):
+        execute(sqlite_database, "DELETE FROM entry")
+    world.published()
+
+
+def test_every_table_can_be_rebuilt(sqlite_database: Database, revise: Callable[..., None]) -> None:
+    """What protects a table survives, word by word; foreign keys of others still lead to it."""
+    before = definitions(sqlite_database)
+    revise(
+        'same = {"CREATE TABLE": "CREATE TABLE"}; '
+        f"[op.rebuild_table(table, same) for table in {sorted(Base.metadata.tables)}]"
+    )
+    upgrade(sqlite_database)
+    after = definitions(sqlite_database)
+    assert {key: text.replace('"', "") for key, text in after.items()} == {
+        key: text.replace('"', "") for key, text in before.items()
+    }
+    assert sum(text.startswith('CREATE TABLE "') for text in after.values()) == len(Base.metadata.tables)
+
+
+def definitions(database: Database) -> dict[tuple[str, str, str], str]:
+    """The wording of everything."""
+    return {(item.table, item.kind, item.name): item.definition for item in whole(database)}
+
+
+def test_a_rebuild_can_drop_and_add_columns(sqlite_database: Database, revise: Callable[..., None]) -> None:
+    world = World.create(sqlite_database)
+    world.dataset()
+    world.published()
+    row = "INSERT INTO delivery (publication_id, destination, bundle_digest, at) VALUES (1, 'out', 'b', 'now')"
+    execute(sqlite_database, row)
+    revise('op.rebuild_table("delivery", {"destination TEXT NOT NULL": "weight INTEGER DEFAULT 7"})')
+    upgrade(sqlite_database)
+    assert fetch(sqlite_database, "SELECT * FROM delivery") == [(1, 1, 7, "b", "now")]
+
+
+@pytest.mark.parametrize("words", ["no such words", "NOT NULL"])
+def test_a_rebuild_of_a_table_that_is_not_as_expected(
+    sqlite_database: Database, revise: Callable[..., None], words: str
+) -> None:
+    before = whole(sqlite_database)
+    revise(f'op.rebuild_table("entry", {{"{words}": "NULL"}})')
+    with pytest.raises(RebuildImpossible, match=words):
+        upgrade(sqlite_database)
+    assert whole(sqlite_database) == before
+
+
+def test_postgresql_needs_no_rebuild(postgresql_database: Database, revise: Callable[..., None]) -> None:
+    revise(REBUILD)
+    with pytest.raises(RebuildImpossible, match="only SQLite needs it"):
+        upgrade(postgresql_database)
 
 
 def test_two_upgrades_at_once_both_end_well(bare_database: Database) -> None:
