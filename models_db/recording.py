@@ -7,16 +7,19 @@ the server's clock where a client could lie.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Table, insert, select, text, update
+from sqlalchemy import Connection, Table, insert, text, update
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.dml import ReturningInsert
 
 from models_db.base import Base, moment
 from models_db.services.denials import translated
-from models_db.tables import Audit, AuditHead, Lease, UnitMark
+from models_db.tables import Audit, Lease, UnitMark
 
 Row = TypeVar("Row", bound=Base)
+Values = dict[str, Any]
 
 _MARKS = 5000
 _STAMPED = ("id", "at", "created_at")
@@ -41,31 +44,37 @@ def record_all(session: Session, rows: Sequence[Row]) -> None:
     if not rows:
         return
     table = cast("Table", type(rows[0]).__table__)
-    with translated():
-        if on_postgresql(session):
-            _through_function(session, table, rows)
-        else:
-            for row in rows:
-                made = session.execute(insert(table).values(_values(table, row)).returning(table.c.id)).scalar_one()
-                row.id = made  # type: ignore[attr-defined]
-
-
-def _through_function(session: Session, table: Table, rows: Sequence[Row]) -> None:
     given = [_values(table, row) for row in rows]
-    columns = {name for each in given for name in each}
-    whole = [{name: each.get(name) for name in sorted(columns)} for each in given]
-    statement = text("SELECT made FROM almoner_record(:kind, CAST(:rows AS jsonb)) made")
-    made = session.scalars(statement, {"kind": table.name, "rows": json.dumps(whole)}).all()
+    with translated():
+        made = (_through_function if on_postgresql(session) else _one_by_one)(session.connection(), table, given)
     for row, stored in zip(rows, made, strict=True):
-        for name in _STAMPED:
-            if name in stored:
-                setattr(row, name, stored[name])
+        for name, value in stored.items():
+            setattr(row, name, value)
 
 
-def _values(table: Table, row: Base) -> dict[str, Any]:
+def _one_by_one(connection: Connection, table: Table, given: Sequence[Values]) -> list[Values]:
+    statement = _insertion(table)
+    return [{"id": connection.execute(statement, values).scalar_one()} for values in given]
+
+
+@lru_cache
+def _insertion(table: Table) -> ReturningInsert[Any]:
+    return insert(table).returning(table.c.id)
+
+
+def _through_function(connection: Connection, table: Table, given: Sequence[Values]) -> list[Values]:
+    columns = sorted({name for each in given for name in each})
+    whole = [{name: each.get(name) for name in columns} for each in given]
+    stored = connection.execute(_RECORD, {"kind": table.name, "rows": json.dumps(whole)}).scalars()
+    return [{name: each[name] for name in _STAMPED if name in each} for each in stored]
+
+
+_RECORD = text("SELECT made FROM almoner_record(:kind, CAST(:rows AS jsonb)) made")
+
+
+def _values(table: Table, row: Base) -> Values:
     """What the row says; what it leaves open is the database's."""
-    found = {column.name: getattr(row, column.name) for column in table.columns}
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in vars(row).items() if value is not None and name in table.c}
 
 
 def append_link(
@@ -77,30 +86,30 @@ def append_link(
         ClockWentBack: the newest link is from a later time than now.
     """
     given = {"actor": actor, "kind": kind, "dataset": dataset, "request_id": request_id, "body": body}
+    connection = session.connection()
     with translated():
         if on_postgresql(session):
-            row = session.execute(
-                text("SELECT seq, hash FROM almoner_append(:actor, :kind, :dataset, :request_id, :body)"), given
-            ).one()
+            row = connection.execute(_APPEND, given).one()
             return int(row.seq), str(row.hash)
-        seq, previous = session.execute(_HEAD).one()
+        seq, previous = connection.execute(_HEAD).one()
         link = Audit(seq=seq + 1, prev_hash=previous, at=moment(), **given)
         link.row_hash = link.computed_hash
-        session.execute(insert(Audit), _link_values(link))
+        connection.execute(_LINK, {name: getattr(link, name) for name in Audit.__table__.c.keys()})  # noqa: SIM118
         return link.seq, link.row_hash
 
 
-_HEAD = select(AuditHead.seq, AuditHead.hash)
-
-
-def _link_values(link: Audit) -> dict[str, Any]:
-    return {column.name: getattr(link, column.name) for column in Audit.__table__.columns}
+_APPEND = text("SELECT seq, hash FROM almoner_append(:actor, :kind, :dataset, :request_id, :body)")
+_HEAD = text("SELECT seq, hash FROM audit_head")
+_LINK = insert(cast("Table", Audit.__table__))
 
 
 def lock_accounts(session: Session, root: int, blocks: Sequence[int]) -> None:
     """Until the transaction ends nobody else moves these accounts, nor the envelopes and windows of their root."""
     if on_postgresql(session):
-        session.execute(text("SELECT almoner_lock_accounts(:root, :blocks)"), {"root": root, "blocks": list(blocks)})
+        session.connection().execute(_LOCK_ACCOUNTS, {"root": root, "blocks": list(blocks)})
+
+
+_LOCK_ACCOUNTS = text("SELECT almoner_lock_accounts(:root, :blocks)")
 
 
 def lock_request(session: Session, number: int) -> None:

@@ -355,7 +355,8 @@ def told(connection: sa.Connection, at: str, actor: str, body: dict[str, object]
 
 
 # --- What the database itself refuses -----------------------------------------------------------------------
-# As in 0001: a guard is a condition under which a change is denied. What differs between the backends is written in
+# As in 0001: a guard is a condition under which a change is denied; with WHEN, for such rows only: PostgreSQL would plan
+# the whole condition for all others too. What differs between the backends is written in
 # braces: {stale} (the time of a row is older than the newest link of the chain), {days} (the length of a window).
 
 VALID_ROLE = (
@@ -607,19 +608,19 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      " JOIN policy_version p ON p.id = r.policy_id WHERE i.id = NEW.invocation_id AND "
      + " AND ".join(within(bound(c), c) + " AND " + within(granted(c), c) for c in ("rho", "delta")) + ")",
      "the policy, or the standing authorisation, allows a release less than this"),
-    ("entry_within_cap", "entry", "INSERT",
-     "NEW.kind = 'HOLD' AND NOT EXISTS (SELECT 1 FROM hold h JOIN account a ON a.id = h.account_id"
+    ("entry_within_cap", "entry", "INSERT WHEN NEW.kind = 'HOLD'",
+     "NOT EXISTS (SELECT 1 FROM hold h JOIN account a ON a.id = h.account_id"
      " JOIN invocation i ON i.id = h.invocation_id JOIN request r ON r.id = i.request_id"
      f" WHERE h.id = NEW.hold_id AND {fits('rho')} AND {fits('delta')})",
      "the cap would be passed"),
-    ("entry_released_together", "entry", "INSERT",
-     "NEW.kind = 'RELEASE' AND EXISTS (SELECT 1 FROM hold s JOIN account x ON x.id = s.account_id"
+    ("entry_released_together", "entry", "INSERT WHEN NEW.kind = 'RELEASE'",
+     "EXISTS (SELECT 1 FROM hold s JOIN account x ON x.id = s.account_id"
      " JOIN hold h ON h.invocation_id = s.invocation_id AND h.instalment = s.instalment"
      " WHERE s.id = NEW.hold_id AND x.kind IN ('scope', 'pacing')"
      f" AND {HAS_ENTRY.format(hold='h.id', kind='ARM')})",
      "what an instalment has armed counts in its envelope and window too"),
-    ("entry_arm_approved", "entry", "INSERT",
-     "NEW.kind = 'ARM' AND NOT EXISTS (SELECT 1 FROM hold h JOIN account b ON b.id = h.account_id"
+    ("entry_arm_approved", "entry", "INSERT WHEN NEW.kind = 'ARM'",
+     "NOT EXISTS (SELECT 1 FROM hold h JOIN account b ON b.id = h.account_id"
      " JOIN invocation i ON i.id = h.invocation_id"
      " JOIN request r ON r.id = i.request_id JOIN policy_version p ON p.id = r.policy_id"
      f" WHERE h.id = NEW.hold_id AND {STATE.format(request='r.id')} = 'running'"
@@ -632,20 +633,20 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      "only a runner moves the budget"),
     ("entry_now", "entry", "INSERT", "{stale}", "the clock went backwards"),
     ("transition_now", "transition", "INSERT", "{stale}", "the clock went backwards"),
-    ("transition_approved", "transition", "INSERT",
-     "NEW.to_state = 'approved' AND NEW.from_state = 'submitted' AND NOT EXISTS (SELECT 1 FROM request r"
+    ("transition_approved", "transition", "INSERT WHEN NEW.to_state = 'approved' AND NEW.from_state = 'submitted'",
+     "NOT EXISTS (SELECT 1 FROM request r"
      " JOIN policy_version p ON p.id = r.policy_id WHERE r.id = NEW.request_id"
      f" AND ({SPEND_GATE} OR {STANDING}))",
      "the spend gate is not passed"),
     ("transition_by_runner", "transition", "INSERT",
      f"(NEW.to_state = 'running' OR NEW.from_state = 'running') AND NOT {role('NEW.actor_id', 'runner')}",
      "only a runner runs a release"),
-    ("transition_submits", "transition", "INSERT",
-     "NEW.from_state = 'draft' AND NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id"
+    ("transition_submits", "transition", "INSERT WHEN NEW.from_state = 'draft'",
+     "NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id"
      " AND r.requester_id = NEW.actor_id)",
      "a request is submitted by its requester"),
-    ("transition_reopens", "transition", "INSERT",
-     "NEW.from_state = 'approved' AND NEW.to_state = 'submitted' AND EXISTS (SELECT 1 FROM request r"
+    ("transition_reopens", "transition", "INSERT WHEN NEW.from_state = 'approved' AND NEW.to_state = 'submitted'",
+     "EXISTS (SELECT 1 FROM request r"
      " JOIN policy_version p ON p.id = r.policy_id WHERE r.id = NEW.request_id"
      f" AND ({SPEND_GATE} OR {STANDING}))",
      "the spend gate is passed"),
@@ -654,21 +655,21 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      " WHERE a.request_id = NEW.request_id AND a.decision = 'reject'"
      " AND a.gate = CASE NEW.to_state WHEN 'rejected' THEN 'spend' ELSE 'publish' END)",
      "nobody has rejected it"),
-    ("transition_withdrawn", "transition", "INSERT",
-     "NEW.to_state = 'withdrawn' AND NOT (EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id"
+    ("transition_withdrawn", "transition", "INSERT WHEN NEW.to_state = 'withdrawn'",
+     "NOT (EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id"
      f" AND r.requester_id = NEW.actor_id) OR {role('NEW.actor_id', 'steward')} OR {role('NEW.actor_id', 'admin')})",
      "a request is withdrawn by its requester, a steward or an admin"),
-    ("transition_unexpired", "transition", "INSERT",
-     "NEW.to_state = 'running' AND NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id"
+    ("transition_unexpired", "transition", "INSERT WHEN NEW.to_state = 'running'",
+     "NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id"
      " AND r.expires_at > NEW.at)",
      "the request has expired"),
-    ("transition_draws", "transition", "INSERT",
-     "NEW.to_state = 'running' AND EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id"
+    ("transition_draws", "transition", "INSERT WHEN NEW.to_state = 'running'",
+     "EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id"
      " AND r.standing_id IS NOT NULL AND NOT "
      + DRAWN.format(attempt=f"1 + {ATTEMPTS.format(request='r.id')}") + ")",
      "a run under a standing authorisation draws on it"),
-    ("transition_retracted", "transition", "INSERT",
-     "NEW.to_state = 'retracted' AND NOT EXISTS (SELECT 1 FROM carried c JOIN motion m ON m.id = c.motion_id"
+    ("transition_retracted", "transition", "INSERT WHEN NEW.to_state = 'retracted'",
+     "NOT EXISTS (SELECT 1 FROM carried c JOIN motion m ON m.id = c.motion_id"
      " JOIN publication p ON p.id = m.publication_id JOIN artifact f ON f.id = p.artifact_id"
      " WHERE m.kind = 'retraction' AND f.request_id = NEW.request_id)",
      "the stewards have not retracted it"),
@@ -821,6 +822,9 @@ RECORDS: dict[str, list[tuple[str, ...]]] = {
 }
 
 
+NEWEST = "(SELECT y.at FROM audit y WHERE y.seq = (SELECT k.seq FROM audit_head k))"
+
+
 def guards(**backend: str) -> list[tuple[str, str, str, str, str]]:
     made = [
         (n, t, o, c.replace("{stale}", backend["stale"]).replace("{days}", backend["days"]), m)
@@ -838,17 +842,17 @@ def collision(table: str, keys: list[tuple[str, ...]]) -> str:
 
 
 def arm_sqlite() -> None:
-    newest = "(SELECT y.at FROM audit y JOIN audit_head k ON k.seq = y.seq)"
-    made = guards(stale=f"NEW.at < {newest}", days="julianday(NEW.closes_at) - julianday(NEW.opens_at)")
+    made = guards(stale=f"NEW.at < {NEWEST}", days="julianday(NEW.closes_at) - julianday(NEW.opens_at)")
     for table, keys in {**RECORDS, **KEYS}.items():
         made.append(
             (f"{table}_no_replace", table, "INSERT", collision(table, keys), f"{table} has recorded this already")
         )
     for name, table, operation, condition, message in made:
         known = condition.replace("IS DISTINCT FROM", "IS NOT")  # which SQLite knows before 3.39, too
+        change, _, only = operation.partition(" WHEN ")
         op.execute(
             sa.text(
-                f"CREATE TRIGGER {name} BEFORE {operation} ON {table} WHEN {known} "
+                f"CREATE TRIGGER {name} BEFORE {change} ON {table} WHEN {f'{only} AND ({known})' if only else known} "
                 f"BEGIN SELECT RAISE(ABORT, 'almoner: {message}'); END"
             )
         )
@@ -872,6 +876,14 @@ RECORDED = (
     "policy_adoption", "policy_rule", "policy_version", "principal", "publication", "request", "role_grant",
     "role_revocation", "scope_end", "standing_use", "transition", "withdrawal",
 )  # fmt: skip
+OFTEN = {  # what a run writes again and again: its insert is planned once, that of the others for every row
+    "invocation": (
+        "request_id", "attempt", "sequence", "mechanism", "event", "relation", "rng_kind", "device", "code_digest",
+        "libraries", "idem_key", "created_at", "created_by",
+    ),
+    "hold": ("invocation_id", "account_id", "instalment", "rho", "delta"),
+    "entry": ("hold_id", "kind", "at", "actor_id"),
+}  # fmt: skip
 TOLD = (  # changes that must have a link of the chain in their own transaction
     "account", "approval", "artifact", "cap", "carried", "dataset", "dataset_version", "delegation", "delegation_end",
     "delivery", "entry", "evaluation", "invocation", "motion", "partition_scheme", "policy_adoption", "policy_rule",
@@ -881,9 +893,8 @@ TOLD = (  # changes that must have a link of the chain in their own transaction
 
 FUNCTIONS: list[tuple[str, str, str, str]] = [
     # name, arguments and result, properties, body
-    ("almoner_owner", "() RETURNS boolean", "LANGUAGE sql STABLE",
-     "SELECT pg_has_role(session_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = 'audit_head'::regclass),"
-     " 'MEMBER')"),
+    ("almoner_owner", "() RETURNS boolean", "LANGUAGE plpgsql STABLE SECURITY DEFINER",
+     "BEGIN RETURN pg_has_role(session_user, current_user, 'MEMBER'); END"),  # inside, current_user is the owner
     ("almoner_principal", "() RETURNS bigint", "LANGUAGE sql STABLE",
      "SELECT p.id FROM principal p WHERE p.login = session_user"),
     ("almoner_now", "() RETURNS text", "LANGUAGE sql VOLATILE",
@@ -974,7 +985,13 @@ FUNCTIONS: list[tuple[str, str, str, str]] = [
      " PERFORM almoner_queue(kind, given);"
      " SELECT string_agg(quote_ident(k), ', ') INTO columns FROM jsonb_object_keys(stamped -> 0) k;"
      " FOR each IN SELECT g.value FROM jsonb_array_elements(stamped) WITH ORDINALITY g ORDER BY g.ordinality LOOP"
-     " RETURN QUERY EXECUTE format('INSERT INTO %I AS made (%s) SELECT %s FROM jsonb_populate_record(NULL::%I, $1)"
+     + "".join(
+         f" IF kind = '{table}' THEN RETURN QUERY INSERT INTO {table} AS made ({', '.join(columns)})"
+         f" SELECT {', '.join(f'r.{column}' for column in columns)} FROM jsonb_populate_record(NULL::{table}, each) r"
+         " RETURNING to_jsonb(made); CONTINUE; END IF;"
+         for table, columns in OFTEN.items()
+     )
+     + " RETURN QUERY EXECUTE format('INSERT INTO %I AS made (%s) SELECT %s FROM jsonb_populate_record(NULL::%I, $1)"
      " RETURNING to_jsonb(made)', kind, columns, columns, kind) USING each; END LOOP; END"),
     ("almoner_append",
      "(who text, kind text, dataset text, request_id integer, body text) RETURNS TABLE (seq bigint, hash text)",
@@ -1044,8 +1061,7 @@ FUNCTIONS: list[tuple[str, str, str, str]] = [
 def arm_postgresql() -> None:
     path = op.get_bind().scalar(sa.text("SELECT quote_ident(current_schema()) || ', pg_temp'"))
     op.create_foreign_key("fk_approval_motion_id", "approval", "motion", ["motion_id"], ["id"])
-    newest = "(SELECT y.at FROM audit y JOIN audit_head k ON k.seq = y.seq)"
-    tolerated = f"to_char(({newest})::timestamptz AT TIME ZONE 'UTC' - interval '5 minutes', {TIME})"
+    tolerated = f"to_char(({NEWEST})::timestamptz AT TIME ZONE 'UTC' - interval '5 minutes', {TIME})"
     days = "extract(epoch FROM (NEW.closes_at::timestamptz - NEW.opens_at::timestamptz)) / 86400"
     for name, signature, properties, body in FUNCTIONS:
         function(name, signature, properties, body, path)
@@ -1057,7 +1073,8 @@ def arm_postgresql() -> None:
             f"BEGIN IF {condition} THEN RAISE EXCEPTION 'almoner: {message}' USING ERRCODE = '23514'; END IF;"
             f" RETURN {'OLD' if operation == 'DELETE' else 'NEW'}; END"
         )
-        trigger(name, table, f"BEFORE {operation}", "FOR EACH ROW", body, path)
+        change, _, only = operation.partition(" WHEN ")
+        trigger(name, table, f"BEFORE {change}", "FOR EACH ROW" + (f" WHEN ({only})" if only else ""), body, path)
     for name, table, statement, condition, message in AFTER_INSERT:
         body = (
             f"BEGIN {statement}; IF {condition} THEN RAISE EXCEPTION 'almoner: {message}' USING ERRCODE = '23514';"
@@ -1069,13 +1086,27 @@ def arm_postgresql() -> None:
         trigger(f"{table}_no_truncate", table, "BEFORE TRUNCATE", "FOR EACH STATEMENT", body, path)
     for table in TOLD:
         told_or_denied(table, path)
+    plan_once()
+
+
+def plan_once() -> None:
+    """The guards of 0001 like those made here (`function`)."""
+    older = op.get_bind().scalars(
+        sa.text(
+            "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.prorettype = 'trigger'::regtype"
+            " AND p.pronamespace = current_schema()::regnamespace AND NOT p.proconfig @>"
+            " ARRAY['plan_cache_mode=force_generic_plan'] ORDER BY 1"
+        )
+    )
+    for signature in older.all():
+        op.execute(sa.text(f"ALTER FUNCTION {signature} SET plan_cache_mode = force_generic_plan".replace(":", "\\:")))
 
 
 def told_or_denied(table: str, path: str) -> None:
     """At the end of a transaction that changed `table`, the newest link of the chain must be of that transaction."""
     body = (
-        "BEGIN IF NOT almoner_owner() AND NOT EXISTS (SELECT 1 FROM audit y JOIN audit_head k ON k.seq = y.seq"
-        " WHERE y.xmin = pg_current_xact_id()::xid)"
+        "BEGIN IF NOT almoner_owner() AND (SELECT y.xmin FROM audit y WHERE y.seq = (SELECT k.seq FROM audit_head k))"
+        " IS DISTINCT FROM pg_current_xact_id()::xid"
         " THEN RAISE EXCEPTION 'almoner: every change is told in the chain' USING ERRCODE = '23514'; END IF;"
         " RETURN NULL; END"
     )
@@ -1090,13 +1121,10 @@ def told_or_denied(table: str, path: str) -> None:
 
 
 def function(name: str, signature: str, properties: str, body: str, path: str) -> None:
-    op.execute(
-        sa.text(
-            f"CREATE FUNCTION {name}{signature} {properties} SET search_path = {path} AS $$ {body} $$".replace(
-                ":", "\\:"
-            )
-        )
-    )
+    """Its conditions look rows up by their keys, so a plan made once is as good as one made for every row."""
+    settings = f"SET search_path = {path} SET plan_cache_mode = force_generic_plan"
+    made = f"CREATE FUNCTION {name}{signature} {properties} {settings} AS $$ {body} $$"
+    op.execute(sa.text(made.replace(":", "\\:")))
 
 
 def trigger(name: str, table: str, when: str, scope: str, body: str, path: str) -> None:

@@ -7,8 +7,9 @@ entered on every eligible block and, where the request has them, once in its env
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import Row, TextClause, func, select, text
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
@@ -109,10 +110,12 @@ class Fenced(Refused):
 
 def balance(session: Session, account_id: int, blocks: Sequence[int] | None = None) -> Balance:
     """The budget of a root account, over all its blocks or the given ones."""
-    rows = session.scalars(_block_accounts(account_id, blocks)).all()
+    return _balance(_block_accounts(session, account_id, blocks), envelopes.reserved(session, account_id))
+
+
+def _balance(rows: Sequence[Row[Any]], reserved: Amount) -> Balance:
     cap = Amount(min(r.rho_cap for r in rows), min(r.delta_cap for r in rows))
     fullest = Amount(max(r.rho_held + r.rho_spent for r in rows), max(r.delta_held + r.delta_spent for r in rows))
-    reserved = envelopes.reserved(session, account_id)
     return Balance(
         cap=cap,
         spent=Amount(max(r.rho_spent for r in rows), max(r.delta_spent for r in rows)),
@@ -133,13 +136,13 @@ def hold(
         ValueError: an eligible block has no account.
     """
     lock_accounts(session, attempt.account_id, attempt.blocks)
-    accounts = session.scalars(_block_accounts(attempt.account_id, attempt.blocks)).all()
+    accounts = _block_accounts(session, attempt.account_id, attempt.blocks)
     if len(accounts) != len(attempt.blocks):
         raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
     asked = total([instalment for planned in plan for instalment in planned.instalments])
     request = session.get_one(Request, attempt.request_id)
     narrower = envelopes.narrowing(session, request)
-    left = balance(session, attempt.account_id, attempt.blocks).left
+    left = _balance(accounts, envelopes.reserved(session, attempt.account_id)).left
     rooms = [(each.label, each.left) for each in narrower]
     for label, room in rooms if request.scope_id else [("", left), *rooms]:
         if not asked.fits(room):
@@ -185,7 +188,7 @@ def _hold_one(
         for number, part in enumerate(planned.instalments)
     ]
     record_all(session, holds)
-    _enter(session, actor, holds, "HOLD")
+    _enter(session, actor, (each.id for each in holds), "HOLD")
 
 
 def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalment: int) -> Amount:
@@ -195,13 +198,14 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
         Fenced: the hold is armed or closed already.
         Denied: nothing is held, or the spend gate is not passed (any more).
     """
-    holds = _lock_holds(session, attempt, Hold.instalment == instalment, Invocation.sequence == sequence)
+    lock_accounts(session, attempt.account_id, attempt.blocks)
+    holds = _held(session, _INSTALMENT, attempt, sequence=sequence, instalment=instalment)
     if not holds:
         raise Denied("nothing is held")
-    if any(entries != {"HOLD"} for entries in holds.values()):
+    if any(each.entries != {"HOLD"} for each in holds):
         raise Fenced
-    _enter(session, actor, holds, "ARM")
-    spent = next(Amount(each.rho, each.delta) for each in holds)
+    _enter(session, actor, (each.id for each in holds), "ARM")
+    spent = holds[0].amount
     _record(session, actor, attempt, "ledger.arm", {"sequence": sequence, "instalment": instalment,
             "rho": str(spent.rho), "delta": str(spent.delta)})  # fmt: skip
     return spent
@@ -213,9 +217,10 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
     Raises:
         Fenced: it has been settled already.
     """
-    holds = _lock_holds(session, attempt)
-    armed = [each for each, entries in holds.items() if entries == {"HOLD", "ARM"}]
-    untouched = [each for each, entries in holds.items() if entries == {"HOLD"}]
+    lock_accounts(session, attempt.account_id, attempt.blocks)
+    holds = _held(session, _ATTEMPT, attempt)
+    armed = [each.id for each in holds if each.entries == {"HOLD", "ARM"}]
+    untouched = [each.id for each in holds if each.entries == {"HOLD"}]
     if len(armed) + len(untouched) != len(holds):
         raise Fenced
     _enter(session, actor, armed, outcome)
@@ -225,30 +230,46 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
                 {"armed_holds": len(armed), "released_holds": len(untouched)})  # fmt: skip
 
 
-def _block_accounts(account_id: int, blocks: Sequence[int] | None) -> Select[Account]:
-    query = select(Account).where(Account.parent_id == account_id, Account.kind == "block").order_by(Account.id)
-    query = query.execution_options(populate_existing=True)
-    return query if blocks is None else query.where(Account.block.in_(blocks))
+_BLOCKS = text("""
+SELECT id, block, rho_cap, delta_cap, rho_held, rho_spent, delta_held, delta_spent
+FROM account WHERE parent_id = :root AND kind = 'block' ORDER BY id
+""")
 
 
-def _lock_holds(session: Session, attempt: Attempt, *conditions: ColumnElement[bool]) -> dict[Hold, set[str]]:
-    """The attempt's holds, by account, each with the kinds of its entries; nobody else can add one meanwhile."""
-    lock_accounts(session, attempt.account_id, attempt.blocks)
-    query = (
-        select(Hold, Entry.kind)
-        .join(Invocation, Invocation.id == Hold.invocation_id)
-        .join(Entry, Entry.hold_id == Hold.id)
-        .where(Invocation.request_id == attempt.request_id, Invocation.attempt == attempt.number, *conditions)
-        .order_by(Hold.account_id, Hold.id)
-    )
-    found: dict[Hold, set[str]] = {}
-    for each, kind in session.execute(query):
-        found.setdefault(each, set()).add(kind)
-    return found
+def _block_accounts(session: Session, account_id: int, blocks: Sequence[int] | None) -> Sequence[Row[Any]]:
+    """Plain rows: they change with every entry, so a mapped object would have to be read again anyway."""
+    rows = session.connection().execute(_BLOCKS, {"root": account_id}).all()
+    return rows if blocks is None else [row for row in rows if row.block in blocks]
 
 
-def _enter(session: Session, actor: Actor, holds: Iterable[Hold], kind: str) -> None:
-    record_all(session, [Entry(hold_id=each.id, kind=kind, at=moment(), actor_id=actor.id) for each in holds])
+@dataclass
+class _Held:
+    """A hold of an attempt, and the kinds of its entries."""
+
+    id: int
+    amount: Amount
+    entries: set[str]
+
+
+_ATTEMPT = text("""
+SELECT h.id, h.rho, h.delta, e.kind
+FROM invocation i JOIN hold h ON h.invocation_id = i.id JOIN entry e ON e.hold_id = h.id
+WHERE i.request_id = :request_id AND i.attempt = :attempt ORDER BY h.account_id, h.id
+""")
+_INSTALMENT = text(str(_ATTEMPT).replace("ORDER", "AND i.sequence = :sequence AND h.instalment = :instalment ORDER"))
+
+
+def _held(session: Session, query: TextClause, attempt: Attempt, **more: int) -> list[_Held]:
+    """Holds by account. The accounts are locked before, so that nobody else adds an entry meanwhile."""
+    given = {"request_id": attempt.request_id, "attempt": attempt.number, **more}
+    found: dict[int, _Held] = {}
+    for number, rho, delta, kind in session.connection().execute(query, given):
+        found.setdefault(number, _Held(number, Amount(rho, delta), set())).entries.add(kind)
+    return list(found.values())
+
+
+def _enter(session: Session, actor: Actor, holds: Iterable[int], kind: str) -> None:
+    record_all(session, [Entry(hold_id=number, kind=kind, at=moment(), actor_id=actor.id) for number in holds])
 
 
 def _record(session: Session, actor: Actor, attempt: Attempt, kind: str, body: dict[str, Json]) -> None:
