@@ -1,0 +1,483 @@
+"""What hostile people with a login say to PostgreSQL; a name after a dollar is a fact they can read in the tables."""
+
+from collections.abc import Callable
+
+
+def door(kind: str, *rows: str) -> str:
+    """A call of the one door with rows in JSON."""
+    return f"SELECT almoner_record('{kind}', '[{', '.join(rows)}]'::jsonb)"
+
+
+def link(name: str) -> str:
+    return f"SELECT almoner_append('bad {name}', 'request.submitted', NULL, NULL, '{{}}')"
+
+
+SESSION = {
+    "become the owner": ["SET ROLE postgres"],
+    "be the owner from the start": ["SET SESSION AUTHORIZATION postgres"],
+    "be a replica": ["SET session_replication_role = replica"],
+    "be a superuser": ["ALTER ROLE almoner_test_runner SUPERUSER"],
+    "be another role": ["GRANT almoner_test_admin TO almoner_test_runner"],
+    "make a role": ["CREATE ROLE almoner_test_puppet LOGIN"],
+    "own a table": ["ALTER TABLE entry OWNER TO almoner_test_runner"],
+    "drop a guard": ["DROP TRIGGER entry_arm_approved ON entry"],
+    "add a guard": ["CREATE TRIGGER mine BEFORE INSERT ON entry EXECUTE FUNCTION suppress_redundant_updates_trigger()"],
+    "drop a constraint": ["ALTER TABLE account DROP CONSTRAINT ck_account_rho"],
+    "replace a function": [
+        "CREATE OR REPLACE FUNCTION almoner_may(who bigint, wanted text) RETURNS boolean LANGUAGE sql AS 'SELECT TRUE'"
+    ],
+    "unpin a function": ["ALTER FUNCTION almoner_record(text, jsonb) RESET search_path"],
+    "drop a function": ["DROP FUNCTION almoner_record(text, jsonb)"],
+    "a table in the schema": ["CREATE TABLE public.mine (id int)"],
+    "a function in the schema": ["CREATE FUNCTION public.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'"],
+    "an operator in the schema": [
+        "CREATE OPERATOR public.= (LEFTARG = varchar, RIGHTARG = text, FUNCTION = textne)"
+    ],
+    "a schema": ["CREATE SCHEMA mine"],
+    "an extension": ["CREATE EXTENSION dblink"],
+    "a language": ["CREATE LANGUAGE c"],
+    "an event trigger": ["CREATE EVENT TRIGGER mine ON ddl_command_end EXECUTE FUNCTION lo_manage()"],
+    "a publication": ["CREATE PUBLICATION mine FOR TABLE entry"],
+    "the catalogue": ["UPDATE pg_trigger SET tgenabled = 'D'"],
+    "the settings": ["ALTER SYSTEM SET session_preload_libraries = 'x'"],
+    "the database's settings": ["ALTER DATABASE postgres SET search_path = pg_temp"],
+    "a program": ["COPY (SELECT 1) TO PROGRAM 'cat'"],
+    "a file of the server": ["SELECT pg_read_file('/etc/passwd')"],
+    "a large object from a file": ["SELECT lo_import('/etc/passwd')"],
+    "a sequence": ["SELECT setval('entry_id_seq', 1)"],
+    "the next number": ["SELECT nextval('entry_id_seq')"],
+    "lock the head": ["LOCK TABLE audit_head IN ACCESS EXCLUSIVE MODE"],
+    "a block of code": ["DO $$$$ BEGIN UPDATE account SET rho_spent = 0; END $$$$"],
+    "a function of one's own": [
+        "CREATE FUNCTION pg_temp.mine() RETURNS void LANGUAGE sql SECURITY DEFINER AS 'DELETE FROM public.audit'",
+        "SELECT pg_temp.mine()",
+    ],
+    "a guard's function on a table of one's own": [
+        "CREATE TEMP TABLE hold AS SELECT * FROM public.hold",
+        "CREATE TEMP TABLE entry AS SELECT * FROM public.entry LIMIT 1",
+        "CREATE TRIGGER mine AFTER INSERT ON entry FOR EACH ROW EXECUTE FUNCTION public.entry_moves_account()",
+        "INSERT INTO entry SELECT * FROM entry",
+    ],
+    "a prepared transaction": [door("hold", '{"invocation_id": $invocation, "account_id": $block, "instalment": 8,'
+                                           ' "rho": 1, "delta": 0}'), "PREPARE TRANSACTION 'mine'"],
+    "what only the door may ask": ["SELECT almoner_stamped('entry', '{}', 1)"],
+    "whose link": ["SELECT almoner_brings(1, 1)"],
+    "the queue": ["SELECT almoner_queue('entry', '[]')"],
+    "whose roles": ["SELECT almoner_may(1, 'admin')"],
+    "a told trigger": ["SELECT entry_is_told()"],
+    "end another's session": ["SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'postgres'"],
+}  # fmt: skip
+
+
+APPROVAL = (
+    '{"request_id": $submitted, "gate": "spend", "subject_digest": "$digest", "approver_id": %s, "decision": "approve",'
+    ' "reason": "because", "at": "$now", "expires_at": "$late", "signature": "forged"%s}'
+)
+TRANSITION = (
+    '{"request_id": $%s, "number": %s, "from_state": "%s", "to_state": "%s", "detail": "", "at": "$now",'
+    ' "actor_id": $bad_%s}'
+)
+REQUEST = (
+    '{"dataset_id": $dataset, "version_id": $version_of_clinic, "policy_id": $policy, "canonical": "$text",'
+    ' "digest": "%s", "requester_id": %s, "created_at": "$now", "expires_at": "$late"}'
+)
+GRANT = (
+    '{"principal_id": $bad_%s, "role": "%s", "valid_from": "$then", "granted_by": %s, "reason": "because",'
+    ' "at": "$now"}'
+)
+ENTRY = '{"hold_id": %s, "kind": "%s", "at": "$now", "actor_id": $bad_%s}'
+MOTION = (
+    '{"kind": "cap", "dataset_id": $dataset, "policy_id": %s, "proposer_id": %s, "reason": "because", "nonce": "n",'
+    ' "digest": "$d", "created_at": "$now", "expires_at": "$late", "epsilon": "99", "delta": "1",'
+    ' "delta_conversion": 1, "rho": %s, "delta_fail": 9}'
+)
+LIES: dict[str, tuple[str, list[str], str]] = {
+    # what, who, statements, and what the database says
+    **{
+        f"record into {kind}": ("runner", [door(kind, '{"id": 1}')], "nothing is recorded there")
+        for kind in ("audit", "audit_head", "lease", "unit_mark", "alembic_version", "pg_class", "ENTRY",
+                     "entry AS made (id) SELECT 1; DELETE FROM entry; --", 'entry"', "pg_temp.entry")
+    },
+    "a number of one's own": ("runner", [door("entry", ENTRY[:-1] % ("$held", "ARM", "runner") + ', "id": 7}')],
+                              "numbers its rows itself"),
+    "a counter of one's own": (
+        "steward",
+        [door("account", '{"kind": "root", "rho_cap": 9, "delta_cap": 9, "rho_spent": 5}')],
+        "an account opens empty",
+    ),
+    "no such column": ("analyst", [door("motion", '{"kind) SELECT 1; --": 1}')], "does not exist"),
+    "a column of the second row only": (
+        "runner",
+        [door("entry", ENTRY % ("$held", "RELEASE", "runner"), ENTRY[:-1] % ("$held", "ARM", "runner") + ', "id": 1}')],
+        "numbers its rows itself",
+    ),
+    "no array": ("runner", ["SELECT almoner_record('entry', '{}')"], "cannot extract elements"),
+    # who one is
+    "a decision of somebody with a login": ("steward", [door("approval", APPROVAL % ("$bad_admin", ""))], "own login"),
+    "a decision of a steward without a login, by a runner": (
+        "runner", [door("approval", APPROVAL % ("$steward", ""))], "own login"),
+    "a decision of a steward without a login, by an analyst": (
+        "analyst", [door("approval", APPROVAL % ("$steward", ""))], "own login"),
+    "a decision by no steward": ("analyst", [door("approval", APPROVAL % ("$bad_analyst", ""))],
+                                 "only a steward decides"),
+    "a decision by an admin": ("admin", [door("approval", APPROVAL % ("$bad_admin", ""))],
+                               r"only a steward decides|an admin does not approve"),
+    "a decision nobody delegated": (
+        "steward",
+        [door("approval", APPROVAL % ("$bad_steward", ', "on_behalf_of": $steward'))],
+        "nobody has delegated"),
+    "a decision on other bytes": (
+        "steward",
+        [door("approval", APPROVAL.replace("$digest", "$d") % ("$bad_steward", ""))],
+        "not for what is waiting"),
+    "two decisions in one call": (
+        "steward",
+        [door("approval", APPROVAL % ("$bad_steward", ""), APPROVAL % ("$bad_steward", ""))],
+        "has approved it already",
+    ),
+    "a withdrawal of another's approval": (
+        "analyst",
+        [door("withdrawal", '{"approval_id": $approval, "reason": "r", "signature": "s", "at": "$now"}')],
+        "own login",
+    ),
+    "a request of somebody else": ("analyst", [door("request", REQUEST % ("$text_digest", "$analyst"))], "own login"),
+    "a request by a runner": (
+        "runner",
+        [door("request", REQUEST % ("$text_digest", "$bad_runner"))],
+        "only an analyst"),
+    "a request that says something else": ("analyst", [door("request", REQUEST % ("$d", "$bad_analyst"))],
+                                           "the digest is not of the text"),
+    "a request under a policy that is over": (
+        "analyst",
+        [door("request", (REQUEST % ("$text_digest", "$bad_analyst")).replace("$policy,", "$other_policy,"))],
+        "under the policy in force",
+    ),
+    "an envelope of another dataset": (
+        "analyst",
+        [door("request", REQUEST[:-1] % ("$text_digest", "$bad_analyst") + ', "scope_id": $harbour}')],
+        "open envelope of its own dataset",
+    ),
+    # roles and policies
+    "be an admin": ("runner", [door("role_grant", GRANT % ("runner", "admin", "$bad_runner"))], "only an admin"),
+    "be an admin by the admin": ("runner", [door("role_grant", GRANT % ("runner", "admin", "$admin"))], "own login"),
+    "a role again": ("former", [door("role_grant", GRANT % ("former", "steward", "$bad_former"))], "only an admin"),
+    "revoke the admin": (
+        "steward",
+        [door("role_revocation", '{"grant_id": $admin_grant, "revoked_by": $bad_steward, "reason": "r",'
+                                 ' "at": "$now"}')],
+        "only an admin",
+    ),
+    "another person": (
+        "steward",
+        [door("principal", '{"name": "x", "public_key": "x", "created_at": "$now", "login": "almoner_test_nobody"}')],
+        "your roles do not record that",
+    ),
+    "another policy": (
+        "steward",
+        [door("policy_version", '{"digest": "$d", "body": "{}", "several_roles": true, "spend_approvals": 1,'
+                                ' "publish_approvals": 1, "created_at": "$now"}')],
+        "your roles do not record that",
+    ),
+    "another policy in force": (
+        "steward",
+        [door("policy_adoption", '{"policy_id": $other_policy, "adopted_by": $bad_steward, "at": "$now"}')],
+        "only an admin",
+    ),
+    "a milder rule of the policy in force": (
+        "admin", [door("policy_rule", '{"policy_id": $policy, "dataset": "clinic", "spend_approvals": 1}')],
+        "a policy in use gets no further rules"),
+    "a delegation of another's vote": (
+        "steward",
+        [door("delegation", '{"from_id": $steward, "to_id": $bad_steward, "dataset_id": $dataset, "valid_from": "$now",'
+                            ' "valid_to": "$late", "reason": "r", "signature": "s", "at": "$now"}')],
+        "own login",
+    ),
+    "a vote one does not have": (
+        "runner",
+        [door("delegation", '{"from_id": $bad_runner, "to_id": $bad_steward, "dataset_id": $dataset,'
+                            ' "valid_from": "$now", "valid_to": "$late", "reason": "r", "signature": "s",'
+                            ' "at": "$now"}')],
+        "only a steward delegates",
+    ),
+    # the budget
+    "arm what nobody approved": ("runner", [door("entry", ENTRY % ("$vetoed", "ARM", "runner"))], "spend gate"),
+    "arm as an analyst": ("analyst", [door("entry", ENTRY % ("$held", "ARM", "analyst"))], "only a runner"),
+    "give back as a steward": ("steward", [door("entry", ENTRY % ("$held", "RELEASE", "steward"))], "only a runner"),
+    "forget what was armed": ("runner", [door("entry", ENTRY % ("$armed", "RELEASE", "runner"))],
+                              r"uq_entry|counters|ck_account"),
+    "arm twice": ("runner", [door("entry", ENTRY % ("$armed", "ARM", "runner"))], "uq_entry"),
+    "commit what is not armed": ("runner", [door("entry", ENTRY % ("$held", "COMMIT", "runner"))], "nothing is armed"),
+    "a hold on another dataset": (
+        "runner",
+        [door("hold", '{"invocation_id": $invocation, "account_id": $harbour, "instalment": 9, "rho": 1, "delta": 0}')],
+        "a block of its own dataset",
+    ),
+    "a negative hold": (
+        "runner",
+        [door("hold", '{"invocation_id": $invocation, "account_id": $block, "instalment": 9, "rho": -1, "delta": 0}')],
+        "never negative",
+    ),
+    "a hold by an analyst": (
+        "analyst",
+        [door("hold", '{"invocation_id": $invocation, "account_id": $block, "instalment": 9, "rho": 1, "delta": 0}')],
+        "your roles do not record that",
+    ),
+    "more than a standing authorisation allows": (
+        "runner",
+        [door("hold", '{"invocation_id": $routine, "account_id": $block, "instalment": 9, "rho": 1, "delta": 0}')],
+        "allows a release less",
+    ),
+    "an envelope by a runner": (
+        "runner",
+        [door("account", '{"kind": "scope", "parent_id": $estate, "name": "mine", "rho_cap": 1, "delta_cap": 0}')],
+        "your roles do not record that",
+    ),
+    "an envelope that does not fit": (
+        "steward",
+        [door("account", '{"kind": "scope", "parent_id": $estate, "name": "mine", "rho_cap": 999, "delta_cap": 0}')],
+        "does not fit",
+    ),
+    "a block beyond its root": (
+        "steward",
+        [door("account", '{"kind": "block", "parent_id": $root, "block": 2, "rho_cap": 1000, "delta_cap": 100}')],
+        "one of its partition",
+    ),
+    "a wider block": (
+        "steward",
+        [door("account", '{"kind": "block", "parent_id": $root, "block": 1, "rho_cap": 9999, "delta_cap": 100}')],
+        r"carries the cap|uq_account",
+    ),
+    "a window nobody asked for": (
+        "runner",
+        [door("account", '{"kind": "pacing", "parent_id": $paced, "rho_cap": 999999, "delta_cap": 9,'
+                         ' "opens_at": "$now", "closes_at": "$late"}')],
+        r"share and length|do not overlap",
+    ),
+    "an account by an analyst": (
+        "analyst",
+        [door("account", '{"kind": "root", "rho_cap": 9, "delta_cap": 9}')],
+        "your roles do not record that"),
+    "another claim": (
+        "steward",
+        [door("cap", '{"account_id": $root, "epsilon": "99", "delta": "1", "delta_conversion": 1,'
+                     ' "created_at": "$now"}')],
+        "uq_cap",
+    ),
+    "another partition": (
+        "steward",
+        [door("partition_scheme", '{"account_id": $root, "function": "f", "blocks": 99, "key_name": "k"}')],
+        "uq_partition",
+    ),
+    "an old dataset under a new name": (
+        "analyst",
+        [door("dataset", '{"name": "x", "account_id": $root, "text_field": "text", "relation": "replace_one",'
+                         ' "governed": false, "created_at": "$now", "created_by": $bad_analyst}')],
+        r"only a steward or an admin|protected alike",
+    ),
+    # motions
+    "a motion of somebody else": ("analyst", [door("motion", MOTION % ("$policy", "$analyst", 9))], "own login"),
+    "a motion under a policy that is over": (
+        "analyst", [door("motion", MOTION % ("$other_policy", "$bad_analyst", 9))], "under the policy in force"),
+    "a motion by a runner": (
+        "runner",
+        [door("motion", MOTION % ("$policy", "$bad_runner", 9))],
+        "analyst or a steward"),
+    "a motion to owe": ("analyst", [door("motion", MOTION % ("$policy", "$bad_analyst", -9))], "never negative"),
+    "a motion nobody approved": (
+        "analyst",
+        [door("carried", '{"motion_id": $motion, "actor_id": $bad_analyst, "at": "$now"}')],
+        "has not its approvals",
+    ),
+    "a run nobody authorised": (
+        "runner",
+        [door("standing_use", '{"motion_id": $standing, "number": 2, "request_id": $approved, "attempt": 1,'
+                              ' "actor_id": $bad_runner, "at": "$now"}')],
+        "does not cover this run",
+    ),
+    "a run by an analyst": (
+        "analyst",
+        [door("standing_use", '{"motion_id": $standing, "number": 2, "request_id": $scheduled, "attempt": 1,'
+                              ' "actor_id": $bad_analyst, "at": "$now"}')],
+        "does not cover this run",
+    ),
+    # steps
+    "approve by a step": (
+        "analyst",
+        [door("transition", TRANSITION % ("submitted", 2, "submitted", "approved", "analyst"))],
+        "spend gate"),
+    "reject without a word": (
+        "analyst", [door("transition", TRANSITION % ("submitted", 2, "submitted", "rejected", "analyst"))],
+        "nobody has rejected it"),
+    "withdraw another's": (
+        "runner", [door("transition", TRANSITION % ("submitted", 2, "submitted", "withdrawn", "runner"))],
+        "withdrawn by its requester"),
+    "run as an analyst": (
+        "analyst",
+        [door("transition", TRANSITION % ("approved", 3, "approved", "running", "analyst"))],
+        "only a runner"),
+    "end another's run": (
+        "steward",
+        [door("transition", TRANSITION % ("running", 4, "running", "approved", "steward"))],
+        "only a runner"),
+    "reopen what is approved": (
+        "analyst", [door("transition", TRANSITION % ("approved", 3, "approved", "submitted", "analyst"))],
+        "the spend gate is passed"),
+    "discard another's": (
+        "analyst", [door("transition", TRANSITION % ("cleared", 5, "produced", "discarded", "analyst"))],
+        "nobody has rejected it"),
+    "publish by a step": (
+        "runner", [door("transition", TRANSITION % ("cleared", 5, "produced", "published", "runner"))],
+        "nothing was published"),
+    "skip a step": (
+        "runner", [door("transition", TRANSITION % ("submitted", 2, "submitted", "running", "runner"))],
+        r"ck_transition_legal|only a runner"),
+    "a step of somebody else": (
+        "analyst",
+        [door("transition", (TRANSITION % ("submitted", 2, "submitted", "withdrawn", "analyst")).replace(
+            "$bad_analyst", "$analyst"))],
+        "own login",
+    ),
+    # results
+    "publish what nobody approved": (
+        "runner", [door("publication", '{"artifact_id": $artifact, "at": "$now", "actor_id": $bad_runner}')],
+        "publish gate"),
+    "publish as an analyst": (
+        "analyst", [door("publication", '{"artifact_id": $cleared_artifact, "at": "$now", "actor_id": $bad_analyst}')],
+        "only a runner or a steward"),
+    "an artifact by a steward": (
+        "steward",
+        [door("artifact", '{"request_id": $settled, "attempt": 1, "digest": "$d", "files": "{}", "size": 1,'
+                          ' "folder": "f", "created_at": "$now", "created_by": $bad_steward}')],
+        "your roles do not record that",
+    ),
+    "an artifact of a run that is not over": (
+        "runner",
+        [door("artifact", '{"request_id": $running, "attempt": 1, "digest": "$d", "files": "{}", "size": 1,'
+                          ' "folder": "f", "created_at": "$now", "created_by": $bad_runner}')],
+        "every armed hold committed",
+    ),
+    "figures from the private data before the decision": (
+        "steward",
+        [door("evaluation", '{"artifact_id": $artifact, "metric": "m", "exposure": "internal", "result": "{}",'
+                            ' "created_at": "$now"}')],
+        "internal metrics wait",
+    ),
+    "figures by an analyst": (
+        "analyst",
+        [door("evaluation", '{"artifact_id": $artifact, "metric": "m", "exposure": "public", "result": "{}",'
+                            ' "created_at": "$now"}')],
+        "your roles do not record that",
+    ),
+    # the record
+    "a checkpoint of a link that is not there": (
+        "runner",
+        [door("checkpoint", '{"seq": 3, "hash": "$d", "at": "$now", "signature": "s", "public_key": "k"}')],
+        "no such link",
+    ),
+    "a checkpoint by an analyst": (
+        "analyst",
+        [door("checkpoint", '{"seq": 0, "hash": "$d", "at": "$now", "signature": "s", "public_key": "k"}')],
+        "your roles do not record that",
+    ),
+    "a link of somebody else": (
+        "runner", ["SELECT almoner_append('steward', 'request.approve', NULL, NULL, '{}')"], "own login"),
+    "a link of nobody": ("runner", ["SELECT almoner_append(NULL, 'request.approve', NULL, NULL, '{}')"], "own login"),
+    "a link that no reader can read": (
+        "runner",
+        ["SELECT almoner_append('bad runner', 'ledger.arm', NULL, NULL, 'no json')"],
+        r"invalid input|no link"),
+    "a link that is a list": (
+        "runner", ["SELECT almoner_append('bad runner', 'ledger.arm', NULL, NULL, '[]')"], "that is no link"),
+    "a link with a strange kind": (
+        "runner", ["SELECT almoner_append('bad runner', E'ledger.arm\\x1b[2J', NULL, NULL, '{}')"], "that is no link"),
+    "a link on a dataset that is not there": (
+        "runner", ["SELECT almoner_append('bad runner', 'ledger.arm', 'nowhere', NULL, '{}')"], "that is no link"),
+    # leases and units
+    "take over another's run": (
+        "runner", ["SELECT almoner_lease($running, 1, 'mine', 'me', '$late')"], "only a runner"),
+    "take the next run in advance": (
+        "runner", ["SELECT almoner_lease($running, 999, 'mine', 'me', '$late')"], "only a runner"),
+    "a lease by an analyst": ("analyst", ["SELECT almoner_lease($running, 2, 'mine', 'me', '$late')"], "only a runner"),
+    "take in data as an analyst": (
+        "analyst", ["SELECT almoner_claim_units($root, ARRAY['\\x01'::bytea])"], "only a runner or a steward"),
+    "units of another account": (
+        "runner",
+        ["SELECT almoner_claim_units($harbour_root, (SELECT array_agg(mark) FROM unit_mark WHERE account_id = $root))"],
+        "one root account",
+    ),
+    "units of a block": (
+        "runner", ["SELECT almoner_claim_units($block, ARRAY['\\x01'::bytea])"], "one root account"),
+    # strangers
+    "record as nobody": ("nobody", [door("entry", ENTRY % ("$held", "ARM", "runner"))], "knows nobody"),
+    "link as nobody": ("nobody", ["SELECT almoner_append(NULL, 'ledger.arm', NULL, NULL, '{}')"], "own login"),
+    "lock as nobody": ("nobody", ["SELECT almoner_lock_accounts($root, ARRAY[0])"], "knows nobody"),
+    "lock a request as nobody": ("nobody", ["SELECT almoner_lock_request($submitted)"], "knows nobody"),
+    "lock a motion as nobody": ("nobody", ["SELECT almoner_lock_motion($motion)"], "knows nobody"),
+    "take in data as nobody": (
+        "nobody", ["SELECT almoner_claim_units($root, ARRAY['\\x01'::bytea])"], "only a runner or a steward"),
+    "record as a reader": ("auditor", [door("checkpoint", "{}")], "permission denied"),
+    "link as a reader": ("auditor", ["SELECT almoner_append('bad auditor', 'x', NULL, NULL, '{}')"],
+                         "permission denied"),
+    # things that stand in for the ledger's
+    "a table of roles of one's own": (
+        "runner",
+        ["CREATE TEMP TABLE role_grant AS SELECT * FROM public.role_grant",
+         "UPDATE pg_temp.role_grant SET principal_id = $bad_runner",
+         "SET search_path = pg_temp, public",
+         door("role_grant", GRANT % ("runner", "admin", "$bad_runner")).replace("almoner_", "public.almoner_")],
+        "only an admin",
+    ),
+    "a table of people of one's own": (
+        "runner",
+        ["CREATE TEMP TABLE principal AS SELECT * FROM public.principal",
+         "UPDATE pg_temp.principal SET login = NULL WHERE id = $bad_runner",
+         "UPDATE pg_temp.principal SET login = session_user WHERE id = $admin",
+         "SET search_path = pg_temp, public",
+         door("role_grant", GRANT % ("runner", "admin", "$admin")).replace("almoner_", "public.almoner_")],
+        "own login",
+    ),
+    "functions of one's own": (
+        "runner",
+        ["CREATE FUNCTION pg_temp.almoner_may(who bigint, wanted text) RETURNS boolean LANGUAGE sql AS 'SELECT TRUE'",
+         "CREATE FUNCTION pg_temp.almoner_owner() RETURNS boolean LANGUAGE sql AS 'SELECT TRUE'",
+         "SET search_path = pg_temp, public",
+         door("role_grant", GRANT % ("runner", "admin", "$admin")).replace("almoner_", "public.almoner_")],
+        "own login",
+    ),
+    "a head of one's own": (
+        "runner",
+        ["CREATE TEMP TABLE audit_head AS SELECT 1 AS id, 0::bigint AS seq, repeat('0', 64) AS hash",
+         "SET search_path = pg_temp, public",
+         "SELECT public.almoner_append('steward', 'ledger.arm', NULL, NULL, '{}')"],
+        "own login",
+    ),
+    "another way to read strings": (
+        "runner",
+        ["SET standard_conforming_strings = off", "SET backslash_quote = on",
+         "SELECT almoner_append('steward'' OR TRUE --', 'ledger.arm', NULL, NULL, '{}')"],
+        "own login",
+    ),
+}  # fmt: skip
+
+
+LEGAL = {
+    "a request": ("analyst", door("request", REQUEST % ("$text_digest", "$bad_analyst"))),
+    "a decision": ("steward", door("approval", APPROVAL % ("$bad_steward", ""))),
+    "a forged decision": ("steward", door("approval", APPROVAL % ("$steward", ""))),
+    "a role": ("admin", door("role_grant", GRANT % ("former", "steward", "$bad_admin"))),
+    "a policy": ("admin", door("policy_adoption", '{"policy_id": $other_policy, "adopted_by": $bad_admin,'
+                                                  ' "at": "$now"}')),
+    "an envelope": ("steward", door("account", '{"kind": "scope", "parent_id": $estate, "name": "mine", "rho_cap": 1,'
+                                               ' "delta_cap": 0}')),
+    "money": ("runner", door("entry", ENTRY % ("$held", "ARM", "runner"))),
+    "a motion": ("analyst", door("motion", MOTION % ("$policy", "$bad_analyst", 9))),
+    "a step": ("runner", door("transition", TRANSITION % ("approved", 3, "approved", "running", "runner"))),
+    "a publication": ("runner", door("publication", '{"artifact_id": $cleared_artifact, "at": "$now",'
+                                                    ' "actor_id": $bad_runner}')),
+}  # fmt: skip
+HIDDEN: dict[str, Callable[[str, str], list[str]]] = {
+    "not at all": lambda change, told: [change],
+    "and taken back": lambda change, told: ["SAVEPOINT a", told, "ROLLBACK TO a", change],
+    "later, it says": lambda change, told: ["SET CONSTRAINTS ALL DEFERRED", change],
+    "in a session that reads": lambda change, told: [change, "SET TRANSACTION READ ONLY"],
+}
