@@ -19,6 +19,7 @@ from cli import (
     release,
     run,
     standing,
+    user,
 )
 from cli.command import HomeOption
 
@@ -47,6 +48,7 @@ for name, group in (
     ("standing", standing.app),
     ("audit", audit.app),
     ("policy", policy.app),
+    ("user", user.app),
     ("models", models.app),
 ):
     app.add_typer(group, name=name)

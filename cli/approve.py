@@ -55,7 +55,11 @@ Export = Annotated[
 ]
 Ask = Annotated[
     Path | None,
-    typer.Option("--from", metavar="FILE", help="Decide on a question that was exported elsewhere; needs only a key."),
+    typer.Option(
+        "--from",
+        metavar="FILE",
+        help="Decide on a question that was exported elsewhere; with --export, needs only a key.",
+    ),
 ]
 Signed = Annotated[
     Path | None, typer.Option("--import", metavar="FILE", help="Bring an approval that was signed elsewhere.")
@@ -112,6 +116,7 @@ def approve(
     approve ID --gate GATE --reason TEXT: decide here.
     approve ID --gate GATE --export ask.json: write the question for a steward without access to the ledger.
     approve --from ask.json --reason TEXT --export signed.json: sign it on the steward's own machine.
+    approve --from ask.json --reason TEXT: decide in a home that reaches the ledger, on texts that lie in another.
     approve ID --gate GATE --import signed.json --yes: bring the approval back.
 
     Where there is no terminal, pipe the name; docs/approving.md says when it is needed.
@@ -122,7 +127,7 @@ def approve(
     if typed.yes and typed.signed is None:
         raise OptionForeign("yes")
     if ask is not None:
-        return _sign_elsewhere(opened, typed)
+        return _decide_on(opened, typed) if export is None else _sign_elsewhere(opened, typed)
     if signed is not None:
         return _bring(opened, typed)
     if export is not None:
@@ -202,6 +207,17 @@ def _sign_elsewhere(opened: Opened, typed: Typed) -> Answer:
             "expires_at": made.expires_at, "approval": str(path)}  # fmt: skip
     steps = f"Bring it back: `almoner approve {asked.number} --gate {asked.gate} --import {path.name} --yes`."
     return Answer(data, [f"Signed by {made.approver} in {path}; nothing is recorded until it is brought back.", steps])
+
+
+def _decide_on(opened: Opened, typed: Typed) -> Answer:
+    typed.require(("ask", "reason"), ("on_behalf_of",))
+    workspace, reason = open_workspace(opened.home), _reason(typed)
+    asked = read_ask(_path(typed.ask), workspace.key.public_key, opened.home.root)
+    deciding.require_waiting(asked)
+    deciding.require_steward(asked, workspace.key)
+    _show_and_confirm(opened, asked, elsewhere=True)
+    state = deciding.decide(workspace, asked, "approve", reason, typed.on_behalf_of)
+    return _decided(asked, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")
 
 
 def _bring(opened: Opened, typed: Typed) -> Answer:
@@ -284,7 +300,7 @@ class OptionMissing(UsageError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"This form of `almoner approve` needs {_SPELT[name]}.",
-            "`almoner approve --help` shows the four forms.",
+            "`almoner approve --help` shows the five forms.",
             {"option": _SPELT[name]},
         )
 
@@ -298,7 +314,7 @@ class OptionForeign(UsageError):
             if name == "yes"
             else f"{_SPELT[name]} does not go together with the other options."
         )
-        super().__init__(reason, "`almoner approve --help` shows the four forms.", {"option": _SPELT[name]})
+        super().__init__(reason, "`almoner approve --help` shows the five forms.", {"option": _SPELT[name]})
 
 
 class ReasonMissing(UsageError):

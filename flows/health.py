@@ -7,7 +7,7 @@ from importlib.metadata import packages_distributions
 from flows.workspace import ROOMS, Workspace, open_workspace
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
-from models_db.services import health
+from models_db.services import access, health
 from models_db.services.health import Finding
 from tasks.inference.registry import list_models
 
@@ -25,7 +25,7 @@ def examine(home: ProjectHome, structure: Check) -> list[Finding]:
     except AlmonerError as problem:
         return [Finding("home opens", ok=False, detail=problem.message)]
     found: list[Finding] = []
-    for check in (structure, _ledger, _permissions, _rooms, _models):
+    for check in (structure, _ledger, _access, _permissions, _rooms, _models):
         try:
             found += check(workspace)
         except AlmonerError as problem:
@@ -36,6 +36,12 @@ def examine(home: ProjectHome, structure: Check) -> list[Finding]:
 def _ledger(workspace: Workspace) -> Iterator[Finding]:
     with workspace.database.read() as session:
         yield from health.examine(session)
+
+
+def _access(workspace: Workspace) -> Iterator[Finding]:
+    """On PostgreSQL: who may write, call and add, and whether the ledger knows them."""
+    with workspace.database.read() as session:
+        yield from access.examine(session)
 
 
 def _permissions(workspace: Workspace) -> Iterator[Finding]:

@@ -11,13 +11,12 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from flows.policy_file import read_version
 from flows.workspace import Workspace
 from models_db.budgets import Amount
-from models_db.canonical import digest
-from models_db.errors import EnvironmentProblem, Refused
+from models_db.errors import Refused
 from models_db.policy import Policy
 from models_db.policy_checks import Asked, require_allowed
-from models_db.requests import as_json
 from models_db.services import artifacts, people, policies, releases
 from models_db.services.audits import Actor
 from models_db.services.ledger import BudgetExceeded
@@ -62,18 +61,6 @@ def policy_of(session: Session, request: Request) -> Policy:
         PolicyAltered: the ledger's text is not the one that was adopted.
     """
     return read_version(session.get_one(PolicyVersion, request.policy_id))
-
-
-def read_version(version: PolicyVersion) -> Policy:
-    """A policy as the ledger keeps it.
-
-    Raises:
-        PolicyAltered: its text is not the one that its digest names.
-    """
-    found = Policy.model_validate_json(version.body)
-    if digest(as_json(found)) != version.digest:
-        raise PolicyAltered(version.digest)
-    return found
 
 
 def require_in_force(session: Session, workspace: Workspace) -> None:
@@ -189,15 +176,4 @@ class PolicyDiffers(Refused):
             f"Nothing can be asked for under {path}: {told} in force, and only an admin adopts one.",
             "See what differs with `almoner policy check FILE`; `almoner policy show` prints the one in force.",
             {"policy": path, "in_force": in_force},
-        )
-
-
-class PolicyAltered(EnvironmentProblem):
-    """A policy in the ledger is not the one that was adopted."""
-
-    def __init__(self, named: str) -> None:
-        super().__init__(
-            f"The ledger's text of policy {named} is not the one that this digest names.",
-            "Somebody has changed the ledger. Run `almoner doctor` and `almoner audit verify`.",
-            {"policy": named},
         )

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.policy import put_in_force, read_version, require_sensible
-from flows.policy_file import read_policy
+from flows.policy import put_in_force, require_sensible
+from flows.policy_file import read_policy, read_version
 from flows.workspace import Workspace
 from models_db.canonical import Json, digest
 from models_db.policy import Policy
@@ -118,7 +118,7 @@ def adopt_first(workspace: Workspace) -> None:
 
 def _replace(path: Path, text: bytes) -> None:
     """Another content, whole or not at all."""
-    if path.read_bytes() == text:
+    if path.exists() and path.read_bytes() == text:
         return
     new = path.with_suffix(".new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:

@@ -5,8 +5,11 @@ from pathlib import Path
 import yaml
 
 from flows.written import read_yaml
+from models_db.canonical import digest
+from models_db.errors import EnvironmentProblem
 from models_db.policy import PAGE, Policy
 from models_db.requests import as_json, parse
+from models_db.tables import PolicyVersion
 
 POLICY = """\
 # The policy of this project home; every field is explained in docs/policy.md. Every request records the version it
@@ -63,6 +66,41 @@ def read_policy(path: Path, what: str) -> Policy:
     return parse(Policy, read_yaml(path, what, PAGE), what, PAGE)
 
 
+def policy_of_home(path: Path, in_force: PolicyVersion | None) -> Policy:
+    """The policy a home works under: its own file, or where it has none, the one in force in the ledger.
+
+    Raises:
+        FileUnreadable, FileInvalid: the file is no policy, or there is neither.
+        PolicyAltered: the ledger's text is not the one that was adopted.
+    """
+    if in_force is None or path.exists():
+        return read_policy(path, "policy.yaml")
+    return read_version(in_force)
+
+
+def read_version(version: PolicyVersion) -> Policy:
+    """A policy as the ledger keeps it.
+
+    Raises:
+        PolicyAltered: its text is not the one that its digest names.
+    """
+    found = Policy.model_validate_json(version.body)
+    if digest(as_json(found)) != version.digest:
+        raise PolicyAltered(version.digest)
+    return found
+
+
 def policy_text(policy: Policy) -> str:
     """A policy as YAML that reads back as the same policy."""
     return yaml.safe_dump(as_json(policy), sort_keys=False, allow_unicode=True)
+
+
+class PolicyAltered(EnvironmentProblem):
+    """A policy in the ledger is not the one that was adopted."""
+
+    def __init__(self, named: str) -> None:
+        super().__init__(
+            f"The ledger's text of policy {named} is not the one that this digest names.",
+            "Somebody has changed the ledger. Run `almoner doctor` and `almoner audit verify`.",
+            {"policy": named},
+        )

@@ -6,6 +6,7 @@ from pathlib import Path
 from prefect import flow
 from sqlalchemy.orm import Session
 
+from flows.people import require_mandates
 from flows.policy import require_bounds
 from flows.settings import PRIVATE_FLOW
 from flows.workspace import Workspace, open_workspace
@@ -42,6 +43,7 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
     with workspace.database.read() as session:
         artifacts.require_publishable(session, request_id)
         require_bounds(session, request_id)
+        require_mandates(session, request_id)
         before = _papers(session, artifact)
     require_publishable(draft, artifact, before, workspace.key)
     with workspace.database.write() as session:

@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from flows.people import require_mandates
 from flows.policy import policy_of, require_policy, told_by_policy
 from flows.pricing import dataset_facts
 from flows.workspace import Workspace, code_digest, owner, partition_key_path, provenance
@@ -128,13 +129,14 @@ def require_genuine(session: Session, request: Request) -> None:
     A row alone, however it came into the ledger, opens no gate.
 
     Raises:
-        ForgedApproval: a signature does not fit.
+        ForgedApproval, MandateForged: a signature does not fit.
         MotionAltered: the standing authorisation is not the one that was approved, or not for this request.
     """
     for approval, approver in gates.given(session, request.id):
         giver = approval.on_behalf_of and releases.name_of(session, approval.on_behalf_of)
         if not SignedDecision.of(approval, approver, giver or None).authentic:
             raise ForgedApproval(request.id, approver.name)
+    require_mandates(session, request.id)
     if request.standing_id is not None:
         motions.require_intact(session, request)
 

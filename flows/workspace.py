@@ -12,14 +12,14 @@ import psutil
 
 import models_db
 from flows import memory
-from flows.policy_file import read_policy
+from flows.policy_file import policy_of_home
 from models_db.canonical import digest
 from models_db.engine import Database
 from models_db.home import HomeMissing, ProjectHome
 from models_db.policy import Policy
 from models_db.reading import ReadingDatabase
 from models_db.requests import as_json
-from models_db.services import people
+from models_db.services import people, policies
 from models_db.services.audits import Actor
 from models_db.services.ledger import Provenance
 from tasks.publishing.signing import SigningKey
@@ -50,7 +50,8 @@ def open_workspace(home: ProjectHome) -> Workspace:
     Raises:
         HomeMissing: `almoner init` has not made it.
         LedgerRolledBack: the ledger is not the one this home has seen.
-        PrincipalUnknown: the ledger knows another key under this name.
+        PrincipalUnknown: the ledger does not know the key of this home.
+        LoginMismatch: on PostgreSQL, this session's login is somebody else's.
         FileInvalid: policy.yaml does not follow its format.
     """
     home.require()
@@ -59,9 +60,10 @@ def open_workspace(home: ProjectHome) -> Workspace:
     seen = memory.recall(home)
     with database.read() as session:
         seen = memory.require_seen(session, seen)
-        actor = people.identify(session, key.public_key)
+        actor = people.acting(session, key.public_key)
+        policy = policy_of_home(home.policy, policies.in_force(session))
     memory.keep(home, seen, durable=True)
-    return Workspace(home, database, actor, key, read_policy(home.policy, "policy.yaml"))
+    return Workspace(home, database, actor, key, policy)
 
 
 @dataclass(frozen=True)

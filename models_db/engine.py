@@ -38,6 +38,7 @@ _PRAGMAS = (
 
 _OTHER_SCHEMA = re.compile("no such (table|column)|has no column named")
 _OTHER_SCHEMA_STATES = ("42P01", "42703")  # undefined_table, undefined_column
+_FORBIDDEN_STATE = "42501"  # insufficient_privilege
 
 
 class Database:
@@ -60,6 +61,7 @@ class Database:
         Raises:
             LedgerUnreachable: the database cannot be opened or stays locked.
             SchemaOutdated: its tables are not there, or not these.
+            LedgerForbidden: the database role may not do that.
         """
         with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
             yield session
@@ -85,6 +87,8 @@ class Database:
                 or getattr(problem.orig, "sqlstate", None) in _OTHER_SCHEMA_STATES
             ):
                 raise SchemaOutdated(self._shown) from None
+            if getattr(problem.orig, "sqlstate", None) == _FORBIDDEN_STATE:
+                raise LedgerForbidden(self._shown) from None
             if isinstance(problem, OperationalError):
                 raise LedgerUnreachable(self._shown) from problem
             raise
@@ -115,6 +119,30 @@ class LedgerUnreachable(EnvironmentProblem):
         super().__init__(
             f"The ledger at {url} cannot be used right now; nothing was changed.",
             "Check that the database is there and not locked by a stopped process; then try again.",
+            {"database": url},
+        )
+
+
+class LedgerForbidden(EnvironmentProblem):
+    """The database role of this session has not the right to do that."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"The role of this session may not do that in the database at {url}; nothing was changed.",
+            "Readers are in the group almoner_DATABASE_reader, all others in almoner_DATABASE_writer; only the owner of"
+            " the tables makes or upgrades them. Ask an admin (`almoner user add --login`), see docs/people.md.",
+            {"database": url},
+        )
+
+
+class OutcomeUnknown(EnvironmentProblem):
+    """The connection was lost between a COMMIT and its answer: the change stands or does not."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"The ledger at {url} was told to keep a change and has not answered; it may have kept it.",
+            "When the database is there again, give the same command again: what was kept is found, nothing is spent"
+            " or published twice. `almoner run sweep` closes a run that this stopped.",
             {"database": url},
         )
 

@@ -48,6 +48,7 @@ CONTRACT = (
     "release request", "release list", "release show", "release withdraw", "release retract", "retract",
     "approve", "reject", "run", "publish", "verify-release",
     "policy show", "policy check", "policy adopt", "policy schema",
+    "user add", "user list", "user grant", "user revoke", "user delegate", "user undelegate",
     "audit log", "audit verify", "audit checkpoint", "audit export", "models list", "models pull", "demo",
 )  # fmt: skip
 

@@ -4,18 +4,20 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import or_, select, text
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.canonical import Json, canonical
 from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.recording import on_postgresql, record
-from models_db.services import audits
+from models_db.services import access, audits, datasets
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded
-from models_db.tables import Dataset, Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
+from models_db.tables import Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
 from models_db.tables.people import ROLES
+
+LONGEST_NAME = 100
 
 
 class PrincipalUnknown(EnvironmentProblem):
@@ -57,6 +59,32 @@ class RoleUnknown(UsageError):
         super().__init__(f"There is no role {role!r}.", f"Roles: {', '.join(ROLES)}.", {"roles": list(ROLES)})
 
 
+class PersonNameUnfit(UsageError):
+    """A name that could not be told from another one."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"A person's name is 1 to {LONGEST_NAME} printable characters without space around them.",
+            "Choose another, such as `anna`.",
+        )
+
+
+class SelfDelegation(UsageError):
+    """Somebody delegates to themselves."""
+
+    def __init__(self) -> None:
+        super().__init__("A vote is delegated to somebody else.", "Name another person; see `almoner user list`.")
+
+
+class DelegationUnknown(UsageError):
+    """No delegation of that number is in force."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"No delegation {number} is in force or to come.", "See `almoner user list`.", {"delegation": number}
+        )
+
+
 class RoleNotHeld(Refused):
     """A role to be revoked that nobody has given."""
 
@@ -88,8 +116,11 @@ class Mandate:
         )
 
 
-def found(session: Session, name: str, public_key: str) -> Actor:
+def found(session: Session, name: str, public_key: str, login: str | None = None) -> Actor:
     """Make the first principal of a ledger, who has every role, or find whose key this is.
+
+    Args:
+        login: the PostgreSQL role the founder works under; without it, that of this session.
 
     Raises:
         PrincipalUnknown: there are others, and none has this key.
@@ -97,24 +128,37 @@ def found(session: Session, name: str, public_key: str) -> Actor:
     known = _by_key(session, public_key)
     if known is not None:
         return Actor(known.id, known.name)
-    if session.scalars(select(Principal.id).limit(1)).one_or_none() is not None:
+    if is_founded(session):
         raise PrincipalUnknown(name)
-    actor = _enter(session, name, public_key, _session_login(session))
+    told: dict[str, Json] = {"name": name, "public_key": public_key, "roles": list(ROLES)}
+    audits.append(session, Actor(0, name), "principal.enrolled", told)  # the head is locked: who comes second waits
+    if is_founded(session):
+        raise PrincipalUnknown(name)
+    actor = _enter(session, fit_name(name), public_key, login or access.login(session))
     at = moment()
     for role in ("admin", *(role for role in ROLES if role != "admin")):
         record(session, _grant(actor, actor, role, at, None, "founded the ledger"))
-    audits.append(session, actor, "principal.enrolled", {"name": name, "public_key": public_key, "roles": list(ROLES)})
     return actor
+
+
+def is_founded(session: Session) -> bool:
+    """Whether the ledger has a principal."""
+    return session.scalars(select(Principal.id).limit(1)).one_or_none() is not None
 
 
 def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str | None = None) -> Actor:
     """Record a further principal, who has no role yet. `login` is the PostgreSQL role that principal works under.
 
     Raises:
+        NotYourRole: the actor is no admin.
+        PersonNameUnfit: it could not be told from another one.
+        LoginMeaningless: a login in a ledger on SQLite.
         NameTaken: the name, the key or the login is somebody's.
-        RoleMissing: the actor is no admin.
     """
     require_role(session, actor, "admin")
+    name = fit_name(name)
+    if login is not None:
+        access.require_logins(not on_postgresql(session))
     if plain_name(name) in {plain_name(taken) for taken in session.scalars(select(Principal.name))}:
         raise NameTaken(name)
     try:
@@ -130,8 +174,16 @@ def _enter(session: Session, name: str, public_key: str, login: str | None) -> A
     return Actor(made.id, name)
 
 
-def _session_login(session: Session) -> str | None:
-    return str(session.scalar(text("SELECT session_user"))) if on_postgresql(session) else None
+def fit_name(name: str) -> str:
+    """A name as the ledger keeps it.
+
+    Raises:
+        PersonNameUnfit: it could not be told from another one.
+    """
+    name = unicodedata.normalize("NFC", name)
+    if not (name == name.strip() and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
+        raise PersonNameUnfit
+    return name
 
 
 def plain_name(name: str) -> str:
@@ -149,6 +201,20 @@ def identify(session: Session, public_key: str) -> Actor:
     known = _by_key(session, public_key)
     if known is None:
         raise PrincipalUnknown("anybody")
+    return Actor(known.id, known.name)
+
+
+def acting(session: Session, public_key: str) -> Actor:
+    """Who works in a home with this key; on PostgreSQL, under the login of this session.
+
+    Raises:
+        PrincipalUnknown: the key is nobody's.
+        LoginMismatch: the login is not that person's.
+    """
+    known = _by_key(session, public_key)
+    if known is None:
+        raise PrincipalUnknown("anybody")
+    access.require_own_login(session, known)
     return Actor(known.id, known.name)
 
 
@@ -182,6 +248,15 @@ def grants(session: Session, principal_id: int, at: str | None = None) -> Sequen
         RoleGrant.valid_from <= at,
         or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > at),
         RoleGrant.id.not_in(ended),
+    )
+    return session.scalars(query.order_by(RoleGrant.id)).all()
+
+
+def lasting_grants(session: Session) -> Sequence[RoleGrant]:
+    """All grants that hold or will hold: not revoked, not past."""
+    query = select(RoleGrant).where(
+        or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > moment()),
+        RoleGrant.id.not_in(select(RoleRevocation.grant_id)),
     )
     return session.scalars(query.order_by(RoleGrant.id)).all()
 
@@ -226,9 +301,10 @@ def grant(
     """Give somebody a role, from now or `valid_from` on, for good or until `valid_to`.
 
     Raises:
+        NotYourRole: the actor is no admin.
         NobodyCalled, RoleUnknown: not those names.
-        RoleMissing: the actor is no admin.
     """
+    require_role(session, actor, "admin")
     if role not in ROLES:
         raise RoleUnknown(role)
     whom = find(session, name)
@@ -247,9 +323,11 @@ def revoke(session: Session, actor: Actor, name: str, role: str, reason: str) ->
     """Take a role away; approvals that rest on it no longer count. Returns how many grants ended.
 
     Raises:
+        NotYourRole: the actor is no admin.
         RoleNotHeld: there is none.
-        Denied: the last admin, or the actor is none.
+        Denied: the last admin.
     """
+    require_role(session, actor, "admin")
     held = [each for each in grants(session, find(session, name).id) if each.role == role]
     if not held:
         raise RoleNotHeld(name, role)
@@ -263,15 +341,18 @@ def delegate(session: Session, actor: Actor, mandate: Mandate, signature: str) -
     """Let somebody decide in the actor's name, for one dataset and a time.
 
     Raises:
-        NobodyCalled: not that name.
+        NobodyCalled, DatasetUnknown: not those names.
+        SelfDelegation: it is the actor's own.
         RoleMissing: the actor is no steward in their own right.
     """
-    dataset = session.scalars(select(Dataset).where(Dataset.name == mandate.dataset)).one()
+    dataset, taker = datasets.find(session, mandate.dataset), find(session, mandate.to)
+    if taker.id == actor.id:
+        raise SelfDelegation
     made = record(
         session,
         Delegation(
             from_id=actor.id,
-            to_id=find(session, mandate.to).id,
+            to_id=taker.id,
             dataset_id=dataset.id,
             valid_from=mandate.valid_from,
             valid_to=mandate.valid_to,
@@ -280,8 +361,8 @@ def delegate(session: Session, actor: Actor, mandate: Mandate, signature: str) -
             at=moment(),
         ),
     )
-    told: dict[str, Json] = {"to": mandate.to, "from": mandate.valid_from, "until": mandate.valid_to,
-                             "reason": mandate.reason, "signature": signature}  # fmt: skip
+    told: dict[str, Json] = {"delegation": made.id, "to": mandate.to, "from": mandate.valid_from,
+                             "until": mandate.valid_to, "reason": mandate.reason, "signature": signature}  # fmt: skip
     audits.append(session, actor, "delegation.given", told, dataset.name)
     return made
 
@@ -290,9 +371,11 @@ def end_delegation(session: Session, actor: Actor, delegation_id: int) -> None:
     """Take a delegation back; decisions that rest on it and were not used no longer count.
 
     Raises:
+        DelegationUnknown: there is none, or it has ended.
         Denied: it is somebody else's.
-        AlreadyRecorded: it has ended.
     """
+    if delegation_id not in {each.id for each in delegations(session)}:
+        raise DelegationUnknown(delegation_id)
     record(session, DelegationEnd(delegation_id=delegation_id, ended_by=actor.id, at=moment()))
     audits.append(session, actor, "delegation.ended", {"delegation": delegation_id})
 

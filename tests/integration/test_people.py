@@ -1,0 +1,196 @@
+"""People of a ledger as admins and stewards type them, on both backends."""
+
+import getpass
+from dataclasses import dataclass
+
+import pytest
+
+from flows.workspace import overlap_key_path
+from models_db.base import moment
+from models_db.services import people
+from models_db.services.people import Mandate
+from tests.integration.story import Almoner
+from tests.support import fetch, snapshot
+
+LATE = "2090-12-31"
+
+
+@dataclass(frozen=True)
+class Circle:
+    """The founder's home and others on the same ledger."""
+
+    root: Almoner
+    patch: pytest.MonkeyPatch
+
+    def at(self, name: str) -> Almoner:
+        """Sit down at somebody's home."""
+        made = self.root if name == "root" else Almoner(self.root.folder / name)
+        made.folder.mkdir(exist_ok=True)
+        self.patch.setenv("ALMONER_HOME", str(made.home.root))
+        self.patch.setattr(getpass, "getuser", lambda: name)
+        return made
+
+    def joined(self, name: str, *roles: str) -> Almoner:
+        """Make a home and have it added, with the very command it prints."""
+        typed = self.at(name).ask("init")["admin_types"].removeprefix("almoner ")
+        typed = typed.split(" --login")[0].split(" --role")[0]
+        self.at("root").type(" ".join([typed, *(f"--role {role}" for role in roles)]))
+        return self.at(name)
+
+
+@pytest.fixture
+def circle(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Circle:
+    """A founded ledger that several homes can name, with a dataset and separate roles."""
+    ledger = any_almoner.home.database_url
+    made = Circle(any_almoner, monkeypatch)
+    made.at("root").type("init")
+    monkeypatch.setenv("ALMONER_DATABASE_URL", ledger)
+    any_almoner.type("dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6")
+    policy = any_almoner.home.policy.read_text().replace("several_roles: true", "several_roles: false")
+    any_almoner.type(f"policy adopt {any_almoner.write('team.yaml', policy)}")
+    return made
+
+
+def refused(almoner: Almoner, line: str, error: str, code: int = 1) -> None:
+    """Refused under that name, and nothing in the ledger has changed."""
+    before = snapshot(almoner.database)
+    assert almoner.ask(line, expected=code)["error"] == error
+    assert snapshot(almoner.database) == before
+
+
+def test_a_second_home_says_what_an_admin_types_and_then_works(circle: Circle) -> None:
+    anna = circle.at("anna")
+    before = snapshot(anna.database)
+    made = anna.ask("init")
+    assert (made["enrolled"], made["principal"], made["problem"]) == (False, None, None)
+    assert made["admin_types"].startswith(f"almoner user add anna --key {made['public_key']} ")
+    assert made["admin_types"].endswith("--role ROLE")
+    assert snapshot(anna.database) == before  # it does not enrol itself
+    assert made["fingerprint"] in anna.type("init").out
+    assert anna.ask("dataset list", expected=3)["error"] == "PrincipalUnknown"
+    anna = circle.joined("anna", "analyst")
+    again = anna.ask("init")
+    assert (again["enrolled"], again["principal"]) == (True, "anna")
+    assert not anna.home.policy.exists()  # it follows the policy in force
+    assert not overlap_key_path(anna.home).exists()  # a second one could not recognise the same people
+    assert anna.ask("policy show")["home"] == circle.at("root").ask("policy show")["digest"]
+    circle.at("anna").type("dataset list")
+
+
+def test_everybody_is_listed_with_roles_days_and_keys(circle: Circle) -> None:
+    circle.joined("anna", "analyst", "auditor")
+    circle.at("root").type(f'user grant anna runner --reason "night shifts" --from 2090-01-01 --until {LATE}')
+    told = circle.at("anna").ask("user list")
+    root, anna = told["people"]
+    assert {grant["role"] for grant in root["roles"]} == {"analyst", "runner", "steward", "auditor", "admin"}
+    assert [grant["role"] for grant in anna["roles"]] == ["analyst", "auditor", "runner"]
+    assert anna["roles"][2]["from"] == "2090-01-01T00:00:00.000000Z"
+    assert anna["roles"][2]["until"] == "2091-01-01T00:00:00.000000Z"
+    assert anna["roles"][2]["granted_by"] == "root"
+    assert anna["fingerprint"].startswith("SHA256:")
+    shown = circle.at("anna").type("user list").out
+    assert "runner from 2090-01-01 until 2091-01-01" in shown
+
+
+def test_a_role_that_was_taken_away_is_gone(circle: Circle) -> None:
+    circle.joined("sue", "steward")
+    told = circle.at("root").ask('user revoke sue steward --reason "left the board"')
+    assert told["ended"] == 1
+    assert circle.at("root").ask("user list")["people"][1]["roles"] == []
+    refused(circle.at("root"), 'user revoke sue steward --reason "again"', "RoleNotHeld")
+    refused(circle.at("root"), 'user revoke root admin --reason "tired"', "Denied")  # a ledger keeps an admin
+    kinds = [link["kind"] for link in circle.at("root").ask("audit log --actor root")]
+    assert kinds[-1] == "role.revoked"
+
+
+REFUSED = (
+    ("user add bob --key nothing", "NotAPublicKey", 2),
+    ("user add ' bob' --key {key}", "PersonNameUnfit", 2),
+    ("user add ROOT --key {key}", "NameTaken", 1),
+    ("user add bob --key {taken}", "NameTaken", 1),
+    ("user add bob --key {key} --role king", "RoleUnknown", 2),
+    ("user add bob --key {key} --reason ' '", "ReasonNeeded", 2),
+    ("user grant nobody steward --reason x", "NobodyCalled", 2),
+    ("user grant root king --reason x", "RoleUnknown", 2),
+    ("user grant root steward --reason x --until 2020-01-01", "PeriodUnfit", 2),
+    ("user grant root steward --reason x --from soon", "NotADay", 2),
+    ("user delegate nobody --dataset clinic --until 2090-01-01 --reason x", "NobodyCalled", 2),
+    ("user delegate root --dataset clinic --until 2090-01-01 --reason x", "SelfDelegation", 2),
+    ("user delegate root --dataset other --until 2090-01-01 --reason x", "DatasetUnknown", 2),
+    ("user undelegate 7", "DelegationUnknown", 2),
+)
+
+
+def test_what_cannot_be_is_refused_by_name(circle: Circle) -> None:
+    key = circle.at("bob").ask("init")["public_key"]
+    root = circle.at("root")
+    taken = root.ask("init")["public_key"]
+    for line, error, code in REFUSED:
+        refused(root, line.format(key=key, taken=taken), error, code)
+
+
+def test_only_admins_change_people(circle: Circle) -> None:
+    key = circle.at("bob").ask("init")["public_key"]
+    sue = circle.joined("sue", "steward", "analyst", "runner", "auditor")
+    refused(sue, f"user add bob --key {key}", "NotYourRole")
+    refused(sue, "user grant sue admin --reason mine", "NotYourRole")
+    refused(sue, "user revoke root admin --reason mine", "NotYourRole")
+
+
+def waiting(circle: Circle) -> None:
+    """Request 1 of anna waits; sue and tom are stewards, dora is nothing."""
+    root = circle.at("root")
+    root.type(f"dataset ingest clinic {root.notes_file()}")
+    for name, *roles in (("anna", "analyst"), ("sue", "steward"), ("tom", "steward"), ("dora",)):
+        circle.joined(name, *roles)
+    anna = circle.at("anna")
+    anna.type(f"release request {circle.root.request_file()}")
+
+
+def test_a_delegate_decides_in_the_stewards_name(circle: Circle) -> None:
+    waiting(circle)
+    line = 'approve 1 --gate spend --reason "for sue" --on-behalf-of sue'
+    assert circle.at("dora").ask(line, expected=1, piped="clinic\n")["error"] == "Denied"
+    given = circle.at("sue").ask(f'user delegate dora --dataset clinic --until {LATE} --reason "a holiday"')
+    listed = circle.at("root").ask("user list")["delegations"]
+    assert [(d["number"], d["from"], d["to"], d["dataset"], d["signed"]) for d in listed] == [
+        (given["delegation"], "sue", "dora", "clinic", True)
+    ]
+    assert circle.at("dora").ask(line, piped="clinic\n")["state"] == "approved"
+    refused_again = circle.at("sue").ask('approve 1 --gate spend --reason "me too"', expected=1, piped="clinic\n")
+    assert "approved it already" in refused_again["message"]  # the two count once
+    circle.at("root").type("run 1")
+
+
+def test_a_delegation_that_was_taken_back_counts_no_more(circle: Circle) -> None:
+    waiting(circle)
+    number = circle.at("sue").ask(f"user delegate dora --dataset clinic --until {LATE} --reason x")["delegation"]
+    refused(circle.at("tom"), f"user undelegate {number}", "Denied")
+    circle.at("dora").type('approve 1 --gate spend --reason "for sue" --on-behalf-of sue', piped="clinic\n")
+    circle.at("sue").type(f"user undelegate {number}")
+    assert circle.at("root").ask("user list")["delegations"] == []
+    assert circle.at("root").ask("run 1", expected=1)["error"] in ("GateClosed", "WrongState")
+
+
+def test_nobody_passes_a_delegation_on_or_gives_what_they_have_not(circle: Circle) -> None:
+    waiting(circle)
+    circle.at("sue").type(f"user delegate dora --dataset clinic --until {LATE} --reason x")
+    refused(circle.at("dora"), f"user delegate anna --dataset clinic --until {LATE} --reason x", "RoleMissing")
+    circle.at("sue").type(f"user delegate anna --dataset clinic --until {LATE} --reason x")
+    told = circle.at("anna").ask("approve 1 --gate spend --reason x --on-behalf-of sue", expected=1, piped="clinic\n")
+    assert "what they requested" in told["message"]  # nor does the requester decide as somebody's delegate
+
+
+def test_a_delegation_nobody_signed_opens_no_gate(circle: Circle) -> None:
+    """Whoever can write the ledger's tables has no steward's key."""
+    waiting(circle)
+    root = circle.at("root")
+    with root.database.write() as session:
+        sue = people.Actor(people.find(session, "sue").id, "sue")
+        mandate = Mandate("clinic", "dora", moment(), f"{LATE}T00:00:00.000000Z", "forged")
+        people.delegate(session, sue, mandate, "0" * 128)
+    assert root.ask("user list")["delegations"][0]["signed"] is False
+    circle.at("dora").type('approve 1 --gate spend --reason "for sue" --on-behalf-of sue', piped="clinic\n")
+    told = circle.at("root").ask("run 1", expected=1)
+    assert told["error"] == "MandateForged"
+    assert fetch(circle.root.database, "SELECT count(*) FROM hold") == [(0,)]
