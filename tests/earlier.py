@@ -7,6 +7,7 @@ every table, a request in every state), and three policies. The first line tells
 import json
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,11 @@ from sqlalchemy import Connection, LargeBinary, MetaData
 
 from migrations.upgrade import upgrade
 from models_db.engine import Database
+from models_db.services import datasets, ledger, people, releases
+from models_db.services.audits import Actor
+from models_db.services.ledger import Attempt
+from models_db.tables import Dataset
+from tests.support import World
 
 RECORDED = Path(__file__).parent / "golden" / "ledger_0001.jsonl"
 ADMIN_SEED = b"0001" * 8
@@ -59,3 +65,21 @@ def _replay(connection: Connection) -> None:
         binary = {column.name for column in table.columns if isinstance(column.type, LargeBinary)}
         row = {name: bytes.fromhex(value) if name in binary else value for name, value in line["row"].items()}
         connection.execute(table.insert().values(row))
+
+
+def inherited(database: Database) -> World:
+    """The people of the record, in a ledger that was upgraded; all of them have every role but the admin's."""
+    with database.read() as session:
+        admin, analyst, steward, runner = (
+            Actor(people.find(session, name).id, name) for name in ("admin", "analyst", "steward", "runner")
+        )
+    return World(database, described().policies["first"], admin, analyst, steward, runner, count(1000))
+
+
+def attempt_of(database: Database, name: str) -> Attempt:
+    """An attempt of the record, as the services know it."""
+    request_id, number = described().requests[name]
+    with database.read() as session:
+        dataset = session.get_one(Dataset, releases.find(session, request_id).dataset_id)
+        blocks = tuple(range(datasets.partition(session, dataset).blocks))
+        return ledger.attempt_of(session, request_id, number, blocks)

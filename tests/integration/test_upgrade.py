@@ -1,0 +1,348 @@
+"""A ledger of the oldest schema, with rows in every table and requests in every state, becomes one of the newest."""
+
+import signal
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from multiprocessing import get_context
+
+import pytest
+from sqlalchemy import MetaData, event, inspect
+
+from migrations.inventory import Item, differences, inventory
+from migrations.upgrade import SchemaDiffers, upgrade
+from models_db.budgets import Amount
+from models_db.engine import Database
+from models_db.services import artifacts, gates, health, people, policies, releases, runs
+from models_db.services.audits import Actor
+from models_db.services.denials import Denied
+from tests.conftest import Ledgers
+from tests.earlier import attempt_of, described, inherited
+from tests.integration import upgrade_driver
+from tests.support import World, execute, fetch, planned, terms
+
+Rows = dict[str, list[tuple[object, ...]]]
+REQUESTS = described().requests
+
+
+@pytest.fixture
+def old(backend: str, ledgers: Ledgers) -> Iterator[Database]:
+    """The recorded ledger of schema 0001, once on each backend."""
+    with ledgers.new(backend, like=ledgers.recorded(backend, upgraded=False)) as made:
+        yield made
+
+
+@pytest.fixture
+def world(backend: str, ledgers: Ledgers) -> Iterator[World]:
+    """The same after the upgrade."""
+    with ledgers.new(backend, like=ledgers.recorded(backend, upgraded=True)) as made:
+        yield inherited(made)
+
+
+def rows(database: Database, known: MetaData | None = None) -> tuple[Rows, MetaData]:
+    """Every row of every table, in the columns of the tables that are `known`."""
+    with database.engine.connect() as connection:
+        if known is None:
+            known = MetaData()
+            known.reflect(connection)
+        found = {
+            table.name: sorted((tuple(row) for row in connection.execute(table.select())), key=repr)
+            for table in known.sorted_tables
+        }
+        connection.rollback()
+    return found, known
+
+
+def whole(database: Database) -> tuple[frozenset[Item], Rows]:
+    """The schema and all rows, to compare before and after a refusal."""
+    with database.engine.connect() as connection:
+        items = inventory(connection)
+        connection.rollback()
+    return items, rows(database)[0]
+
+
+def is_sound(database: Database) -> None:
+    """What the doctor looks at."""
+    with database.read() as session:
+        assert [each for each in health.examine(session) if not each.ok] == []
+        assert differences(session.connection()) == []
+
+
+def test_the_record_has_everything(old: Database) -> None:
+    """Rows in every table, requests in every state, several people and policies, holds in every stage."""
+    found, _ = rows(old)
+    assert [name for name, lines in found.items() if not lines] == []
+    states = fetch(old, "SELECT DISTINCT to_state FROM transition")
+    assert {row[0] for row in states} == {
+        "submitted", "approved", "rejected", "withdrawn", "running", "produced", "discarded", "published",
+    }  # fmt: skip
+    assert {row[0] for row in fetch(old, "SELECT DISTINCT kind FROM entry")} == {
+        "HOLD", "ARM", "RELEASE", "COMMIT", "FORFEIT",
+    }  # fmt: skip
+    assert len(found["principal"]) == 5
+    assert len(found["policy_version"]) == 3
+    assert fetch(old, "SELECT count(*) FROM account WHERE rho_held > 0 AND rho_spent > 0") == [(2,)]
+
+
+def test_every_row_is_kept(old: Database) -> None:
+    before, known = rows(old)
+    upgrade(old)
+    after, _ = rows(old, known)
+    [link] = [row for row in after["audit"] if row not in before["audit"]]
+    after["audit"].remove(link)
+    last = max(row[0] for row in before["audit"])  # type: ignore[type-var]
+    assert fetch(old, "SELECT seq, kind, actor FROM audit ORDER BY seq DESC LIMIT 1") == [
+        (int(str(last)) + 1, "roles.migrated", "admin")
+    ]
+    after["alembic_version"], after["audit_head"] = before["alembic_version"], before["audit_head"]
+    assert after == before
+    is_sound(old)
+
+
+def test_a_second_upgrade_changes_nothing(world: World) -> None:
+    before = whole(world.database)
+    upgrade(world.database)
+    assert whole(world.database) == before
+
+
+def test_everybody_may_do_what_they_could_do(world: World) -> None:
+    with world.database.read() as session:
+        roles = {each.name: people.roles_of(session, each.id) for each in people.every(session)}
+    others = frozenset({"analyst", "runner", "steward", "auditor"})
+    assert roles == dict.fromkeys(("analyst", "steward", "runner", "second steward"), others) | {
+        "admin": others | {"admin"}
+    }
+    assert {row[0] for row in fetch(world.database, "SELECT DISTINCT granted_by FROM role_grant")} == {world.admin.id}
+
+
+def test_an_empty_ledger_has_nobody_to_give_roles_to(bare_database: Database) -> None:
+    upgrade(bare_database, "0001")
+    upgrade(bare_database)
+    assert fetch(bare_database, "SELECT count(*) FROM role_grant") == [(0,)]
+    assert fetch(bare_database, "SELECT seq FROM audit_head") == [(0,)]
+    is_sound(bare_database)
+    World.create(bare_database).dataset()
+
+
+def second(world: World) -> Actor:
+    with world.database.read() as session:
+        return people.identify(session, "key of second steward")
+
+
+def publish(world: World, request_id: int) -> None:
+    with world.database.write() as session:
+        artifacts.publish(session, world.runner, request_id)
+
+
+def finish(world: World, request_id: int) -> None:
+    """Start, run, approve and publish what was approved."""
+    attempt = world.start(request_id)
+    world.hold(attempt, planned(Amount(10), Amount(5)))
+    world.arm(attempt)
+    world.arm(attempt, instalment=1)
+    world.produce(attempt)
+
+
+def test_a_request_under_way_is_approved_run_and_published(world: World) -> None:
+    spent = world.balance().spent
+    assert world.decide(REQUESTS["submitted"]) == "approved"
+    for request_id in (REQUESTS["submitted"], REQUESTS["approved"]):
+        finish(world, request_id)
+        world.decide(request_id, "publish")
+        publish(world, request_id)
+        assert world.state(request_id) == "published"
+    assert world.balance().spent == spent + Amount(30)
+    is_sound(world.database)
+
+
+def test_what_was_produced_is_published(world: World) -> None:
+    publish(world, REQUESTS["cleared"][0])
+    produced = REQUESTS["produced"][0]
+    with pytest.raises(gates.GateClosed):
+        publish(world, produced)
+    world.decide(produced, "publish")
+    publish(world, produced)
+    with pytest.raises(Denied, match="the publish gate is not passed"):
+        publish(world, REQUESTS["contested"][0])
+    is_sound(world.database)
+
+
+def test_an_armed_attempt_goes_on(world: World) -> None:
+    attempt = attempt_of(world.database, "armed")
+    world.arm(attempt, instalment=1)
+    world.produce(attempt)
+    assert world.state(attempt.request_id) == "produced"
+    is_sound(world.database)
+
+
+def test_dead_attempts_are_closed(world: World) -> None:
+    with world.database.read() as session:
+        leases = runs.running(session)
+    assert len(leases) == 6
+    held = world.balance().held
+    assert held != Amount()
+    for name in ("running", "held", "armed", "vetoed"):
+        world.fail(attempt_of(world.database, name))
+    assert world.balance().held == Amount()
+    is_sound(world.database)
+
+
+def test_the_rules_of_their_policy_hold_on(world: World) -> None:
+    """Two approvals where two were asked, one of them already there; a rejection still blocks."""
+    half = REQUESTS["half"]
+    with pytest.raises(gates.GateClosed):
+        world.start(half)
+    assert world.decide(half, by=second(world)) == "approved"
+    finish(world, half)
+    world.decide(half, "publish")
+    with pytest.raises(gates.GateClosed):
+        publish(world, half)
+    world.decide(half, "publish", by=second(world))
+    publish(world, half)
+    with pytest.raises(Denied, match="the spend gate is not passed"):
+        world.arm(attempt_of(world.database, "vetoed"))
+
+
+def test_one_person_may_have_several_roles_where_they_might(world: World) -> None:
+    """The analyst who asked is one of the two who approved, and the admin may approve too."""
+    assert world.state(REQUESTS["shared"]) == "approved"
+    finish(world, REQUESTS["shared"])
+    world.decide(REQUESTS["shared"], "publish", by=world.admin)
+    publish(world, REQUESTS["shared"])
+
+
+def test_where_they_might_not_the_admin_no_longer_approves(world: World) -> None:
+    with pytest.raises(Denied, match="an admin does not approve"):
+        world.decide(REQUESTS["submitted"], by=world.admin)
+
+
+def test_new_requests_wait_for_a_policy(world: World) -> None:
+    with world.database.read() as session:
+        assert policies.in_force(session) is None
+        old_policy = releases.find(session, REQUESTS["submitted"]).policy_id
+    with world.database.write() as session:
+        policies.adopt(session, world.admin, terms())
+    request_id = world.request()
+    with world.database.read() as session:
+        assert releases.find(session, request_id).policy_id != old_policy
+    world.decide(request_id)
+    finish(world, request_id)
+    is_sound(world.database)
+
+
+def test_a_role_that_is_taken_away_voids_old_approvals(world: World) -> None:
+    """Approvals of 0001 count as long as who gave them is a steward."""
+    with world.database.write() as session:
+        people.revoke(session, world.admin, "steward", "steward", "left")
+    with pytest.raises(gates.GateClosed):
+        world.start(REQUESTS["approved"])
+
+
+DAMAGES = {
+    "a guard that is made anew": "DROP TRIGGER entry_within_cap",
+    "a guard that stays": "DROP TRIGGER entry_no_update",
+    "an index": "DROP INDEX uq_entry_closed",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_ledger_is_not_upgraded(old: Database, backend: str, damage: str) -> None:
+    statement = DAMAGES[damage]
+    on = " ON entry" if backend == "postgresql" and "TRIGGER" in statement else ""
+    execute(old, statement + on)
+    before = whole(old)
+    with pytest.raises(SchemaDiffers, match=f"{statement.split()[-1]} on entry is missing"):
+        upgrade(old)
+    assert whole(old) == before
+
+
+HARMLESS_ON_SQLITE = (
+    "DROP TRIGGER approval_separate",
+    "CREATE TRIGGER approval_separate BEFORE INSERT ON approval WHEN FALSE BEGIN SELECT RAISE(ABORT, 'no'); END",
+)
+HARMLESS_ON_POSTGRESQL = (
+    "CREATE OR REPLACE FUNCTION approval_separate() RETURNS trigger LANGUAGE plpgsql SET search_path = public, pg_temp"
+    " AS $$ BEGIN RETURN NEW; END $$"
+)
+
+
+def test_a_harmless_guard_under_the_right_name_is_not_healed_unseen(old: Database, backend: str) -> None:
+    """0002 makes this guard anew: without a look before the upgrade nobody would know of the damage."""
+    statements = HARMLESS_ON_SQLITE if backend == "sqlite" else (HARMLESS_ON_POSTGRESQL,)
+    execute(old, *statements)
+    before = whole(old)
+    with pytest.raises(SchemaDiffers, match="trigger approval_separate on approval is altered"):
+        upgrade(old)
+    assert whole(old) == before
+
+
+@pytest.mark.parametrize("backend", ["sqlite"])
+def test_rows_that_point_nowhere_are_not_upgraded(old: Database) -> None:
+    """SQLite checks foreign keys where a connection asks for it; PostgreSQL always does."""
+    with closing(sqlite3.connect(old.engine.url.database or "")) as careless, careless:
+        careless.execute("INSERT INTO lease VALUES (999, 1, 't', 'o', 'x')")
+    before = whole(old)
+    with pytest.raises(SchemaDiffers, match="rows of lease point nowhere"):
+        upgrade(old)
+    assert whole(old) == before
+
+
+def statements_of_an_upgrade(database: Database) -> int:
+    """How many there are; a child process that upgrades a copy issues as many."""
+    seen = 0
+
+    def count(*_: object) -> None:
+        nonlocal seen
+        seen += 1
+
+    event.listen(database.engine, "before_cursor_execute", count)
+    upgrade(database)
+    event.remove(database.engine, "before_cursor_execute", count)
+    return seen
+
+
+def killed(database: Database, statement: int | None) -> None:
+    """An upgrade in another process, which dies there."""
+    database.dispose()
+    context = get_context("forkserver")
+    context.set_forkserver_preload([upgrade_driver.__name__])
+    process = context.Process(target=upgrade_driver.upgrade_and_die, args=(database.url, statement))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_a_killed_upgrade_leaves_the_old_ledger(old: Database, backend: str, ledgers: Ledgers) -> None:
+    before = whole(old)
+    with ledgers.new(backend, like=old) as copy:
+        total = statements_of_an_upgrade(copy)
+    for part in (1, total // 8, total // 4, total // 2, 3 * total // 4, total, 0):
+        killed(old, part)
+        assert whole(old) == before, part
+        with old.engine.connect() as connection:
+            assert differences(connection, "0001") == []
+            connection.rollback()
+    killed(old, None)
+    is_sound(old)
+    assert fetch(old, "SELECT count(*) FROM audit WHERE kind = 'roles.migrated'") == [(1,)]
+
+
+def test_an_upgrade_killed_in_its_middle_is_done_again(old: Database) -> None:
+    before = whole(old)
+    killed(old, 200)
+    assert whole(old) == before
+    upgrade(old)
+    is_sound(old)
+
+
+def test_two_upgrades_at_once(old: Database) -> None:
+    others = [Database(old.url) for _ in range(3)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(upgrade, [old, *others]))
+    for other in others:
+        other.dispose()
+    is_sound(old)
+    assert fetch(old, "SELECT count(*) FROM audit WHERE kind = 'roles.migrated'") == [(1,)]
+    assert len(inspect(old.engine).get_table_names()) == len(set(inspect(old.engine).get_table_names()))
