@@ -37,6 +37,7 @@ from models_db.services.datasets import LifetimeClaim, Registration
 from models_db.services.gates import Decision
 from models_db.services.ledger import Attempt, PlannedInvocation, Provenance
 from models_db.services.motions import Authorisation
+from models_db.services.people import Mandate
 from models_db.tables import Artifact, Dataset, Motion, PolicyVersion
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -176,6 +177,29 @@ class World:
             for role in roles or ("steward",):
                 people.grant(session, self.admin, name, role, "for the tests")
             return made
+
+    def grant(self, name: str, role: str, **dates: str) -> None:
+        """Give somebody a role."""
+        with self.database.write() as session:
+            people.grant(session, self.admin, name, role, "for the tests", **dates)
+
+    def revoke(self, name: str, role: str) -> None:
+        """Take a role away."""
+        with self.database.write() as session:
+            people.revoke(session, self.admin, name, role, "for the tests")
+
+    def delegate(self, giver: Actor, to: str, dataset: str = "clinic", *, begin: int = 0, days: int = 9) -> int:
+        """Let somebody decide in the giver's name, from a day to a day. Returns the delegation's number."""
+        first = datetime.now(UTC) + timedelta(days=begin)
+        mandate = Mandate(dataset, to, moment(first), moment(first + timedelta(days=days)), "away")
+        with self.database.write() as session:
+            return people.delegate(session, giver, mandate, "signature").id
+
+    def take_back(self, request_id: int, by: Actor | None = None, gate: str = "spend") -> str:
+        """Withdraw an approval. Returns the request's state."""
+        with self.database.write() as session:
+            said = f"signature {next(self._numbers)}"
+            return gates.withdraw_approval(session, by or self.steward, request_id, gate, "a doubt", said)
 
     def account(self, cap: Amount = CAP, blocks: int = 1) -> int:
         """A root account with its blocks. Returns its id."""

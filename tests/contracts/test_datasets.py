@@ -22,7 +22,7 @@ def marks(*names: str) -> list[bytes]:
 def register(world: World, name: str, account_id: int, unit_field: str | None = "id") -> None:
     with world.database.write() as session:
         wanted = Registration(name, unit_field, "text", True, 150, "out/meta.yaml")
-        datasets.register(session, world.analyst, wanted, account_id)
+        datasets.register(session, world.steward, wanted, account_id)
 
 
 def test_an_account_has_its_blocks_and_its_claim(world: World) -> None:

@@ -1,0 +1,278 @@
+"""Roles by date, the last admin, and votes that are lent, on both backends through the services."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.engine import Database
+from models_db.errors import Refused
+from models_db.services import artifacts, datasets, ledger, people, policies
+from models_db.services.denials import ClockWentBack, Denied, RoleMissing
+from models_db.services.gates import GateClosed
+from models_db.services.people import DelegationUnknown, NotYourRole, RoleNotHeld, RoleUnknown
+from tests.support import PROVENANCE, TEN, World, fetch, later, planned, snapshot, terms
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def clinic(world: World) -> World:
+    world.dataset()
+    return world
+
+
+def at(after: timedelta) -> str:
+    return moment(datetime.now(UTC) + after)
+
+
+def roles(world: World, name: str) -> frozenset[str]:
+    with world.database.read() as session:
+        return people.roles_of(session, people.find(session, name).id)
+
+
+# --- roles ------------------------------------------------------------------------------------------------------
+
+
+def test_a_role_begins_and_ends_on_its_day(clinic: World) -> None:
+    dora = clinic.person("dora", "auditor")
+    clinic.grant("dora", "steward", valid_from=at(HOUR), valid_to=at(3 * HOUR))
+    request_id = clinic.request()
+    with pytest.raises(RoleMissing, match="only a steward decides"):
+        clinic.decide(request_id, by=dora)
+    with later(2 * HOUR):
+        assert roles(clinic, "dora") == {"auditor", "steward"}
+        assert clinic.decide(request_id, by=dora) == "approved"
+    with later(4 * HOUR):
+        assert roles(clinic, "dora") == {"auditor"}
+        with pytest.raises(GateClosed):
+            clinic.start(request_id)
+
+
+def test_what_a_role_approved_lapses_with_it(clinic: World) -> None:
+    request_id, running = clinic.request(), clinic.running()
+    clinic.decide(request_id)
+    clinic.hold(running, planned(TEN))
+    clinic.revoke("steward", "steward")
+    with pytest.raises(GateClosed):
+        clinic.start(request_id)
+    with pytest.raises(Denied, match="the spend gate is not passed"):
+        clinic.arm(running)
+    clinic.grant("steward", "steward")
+    clinic.arm(running)
+    clinic.start(request_id)
+
+
+def test_a_publish_approval_lapses_with_the_role(clinic: World) -> None:
+    attempt = clinic.produced()
+    clinic.decide(attempt.request_id, "publish")
+    clinic.revoke("steward", "steward")
+    before = snapshot(clinic.database)
+    with pytest.raises(GateClosed), clinic.database.write() as session:
+        artifacts.publish(session, clinic.runner, attempt.request_id)
+    assert snapshot(clinic.database) == before
+
+
+@pytest.mark.parametrize("role", ["analyst", "runner"])
+def test_who_lost_the_role_goes_no_further(clinic: World, role: str) -> None:
+    attempt = clinic.running()
+    clinic.hold(attempt, planned(TEN))
+    clinic.revoke(role, role)
+    with pytest.raises(RoleMissing):
+        clinic.request() if role == "analyst" else clinic.arm(attempt)
+
+
+def test_nobody_gives_or_takes_roles_but_an_admin(clinic: World) -> None:
+    before = snapshot(clinic.database)
+    with pytest.raises(NotYourRole), clinic.database.write() as session:
+        people.grant(session, clinic.steward, "steward", "runner", "because")
+    with pytest.raises((NotYourRole, RoleMissing)), clinic.database.write() as session:
+        people.revoke(session, clinic.steward, "runner", "runner", "because")
+    with pytest.raises(NotYourRole), clinic.database.write() as session:
+        people.enrol(session, clinic.steward, "friend", "key of a friend")
+    with pytest.raises(NotYourRole), clinic.database.write() as session:
+        policies.adopt(session, clinic.steward, terms(several_roles=True))
+    assert snapshot(clinic.database) == before
+
+
+def test_the_last_admin_stays(clinic: World) -> None:
+    before = snapshot(clinic.database)
+    with pytest.raises(Denied, match="a ledger keeps an admin"):
+        clinic.revoke("admin", "admin")
+    assert snapshot(clinic.database) == before
+    clinic.person("eve", "admin")
+    clinic.revoke("admin", "admin")
+    assert roles(clinic, "admin") == {"analyst", "runner", "steward", "auditor"}
+    with pytest.raises(NotYourRole):
+        clinic.grant("admin", "admin")
+
+
+def test_an_admin_who_may_leave_is_no_last_admin(clinic: World) -> None:
+    clinic.person("eve", "auditor")
+    clinic.grant("eve", "admin", valid_to=at(HOUR))
+    with pytest.raises(Denied, match="a ledger keeps an admin"):
+        clinic.revoke("admin", "admin")
+
+
+def test_an_admin_decides_nothing_where_roles_are_separate(clinic: World) -> None:
+    request_id = clinic.request()
+    with pytest.raises(Denied, match="an admin does not approve"):
+        clinic.decide(request_id, by=clinic.admin)
+    clinic.grant("steward", "admin")
+    with pytest.raises(Denied, match="an admin does not approve"):
+        clinic.decide(request_id)
+    clinic.revoke("steward", "admin")
+    assert clinic.decide(request_id) == "approved"
+
+
+def test_a_role_and_a_grant_have_their_names(clinic: World) -> None:
+    with pytest.raises(RoleUnknown):
+        clinic.grant("steward", "king")
+    with pytest.raises(RoleNotHeld):
+        clinic.revoke("steward", "runner")
+    with pytest.raises(Denied, match="ck_role_grant_dates"):
+        clinic.grant("steward", "runner", valid_from=at(HOUR), valid_to=at(-HOUR))
+
+
+def test_only_a_steward_or_an_admin_registers(clinic: World) -> None:
+    account_id = clinic.account()
+    wanted = datasets.Registration("ward", "id", "text", True, None, None)
+    with pytest.raises(RoleMissing, match="only a steward or an admin"), clinic.database.write() as session:
+        datasets.register(session, clinic.analyst, wanted, account_id)
+    with clinic.database.write() as session:
+        datasets.register(session, clinic.admin, wanted, account_id)
+
+
+def test_the_record_knows_every_change_of_roles(clinic: World) -> None:
+    clinic.person("dora")
+    clinic.revoke("dora", "steward")
+    kinds = [row[0] for row in fetch(clinic.database, "SELECT kind FROM audit ORDER BY seq DESC LIMIT 3")]
+    assert kinds == ["role.revoked", "role.granted", "principal.enrolled"]
+
+
+# --- votes that are lent ------------------------------------------------------------------------------------------
+
+
+def test_a_delegate_decides_for_one_dataset_and_a_time(clinic: World) -> None:
+    clinic.dataset("harbour")
+    dora = clinic.person("dora", "auditor")
+    here, there, early = clinic.request(), clinic.request("harbour"), clinic.request()
+    with pytest.raises(RoleMissing, match="only a steward decides"):
+        clinic.decide(here, by=dora)
+    with pytest.raises(Denied, match="nobody has delegated"):
+        clinic.decide(here, by=dora, on_behalf_of="steward")
+    clinic.delegate(clinic.steward, "dora", begin=1, days=2)
+    with pytest.raises(Denied, match="nobody has delegated"):
+        clinic.decide(early, by=dora, on_behalf_of="steward")
+    with later(timedelta(days=2)):
+        with pytest.raises(Denied, match="nobody has delegated"):
+            clinic.decide(there, by=dora, on_behalf_of="steward")
+        assert clinic.decide(here, by=dora, on_behalf_of="steward") == "approved"
+    with later(timedelta(days=4)):
+        with pytest.raises(Denied, match="nobody has delegated"):
+            clinic.decide(early, by=dora, on_behalf_of="steward")
+        with pytest.raises(GateClosed):  # what rests on it has ended with it
+            clinic.start(here)
+
+
+def test_a_lent_vote_is_not_lent_on(clinic: World) -> None:
+    dora, eve = clinic.person("dora", "auditor"), clinic.person("eve", "auditor")
+    clinic.delegate(clinic.steward, "dora")
+    with pytest.raises(RoleMissing, match="only a steward delegates"):
+        clinic.delegate(dora, "eve")
+    with pytest.raises(Denied, match="nobody has delegated"):
+        clinic.decide(clinic.request(), by=eve, on_behalf_of="steward")
+    clinic.grant("dora", "steward")
+    clinic.delegate(dora, "eve")  # her own vote, not the one she was lent
+    with pytest.raises(Denied, match="nobody has delegated"):
+        clinic.decide(clinic.request(), by=eve, on_behalf_of="steward")
+    assert clinic.decide(clinic.request(), by=eve, on_behalf_of="dora") == "approved"
+
+
+@pytest.mark.parametrize("name", ["analyst", "runner"])
+def test_who_requests_or_runs_decides_for_nobody(clinic: World, name: str) -> None:
+    clinic.delegate(clinic.steward, name)
+    attempt = clinic.produced()
+    actor = getattr(clinic, name)
+    with pytest.raises(Denied, match="nobody approves what they requested or ran"):
+        clinic.decide(attempt.request_id, "publish", by=actor, on_behalf_of="steward")
+
+
+def test_whose_vote_was_used_runs_nothing(clinic: World) -> None:
+    dora = clinic.person("dora", "auditor", "runner")
+    clinic.delegate(clinic.steward, "dora")
+    request_id = clinic.request()
+    clinic.decide(request_id, by=dora, on_behalf_of="steward")
+    clinic.grant("steward", "runner")
+    attempt = clinic.start(request_id)
+    for actor in (clinic.steward, dora):
+        with pytest.raises(Denied, match="nobody runs what they approved"), clinic.database.write() as session:
+            ledger.hold(session, actor, attempt, [planned(TEN)], PROVENANCE)
+
+
+def test_principal_and_delegate_are_one_voice(database: Database) -> None:
+    world = World.create(database, spend_approvals=2)
+    world.dataset()
+    dora = world.person("dora")
+    world.delegate(world.steward, "dora")
+    request_id = world.request()
+    assert world.decide(request_id, by=dora, on_behalf_of="steward") == "submitted"
+    for by, for_whom in ((world.steward, None), (dora, None), (dora, "steward")):
+        with pytest.raises(Denied, match="approved it already"):
+            world.decide(request_id, by=by, on_behalf_of=for_whom)
+    assert world.decide(request_id, by=world.person("third")) == "approved"
+
+
+def test_a_delegation_is_taken_back_by_those_it_binds(clinic: World) -> None:
+    dora = clinic.person("dora", "auditor")
+    number = clinic.delegate(clinic.steward, "dora")
+    request_id, running = clinic.request(), clinic.request()
+    for each in (request_id, running):
+        clinic.decide(each, by=dora, on_behalf_of="steward")
+    attempt = clinic.start(running)
+    clinic.hold(attempt, planned(TEN))
+    with pytest.raises(Refused), clinic.database.write() as session:
+        people.end_delegation(session, clinic.analyst, number)
+    with clinic.database.write() as session:
+        people.end_delegation(session, clinic.steward, number)
+    with pytest.raises(DelegationUnknown), clinic.database.write() as session:
+        people.end_delegation(session, clinic.steward, number)
+    with pytest.raises(GateClosed):
+        clinic.start(request_id)
+    with pytest.raises(Denied, match="the spend gate is not passed"):
+        clinic.arm(attempt)
+
+
+def test_a_vote_ends_with_its_owners_role(clinic: World) -> None:
+    dora = clinic.person("dora", "auditor")
+    clinic.delegate(clinic.steward, "dora")
+    request_id = clinic.request()
+    clinic.decide(request_id, by=dora, on_behalf_of="steward")
+    clinic.revoke("steward", "steward")
+    with pytest.raises(GateClosed):
+        clinic.start(request_id)
+    with pytest.raises(RoleMissing, match="only a steward decides"):
+        clinic.decide(clinic.request(), by=dora, on_behalf_of="steward")
+
+
+# --- the clock --------------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_went_back_is_refused(clinic: World) -> None:
+    """On PostgreSQL a few minutes are allowed for, because transactions overlap."""
+    request_id = clinic.request()
+    before = snapshot(clinic.database)
+    with later(-HOUR), pytest.raises((ClockWentBack, RoleMissing)):
+        clinic.decide(request_id)
+    assert snapshot(clinic.database) == before
+    attempt = clinic.running()
+    clinic.hold(attempt, planned(TEN, Amount(1)))
+    for name in ("runner", "steward"):
+        clinic.grant(name, name, valid_from="2000-01-01T00:00:00.000000Z")
+    for step in (lambda: clinic.arm(attempt), lambda: clinic.settle(attempt, "FORFEIT")):
+        with later(-HOUR), pytest.raises(ClockWentBack):
+            step()
+    with later(-HOUR), pytest.raises(ClockWentBack):
+        clinic.decide(request_id)
+    clinic.arm(attempt)
