@@ -138,7 +138,7 @@ def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, del
     Raises:
         EnvelopeUnfit: a name or reason that could not be repeated.
         ScopeTooLarge, ScopeExists: it does not fit, or the name was used.
-        RoleMissing: only a steward or an admin opens one.
+        NotYourRole: only a steward opens one.
     """
     _require_tellable(scope, reason)
     cap = lifetime_claim(epsilon, delta).cap
@@ -155,7 +155,7 @@ def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> 
     Raises:
         EnvelopeUnfit: there is no reason.
         ScopeUnknown: there is none open of that name.
-        RoleMissing: only a steward closes one.
+        NotYourRole: only a steward closes one.
     """
     _require_tellable(scope, reason)
     with workspace.database.write() as session:

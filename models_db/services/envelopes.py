@@ -19,7 +19,7 @@ from models_db.errors import Refused, UsageError
 from models_db.pacing import pacing_window
 from models_db.policy import Period
 from models_db.recording import record
-from models_db.services import audits
+from models_db.services import audits, people
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded, Denied
 from models_db.tables import Account, Dataset, PolicyVersion, Request, ScopeEnd
@@ -84,8 +84,9 @@ def open_scope(session: Session, actor: Actor, dataset: Dataset, name: str, cap:
     Raises:
         ScopeTooLarge: it does not fit.
         ScopeExists: the name was used before.
-        RoleMissing: the actor is no steward.
+        NotYourRole: the actor is no steward.
     """
+    people.require_role(session, actor, "steward")
     made = Account(kind="scope", parent_id=dataset.account_id, name=name, rho_cap=cap.rho, delta_cap=cap.delta)
     try:
         record(session, made)
@@ -105,8 +106,9 @@ def close_scope(session: Session, actor: Actor, dataset: Dataset, name: str, rea
 
     Raises:
         ScopeUnknown: there is none open of that name.
-        Denied: the actor is no steward.
+        NotYourRole: the actor is no steward.
     """
+    people.require_role(session, actor, "steward")
     account = find_scope(session, dataset, name)
     record(session, ScopeEnd(account_id=account.id, ended_by=actor.id, reason=reason, at=moment()))
     audits.append(session, actor, "scope.closed", {"scope": name, "reason": reason}, dataset.name)

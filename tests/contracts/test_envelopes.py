@@ -14,6 +14,7 @@ from models_db.services import datasets, envelopes, policies, releases
 from models_db.services.denials import Denied
 from models_db.services.envelopes import ScopeClosed, ScopeExists, ScopeTooLarge, ScopeUnknown
 from models_db.services.ledger import BudgetExceeded
+from models_db.services.people import NotYourRole
 from models_db.tables import PolicyVersion
 from tests.support import FAR, World, execute, fetch, planned, terms
 
@@ -201,5 +202,12 @@ def test_what_a_running_release_holds_in_an_envelope_outlives_its_end(world: Wor
 def test_only_a_steward_opens_and_closes(world: World) -> None:
     world.dataset()
     opened(world, "study", 10)
-    with world.database.write() as session, pytest.raises(Denied):
-        envelopes.close_scope(session, world.analyst, datasets.find(session, "clinic"), "study", "because")
+    for actor in (world.analyst, world.runner):
+        with world.database.write() as session:
+            dataset = datasets.find(session, "clinic")
+            with pytest.raises(NotYourRole):
+                envelopes.open_scope(session, actor, dataset, "more", Amount(1), "because")
+            with pytest.raises(NotYourRole):
+                envelopes.close_scope(session, actor, dataset, "study", "because")
+    assert fetch(world.database, "SELECT count(*) FROM account WHERE kind = 'scope'") == [(1,)]
+    assert fetch(world.database, "SELECT count(*) FROM scope_end") == [(0,)]
