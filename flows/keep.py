@@ -1,10 +1,12 @@
 """The end of a run: record and card are written beside the texts, and the whole is committed as one artifact."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from flows.running import Run
 from flows.workspace import library_versions
+from models_db.engine import OutcomeUnknown
 from models_db.policy import Policy
 from models_db.services import artifacts, datasets, motions, releases
 from models_db.tables import PolicyVersion, Principal
@@ -30,9 +32,21 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
 
     Raises:
         Fenced: the attempt was swept away meanwhile.
+        OutcomeUnknown: the ledger has not answered, and has not kept it.
     """
     texts = [text.text for text in generated.texts]
     files = write_draft(run.quarantine, release_record(run, generated), texts, metrics)
+    try:
+        return _commit(run, files, metrics)
+    except OutcomeUnknown:
+        with run.workspace.database.write() as session:
+            kept = artifacts.of_attempt(session, run.attempt)
+        if kept is None:
+            raise
+        return kept.digest
+
+
+def _commit(run: Run, files: Mapping[str, Any], metrics: Sequence[MetricResult]) -> str:
     with run.workspace.database.write() as session:
         artifact = artifacts.produce(
             session,

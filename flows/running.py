@@ -19,6 +19,7 @@ from flows.policy import policy_of, require_policy, told_by_policy
 from flows.pricing import dataset_facts
 from flows.workspace import Workspace, code_digest, owner, partition_key_path, provenance
 from models_db.canonical import Json, canonical
+from models_db.engine import OutcomeUnknown
 from models_db.errors import AlmonerError, Refused
 from models_db.requests import Prompt, ReleaseRequest
 from models_db.services import datasets, envelopes, gates, ledger, motions, releases, runs
@@ -75,12 +76,21 @@ class Run:
     def arm(self, sequence: int, instalment: int) -> None:
         """Spend one instalment, in a transaction of its own that is durable when this returns (PRIVACY §6).
 
+        If the ledger does not answer, it is asked: the instalment is armed and spent, or nothing was read for it.
+
         Raises:
             Fenced: the attempt was swept away.
+            OutcomeUnknown: nobody can tell now, or it was not armed; the run ends without reading.
         """
-        with self.workspace.database.write() as session:
-            runs.renew(session, self.request_id, self.token)
-            ledger.arm(session, self.workspace.actor, self.attempt, sequence, instalment)
+        try:
+            with self.workspace.database.write() as session:
+                runs.renew(session, self.request_id, self.token)
+                ledger.arm(session, self.workspace.actor, self.attempt, sequence, instalment)
+        except OutcomeUnknown:
+            with self.workspace.database.write() as session:
+                armed = runs.is_armed(session, self.attempt, sequence, instalment)
+            if not armed:
+                raise
 
     def abandon(self, reason: str) -> None:
         """Forfeit what was armed, give back the rest, and let the request be run again."""
@@ -117,10 +127,21 @@ def begin(workspace: Workspace, request_id: int) -> Run:
         priced.require_affordable()
     scheme = PartitionScheme(load_key(partition_key_path(workspace.home, key_name)), facts.blocks)
     token = secrets.token_hex(16)
-    with workspace.database.write() as session:
-        number = runs.start(session, workspace.actor, request_id, token, owner())
-        attempt = ledger.attempt_of(session, request_id, number, priced.plan.blocks)
+    attempt = _started(workspace, request_id, token, priced.plan.blocks)
     return Run(workspace, attempt, token, priced, body, scheme)
+
+
+def _started(workspace: Workspace, request_id: int, token: str, blocks: tuple[int, ...]) -> Attempt:
+    try:
+        with workspace.database.write() as session:
+            number = runs.start(session, workspace.actor, request_id, token, owner())
+            return ledger.attempt_of(session, request_id, number, blocks)
+    except OutcomeUnknown:
+        with workspace.database.write() as session:
+            begun = runs.started(session, request_id, token)
+            if begun is None:
+                raise
+            return ledger.attempt_of(session, request_id, begun, blocks)
 
 
 def require_genuine(session: Session, request: Request) -> None:

@@ -38,6 +38,8 @@ _PRAGMAS = (
 
 _OTHER_SCHEMA = re.compile("no such (table|column)|has no column named")
 _OTHER_SCHEMA_STATES = ("42P01", "42703")  # undefined_table, undefined_column
+_UNDONE_STATES = ("40001", "40P01", "55P03")  # the server has undone the transaction, and said so
+_COMMITTING = "almoner_committing"
 _FORBIDDEN_STATE = "42501"  # insufficient_privilege
 
 
@@ -60,11 +62,13 @@ class Database:
 
         Raises:
             LedgerUnreachable: the database cannot be opened or stays locked.
+            OutcomeUnknown: it was told to commit and has not answered.
             SchemaOutdated: its tables are not there, or not these.
             LedgerForbidden: the database role may not do that.
         """
         with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
             yield session
+            session.info[_COMMITTING] = True
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -77,20 +81,19 @@ class Database:
 
     @contextmanager
     def _session(self, **options: str) -> Iterator[Session]:
-        bind = self.engine.execution_options(**options)
+        session = Session(self.engine.execution_options(**options), expire_on_commit=False)
         try:
-            with Session(bind, expire_on_commit=False) as session:
+            with session:
                 yield session
         except (OperationalError, ProgrammingError) as problem:
-            if (
-                _OTHER_SCHEMA.search(str(problem.orig))
-                or getattr(problem.orig, "sqlstate", None) in _OTHER_SCHEMA_STATES
-            ):
+            sqlstate = getattr(problem.orig, "sqlstate", None)
+            if _OTHER_SCHEMA.search(str(problem.orig)) or sqlstate in _OTHER_SCHEMA_STATES:
                 raise SchemaOutdated(self._shown) from None
             if getattr(problem.orig, "sqlstate", None) == _FORBIDDEN_STATE:
                 raise LedgerForbidden(self._shown) from None
             if isinstance(problem, OperationalError):
-                raise LedgerUnreachable(self._shown) from problem
+                lost = session.info.get(_COMMITTING) and sqlstate not in _UNDONE_STATES
+                raise (OutcomeUnknown if lost else LedgerUnreachable)(self._shown) from problem
             raise
 
     @property
@@ -131,6 +134,18 @@ class LedgerForbidden(EnvironmentProblem):
             f"The role of this session may not do that in the database at {url}; nothing was changed.",
             "Readers are in the group almoner_DATABASE_reader, all others in almoner_DATABASE_writer; only the owner of"
             " the tables makes or upgrades them. Ask an admin (`almoner user add --login`), see docs/people.md.",
+            {"database": url},
+        )
+
+
+class OutcomeUnknown(EnvironmentProblem):
+    """The connection was lost between a COMMIT and its answer: the change stands or does not."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"The ledger at {url} was told to keep a change and has not answered; it may have kept it.",
+            "When the database is there again, give the same command again: what was kept is found, nothing is spent"
+            " or published twice. `almoner run sweep` closes a run that this stopped.",
             {"database": url},
         )
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
 from models_db.base import Base, moment
-from models_db.services.denials import translated
+from models_db.services.denials import ClockWentBack, Denied, translated
 from models_db.tables import Audit, Lease, UnitMark
 
 Row = TypeVar("Row", bound=Base)
@@ -45,11 +45,25 @@ def record_all(session: Session, rows: Sequence[Row]) -> None:
         return
     table = cast("Table", type(rows[0]).__table__)
     given = [_values(table, row) for row in rows]
-    with translated():
-        made = (_through_function if on_postgresql(session) else _one_by_one)(session.connection(), table, given)
+    try:
+        with translated():
+            made = (_through_function if on_postgresql(session) else _one_by_one)(session.connection(), table, given)
+    except Denied:
+        _require_clock(session)  # roles and approvals that have not begun yet are denied, too
+        raise
     for row, stored in zip(rows, made, strict=True):
         for name, value in stored.items():
             setattr(row, name, value)
+
+
+def _require_clock(session: Session) -> None:
+    if not on_postgresql(session):
+        newest = session.connection().execute(_NEWEST).scalar()
+        if newest is not None and moment() < newest:
+            raise ClockWentBack
+
+
+_NEWEST = text("SELECT y.at FROM audit y WHERE y.seq = (SELECT k.seq FROM audit_head k)")
 
 
 def _one_by_one(connection: Connection, table: Table, given: Sequence[Values]) -> list[Values]:

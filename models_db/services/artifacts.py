@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.canonical import Json, canonical, digest
-from models_db.recording import lock_request, record, record_all
+from models_db.recording import lock_accounts, lock_request, record, record_all
 from models_db.services import audits, gates, ledger, releases, runs
 from models_db.services.audits import Actor
 from models_db.tables import (
@@ -90,6 +90,13 @@ def evaluations(session: Session, artifact: Artifact) -> Sequence[Evaluation]:
 def artifact_of(session: Session, request_id: int) -> Artifact | None:
     """What the request's last successful attempt produced."""
     query = select(Artifact).where(Artifact.request_id == request_id).order_by(Artifact.attempt.desc()).limit(1)
+    return session.scalars(query).one_or_none()
+
+
+def of_attempt(session: Session, attempt: ledger.Attempt) -> Artifact | None:
+    """What this very attempt produced; a transaction of its that still works is waited for."""
+    lock_accounts(session, attempt.account_id, attempt.blocks)
+    query = select(Artifact).where(Artifact.request_id == attempt.request_id, Artifact.attempt == attempt.number)
     return session.scalars(query).one_or_none()
 
 

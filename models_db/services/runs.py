@@ -8,11 +8,14 @@ from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.errors import Refused
-from models_db.recording import lock_request, renew_lease, take_lease
+from models_db.recording import lock_accounts, lock_request, renew_lease, take_lease
 from models_db.services import audits, gates, ledger, motions, releases
 from models_db.services.audits import Actor
 from models_db.tables import (
     Dataset,
+    Entry,
+    Hold,
+    Invocation,
     Lease,
     Request,
 )
@@ -71,6 +74,35 @@ def start(session: Session, actor: Actor, request_id: int, token: str, owner: st
     dataset = session.get_one(Dataset, request.dataset_id)
     audits.append(session, actor, "run.started", {"attempt": attempt}, dataset.name, request_id)
     return attempt
+
+
+def started(session: Session, request_id: int, token: str) -> int | None:
+    """The number of the attempt that was begun with this token, if it was; one that still begins is waited for."""
+    lock_request(session, request_id)
+    lease = session.get(Lease, request_id, populate_existing=True)
+    return lease.attempt if lease is not None and lease.token == token else None
+
+
+def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalment: int) -> bool:
+    """Whether one instalment is armed; a transaction that still arms it is waited for.
+
+    Raises:
+        Fenced: the attempt was settled meanwhile.
+    """
+    lock_accounts(session, attempt.account_id, attempt.blocks)
+    query = (
+        select(Hold.id, Entry.kind)
+        .join(Invocation, Invocation.id == Hold.invocation_id)
+        .join(Entry, Entry.hold_id == Hold.id)
+        .where(Invocation.request_id == attempt.request_id, Invocation.attempt == attempt.number)
+        .where(Invocation.sequence == sequence, Hold.instalment == instalment)
+    )
+    found: dict[int, set[str]] = {}
+    for number, kind in session.execute(query):
+        found.setdefault(number, set()).add(kind)
+    if any(kinds - {"HOLD", "ARM"} for kinds in found.values()):
+        raise ledger.Fenced
+    return bool(found) and all("ARM" in kinds for kinds in found.values())
 
 
 def renew(session: Session, request_id: int, token: str) -> None:
