@@ -72,14 +72,15 @@ class Team:
 
 
 def gathered(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """Separate roles; sue is a steward; request 1 waits at the spend gate."""
+    """Separate roles; sue is a steward; anna's request 1 waits at the spend gate."""
     almoner.registered()
     text = almoner.home.policy.read_text().replace("several_roles: true", "several_roles: false")
     almoner.type(f"policy adopt {almoner.write('team.yaml', text)}")
     made = Team(almoner, almoner.home.database_url, monkeypatch)
     made.enrol("sue", "steward")
     made.at(almoner).type(f"dataset ingest clinic {almoner.notes_file()}")
-    almoner.type(f"release request {almoner.request_file()}")
+    made.at(made.enrol("anna", "analyst")).type(f"release request {almoner.request_file()}")
+    made.at(almoner)
     return made
 
 
@@ -131,9 +132,10 @@ def test_json_stands_alone_on_stdout_and_the_screen_beside_it(team: Team) -> Non
 
 
 def test_the_requester_is_warned_and_then_refused(team: Team) -> None:
-    root = team.at(team.root)
-    refused(root, SPEND, "Denied", piped="clinic\n")
-    assert "You asked for this release yourself." in root.type(SPEND, expected=1, piped="clinic\n").err
+    team.at(team.root).type("user grant anna steward --reason 'a second role'")
+    anna = team.at(team.home("anna"))
+    refused(anna, SPEND, "Denied", piped="clinic\n")
+    assert "You asked for this release yourself." in anna.type(SPEND, expected=1, piped="clinic\n").err
 
 
 def test_rejecting_needs_no_typing(team: Team) -> None:
@@ -369,7 +371,8 @@ WRONG_FORMS = (
     ("approve 1 --gate spend --import {f}/a.json --on-behalf-of tom", "OptionForeign"),
     ("approve 1 --from {f}/a.json --reason x --export {f}/b.json", "OptionForeign"),
     ("approve --gate spend --from {f}/a.json --reason x --export {f}/b.json", "OptionForeign"),
-    ("approve --from {f}/a.json --reason x", "OptionMissing"),
+    ("approve --from {f}/a.json --reason x", "FileUnreadable"),
+    ("approve --from {f}/a.json", "OptionMissing"),
     ("approve --from {f}/a.json --export {f}/b.json", "OptionMissing"),
     ("approve --from {f}/a.json --reason x --export {f}/b.json --yes", "OptionForeign"),
     ("approve --from {f}/a.json --reason x --export {f}/b.json", "FileUnreadable"),

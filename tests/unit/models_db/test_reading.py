@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from models_db.engine import Database, LedgerUnreachable, SchemaOutdated
+from models_db.engine import Database, LedgerForbidden, LedgerUnreachable, SchemaOutdated
 from models_db.reading import LedgerUnsettled, ReadingDatabase
 from models_db.services import audit_check, audit_log, audits, health
 from models_db.services.audit_log import LogFilter
@@ -142,7 +142,7 @@ def test_a_role_with_select_alone_reads_everything(reader: ReadingDatabase) -> N
 @pytest.mark.parametrize("statement", WRITES)
 def test_such_a_role_cannot_write_whatever_it_opens(reader: ReadingDatabase, statement: str) -> None:
     """Not because this program asks for a read-only transaction: the role has no right."""
-    with pytest.raises(DBAPIError, match="permission denied"), Database(reader.url).write() as session:
+    with pytest.raises(LedgerForbidden), Database(reader.url).write() as session:
         session.execute(text(statement))
 
 
