@@ -24,7 +24,7 @@ from models_db.services.audits import Actor
 from models_db.services.denials import Denied
 from tests.conftest import Ledgers, PostgreSQL
 from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, SESSION, door, link
-from tests.contracts.town import Town
+from tests.contracts.town import ORIGINS, Town, town_of
 from tests.support import LATE, World, execute, fetch, planned, snapshot
 
 ROLES = ("analyst", "runner", "steward", "admin", "auditor")
@@ -49,11 +49,10 @@ def login(server: PostgreSQL, database: Database, name: str) -> Database:
     return Database(url.render_as_string(hide_password=False))
 
 
-@pytest.fixture(scope="module")
-def siege(ledgers: Ledgers, postgresql: PostgreSQL) -> Iterator[Siege]:
-    with ledgers.new("postgresql") as database:
-        world = World.create(database)
-        town = Town.build(world)
+@pytest.fixture(scope="module", params=ORIGINS)
+def siege(request: pytest.FixtureRequest, ledgers: Ledgers, postgresql: PostgreSQL) -> Iterator[Siege]:
+    with town_of(ledgers, "postgresql", request.param) as town:
+        world, database = town.world, town.world.database
         names = (*ROLES, "nobody", "former")
         for name in names:
             admit(database, f"almoner_test_{name}", writes=name != "auditor")

@@ -15,7 +15,7 @@ from models_db.engine import Database
 from models_db.services import ledger
 from tests.conftest import Ledgers
 from tests.contracts.rows import unheld
-from tests.contracts.town import Town
+from tests.contracts.town import ORIGINS, Town, town_of
 from tests.support import World, execute, fetch, planned, snapshot
 
 initial = importlib.import_module("migrations.versions.0001_initial")
@@ -143,14 +143,15 @@ class TestSQLite:
         assert raw.execute("SELECT rho_spent FROM main.account WHERE kind = 'block'").fetchone() == (40,)
 
 
-@pytest.fixture(scope="module")
-def careless(ledgers: Ledgers) -> Iterator[sqlite3.Connection]:
+@pytest.fixture(scope="module", params=ORIGINS)
+def careless(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[sqlite3.Connection]:
     """A connection without the ledger's pragmas, to a ledger with a row in every table."""
-    with ledgers.new("sqlite") as database:
-        Town.build(World.create(database))
-        with closing(sqlite3.connect(database.engine.url.database or "")) as connection:
-            connection.execute("PRAGMA recursive_triggers = OFF")
-            yield connection
+    with (
+        town_of(ledgers, "sqlite", request.param) as town,
+        closing(sqlite3.connect(town.world.database.engine.url.database or "")) as connection,
+    ):
+        connection.execute("PRAGMA recursive_triggers = OFF")
+        yield connection
 
 
 class TestReplace:

@@ -16,8 +16,8 @@ from tests.conftest import Ledgers
 from tests.contracts.governance_cases import GOVERNANCE
 from tests.contracts.initial_cases import INITIAL, Make
 from tests.contracts.rows import DIGEST
-from tests.contracts.town import Town
-from tests.support import World, execute, snapshot
+from tests.contracts.town import ORIGINS, Town, town_of
+from tests.support import execute, snapshot
 
 initial = importlib.import_module("migrations.versions.0001_initial")
 governance = importlib.import_module("migrations.versions.0002_governance")
@@ -27,13 +27,17 @@ RECORDS = (*initial.RECORDS, *governance.RECORDS)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def town(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[Town]:
+def module_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=ORIGINS)
+def town(request: pytest.FixtureRequest, module_backend: str, ledgers: Ledgers) -> Iterator[Town]:
     """Whatever the tests of this file try, in the end every table is as it was."""
-    with ledgers.new(request.param) as database:
-        built = Town.build(World.create(database))
-        before = snapshot(database)
+    with town_of(ledgers, module_backend, request.param) as built:
+        before = snapshot(built.world.database)
         yield built
-        assert snapshot(database) == before
+        assert snapshot(built.world.database) == before
 
 
 def attempt_to(town: Town, make: Make) -> None:

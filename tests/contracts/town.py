@@ -1,18 +1,24 @@
 """A ledger with something in every table, and requests in every state."""
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import Executable
 
 from models_db.base import moment
 from models_db.budgets import Amount
+from models_db.engine import Database
 from models_db.policy_terms import DatasetTerms
 from models_db.services import datasets, envelopes, gates, people, policies
 from models_db.services.audits import Actor
 from models_db.services.ledger import Attempt
 from models_db.services.people import Mandate
+from tests import earlier
+from tests.conftest import Ledgers
 from tests.contracts.rows import approval, artifact, publication
 from tests.support import World, execute, fetch, planned, snapshot, terms
 
@@ -60,36 +66,69 @@ class Town:
     def build(cls, world: World) -> "Town":
         self = cls(world)
         world.person("second steward")
-        world.person("delegate", "auditor")
-        world.person("former", "runner", "steward", "analyst", "admin")
+        self._people_since_0002()
         world.dataset("clinic", Amount(1000, 100), blocks=2)
         world.dataset("harbour", Amount(1000, 100))
         world.dataset("library", Amount(1000, 100), governed=False)
         world.dataset("nameless", Amount(1000, 100), blocks=2, unit_field=None)
         world.dataset("ward", Amount(1000, 100), blocks=2, unit_field=None)
-        world.dataset("estate", Amount(1000, 100))
-        world.dataset("paced", Amount(10**6, 10**6))
+        self._datasets_since_0002()
         self._submitted()
         self._running()
         self._produced()
         self._decided()
+        self._since_0002()
+        execute(
+            world.database,
+            "INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('root', 77, 7)",
+            "INSERT INTO partition_scheme (account_id, function, blocks, key_name)"
+            " SELECT id, 'hmac-sha256', 1, 'bare' FROM account WHERE rho_cap = 77",
+        )
+        assert all(rows for rows in snapshot(world.database).values())
+        return self
+
+    @classmethod
+    def upgraded(cls, database: Database) -> "Town":
+        """The same town, but the first part of it was built under schema 0001 and then upgraded."""
+        world = earlier.inherited(database)
+        with database.write() as session:
+            for name, kept in {"analyst": "analyst", "steward": "steward", "runner": "runner",
+                               "second steward": "steward"}.items():  # fmt: skip
+                for role in sorted(people.roles_of(session, people.find(session, name).id) - {kept}):
+                    people.revoke(session, world.admin, name, role, "only what they need")
+            world = replace(world, policy_id=policies.adopt(session, world.admin, terms()).id)
+        self = cls(world)
+        named = {each.name for each in fields(cls)}
+        for name, found in earlier.described().requests.items():
+            if name in named:
+                setattr(self, name, found if isinstance(found, int) else earlier.attempt_of(database, name))
+        self._people_since_0002()
+        self._datasets_since_0002()
+        self._since_0002()
+        assert all(rows for rows in snapshot(database).values())
+        return self
+
+    def _people_since_0002(self) -> None:
+        self.world.person("delegate", "auditor")
+        self.world.person("former", "runner", "steward", "analyst", "admin")
+
+    def _datasets_since_0002(self) -> None:
+        self.world.dataset("estate", Amount(1000, 100))
+        self.world.dataset("paced", Amount(10**6, 10**6))
+
+    def _since_0002(self) -> None:
         self._narrowed()
         self._moved()
         self._lapsed()
         at = moment()
         execute(
-            world.database,
+            self.world.database,
             f"INSERT INTO checkpoint (seq, hash, at, signature, public_key) SELECT seq, hash, '{at}', 's', 'k'"
             " FROM audit_head",
             f"INSERT INTO delivery (publication_id, destination, bundle_digest, at) VALUES (1, 'out', 'b', '{at}')",
-            "INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('root', 77, 7)",
-            "INSERT INTO partition_scheme (account_id, function, blocks, key_name)"
-            " SELECT id, 'hmac-sha256', 1, 'bare' FROM account WHERE rho_cap = 77",
             "INSERT INTO principal (name, public_key, created_at, login)"
             f" VALUES ('stranger', 'key of stranger', '{at}', 'stranger')",
         )
-        assert all(rows for rows in snapshot(world.database).values())
-        return self
 
     def _submitted(self) -> None:
         self.submitted, self.undecided, self.rejected = (self.world.request() for _ in range(3))
@@ -251,3 +290,19 @@ class Town:
 
     def artifact(self, attempt: Attempt) -> int:
         return int(self.one("SELECT id FROM artifact WHERE request_id = :r", r=attempt.request_id))
+
+
+FRESH, UPGRADED = "fresh", "from 0001"
+ORIGINS = [FRESH, pytest.param(UPGRADED, marks=pytest.mark.slow)]
+"""Where a town's ledger comes from: the same attacks are tried on one that was upgraded with rows in it."""
+
+
+@contextmanager
+def town_of(ledgers: Ledgers, backend: str, origin: str) -> Iterator[Town]:
+    """A town on a backend, in a ledger that is new or was upgraded."""
+    if origin == FRESH:
+        with ledgers.new(backend) as database:
+            yield Town.build(World.create(database))
+    else:
+        with ledgers.new(backend, like=ledgers.recorded(backend, upgraded=True)) as database:
+            yield Town.upgraded(database)
