@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
+import prefect.main  # noqa: F401  (its logging closes the handlers it finds, absl's with pytest's stderr: it comes first)
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
