@@ -1,0 +1,201 @@
+"""The ledger as anybody would keep it on paper: plain Python, no database, and no code of the ledger's own.
+
+It knows people and their roles, requests and their decisions, motions, envelopes, windows and amounts, and says of
+every step whether it is lawful. The machine tries the step on the ledger and compares.
+"""
+
+from dataclasses import dataclass, field
+
+from models_db.budgets import Amount, total
+
+STEWARDS = ("steward", "second", "third")
+Key = tuple[int, int]
+"""Which mechanism of a plan, and which of its instalments."""
+
+
+@dataclass
+class Vote:
+    """One approval. `giver` is in whose name it counts."""
+
+    by: str
+    giver: str
+    until: int
+    withdrawn: bool = False
+
+
+@dataclass
+class Attempt:
+    """One execution of a request."""
+
+    number: int
+    window: int | None = None
+    mechanisms: int = 0
+    held: dict[Key, Amount] = field(default_factory=dict)
+    armed: dict[Key, Amount] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every mechanism was armed at least once."""
+        return self.mechanisms > 0 and len({sequence for sequence, _ in self.armed}) == self.mechanisms
+
+    @property
+    def taken(self) -> Amount:
+        """What it keeps from others."""
+        return total([*self.held.values(), *self.armed.values()])
+
+
+@dataclass
+class Request:
+    """A request, with all its attempts; all of them read every block."""
+
+    number: int
+    needed: int
+    permille: int | None
+    scope: str | None = None
+    standing: int | None = None
+    state: str = "submitted"
+    votes: list[Vote] = field(default_factory=list)
+    release: list[Vote] = field(default_factory=list)
+    rejected: bool = False
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def taken(self) -> Amount:
+        """What all its attempts keep from others."""
+        return total([attempt.taken for attempt in self.attempts])
+
+
+@dataclass
+class Motion:
+    """What stewards decide besides releases."""
+
+    number: int
+    kind: str
+    needed: int
+    amount: Amount = field(default_factory=Amount)
+    runs: int = 0
+    used: int = 0
+    request: int | None = None
+    votes: list[Vote] = field(default_factory=list)
+    rejected: bool = False
+    carried: bool = False
+
+
+@dataclass
+class Policy:
+    """The terms that the machine changes."""
+
+    spend: int = 1
+    motion: int = 1
+    permille: int | None = None
+
+
+@dataclass
+class Paper:
+    """The whole ledger. Time is in hours since the beginning; it only goes forward."""
+
+    cap: Amount
+    blocks: int
+    now: int = 0
+    policy: Policy = field(default_factory=Policy)
+    stewards: set[str] = field(default_factory=lambda: set(STEWARDS))
+    runner: bool = True
+    mandates: dict[str, tuple[str, int]] = field(default_factory=dict)  # of a steward: to whom, until when
+    requests: dict[int, Request] = field(default_factory=dict)
+    motions: dict[int, Motion] = field(default_factory=dict)
+    scopes: dict[str, Amount] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    windows: dict[int, Amount] = field(default_factory=dict)  # by the day on which they open
+    links: int = 0
+
+    # --- decisions
+
+    def stands(self, vote: Vote) -> bool:
+        """Whether an approval counts now."""
+        if vote.withdrawn or vote.until <= self.now or vote.giver not in self.stewards:
+            return False
+        return vote.by == vote.giver or self.mandated(vote.giver, vote.by)
+
+    def mandated(self, giver: str, taker: str) -> bool:
+        """Whether a steward's decision is somebody else's now."""
+        to, until = self.mandates.get(giver, ("", 0))
+        return to == taker and until > self.now
+
+    def counted(self, what: Request | Motion) -> int:
+        """In how many names it is approved."""
+        return len({vote.giver for vote in what.votes if self.stands(vote)})
+
+    def open(self, what: Request | Motion) -> bool:
+        """Whether it has its approvals."""
+        return not what.rejected and self.counted(what) >= what.needed
+
+    def may_vote(self, what: Request | Motion, by: str, giver: str, verdict: str) -> bool:
+        """Whether a decision is lawful, of those who have neither requested nor run."""
+        if isinstance(what, Request):
+            waits = what.state in ("submitted", "approved")
+        else:
+            ends = what.kind == "standing" and verdict == "reject"
+            waits = not what.rejected and (not what.carried or ends)
+        if not waits or giver not in self.stewards or (by != giver and not self.mandated(giver, by)):
+            return False
+        lasting = [v for v in what.votes if not v.withdrawn and v.until > self.now]
+        return verdict == "reject" or not any({v.by, v.giver} & {by, giver} for v in lasting)
+
+    # --- amounts
+
+    def taken(self) -> Amount:
+        """What is held or spent of the lifetime budget; every block has the same."""
+        return total([request.taken for request in self.requests.values()])
+
+    def spent(self) -> Amount:
+        """What is spent of it."""
+        return total([part for r in self.requests.values() for a in r.attempts for part in a.armed.values()])
+
+    def in_scope(self, name: str) -> Amount:
+        """What requests have taken of an envelope."""
+        return total([request.taken for request in self.requests.values() if request.scope == name])
+
+    def in_window(self, day: int) -> Amount:
+        """What was taken in a window of time."""
+        parts = [a.taken for r in self.requests.values() for a in r.attempts if a.window == day]
+        return total(parts)
+
+    def reserved(self, but: str | None = None) -> Amount:
+        """What open envelopes keep for those who name them."""
+        rooms = [cap - self.in_scope(name) for name, cap in self.scopes.items() if name not in (*self.closed, but)]
+        return total(rooms)
+
+    def left(self, but: str | None = None) -> Amount:
+        """What others may still hold, or those who name the envelope `but`."""
+        return self.cap - self.taken() - self.reserved(but)
+
+    def covered(self, request: Request) -> bool:
+        """Whether its gate, or its standing authorisation, lets it spend."""
+        if request.standing is None:
+            return self.open(request)
+        motion = self.motions[request.standing]
+        return motion.carried and not motion.rejected
+
+    def share(self, permille: int) -> Amount:
+        """A share of the lifetime cap, rounded down."""
+        return Amount(self.cap.rho // 1000 * permille, self.cap.delta // 1000 * permille)
+
+    def may_hold(self, request: Request, asked: Amount, day: int) -> bool:
+        """Whether a plan of the running attempt fits everywhere."""
+        fits = asked.fits(self.left(request.scope))
+        if request.scope is not None:
+            room = self.scopes[request.scope] - self.in_scope(request.scope)
+            fits = fits and request.scope not in self.closed and asked.fits(room)
+        if request.standing is not None:
+            fits = fits and asked.fits(self.motions[request.standing].amount)
+        if request.permille is None or not fits:
+            return fits
+        if day not in self.windows and request.permille > (self.policy.permille or 0):
+            return False  # a window opens with no more than the policy in force gives
+        return asked.fits(self.windows.get(day, self.share(request.permille)) - self.in_window(day))
+
+    def may_carry(self, motion: Motion) -> bool:
+        """Whether a motion that has its approvals can take effect."""
+        if motion.kind == "cap":
+            return (self.taken() + self.reserved()).fits(motion.amount)
+        return motion.request is None or self.requests[motion.request].state == "published"

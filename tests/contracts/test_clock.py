@@ -1,0 +1,307 @@
+"""Clocks that are set back or run ahead: nothing expired comes back, no window opens twice, and the ledger says why.
+
+On SQLite the time is this machine's, and every fact is compared with the newest link of the chain. On PostgreSQL the
+server's clock dates whatever an application role records; only the owner of the tables brings times of its own, which
+may not be five minutes behind the chain.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.engine import Database
+from models_db.pacing import pacing_window
+from models_db.services import audit_check, audits, datasets, envelopes, gates, policies, releases
+from models_db.services.denials import ClockWentBack, Denied
+from models_db.services.gates import GateClosed
+from models_db.services.ledger import BudgetExceeded
+from tests.contracts.moving_clock import MovingClock
+from tests.support import TEN, World, execute, fetch, planned, snapshot, terms
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+AHEAD = "clock went backwards"
+
+
+@pytest.fixture
+def clock() -> Iterator[MovingClock]:
+    with MovingClock() as moving:
+        yield moving
+
+
+def written(database: Database, act: Callable[[Any], object]) -> None:
+    with database.write() as session:
+        act(session)
+
+
+def commands(world: World) -> dict[str, Callable[[], object]]:
+    """What people do, each to something that waits for it."""
+    waiting, approved, running = world.request(), world.request(), world.running()
+    world.decide(approved)
+    world.hold(running, planned(TEN, TEN))
+    world.arm(running)
+    ready = world.produced().request_id
+    motion = world.cap(Amount(2000, 100), carry=False)
+    account = world.account()
+    return {
+        "request": world.request,
+        "approve": lambda: world.decide(waiting),
+        "withdraw an approval": lambda: written(
+            world.database, lambda s: gates.withdraw_approval(s, world.steward, approved, "spend", "doubt", "signature")
+        ),
+        "withdraw": lambda: written(world.database, lambda s: releases.withdraw(s, world.analyst, waiting, "no")),
+        "start": lambda: world.start(approved),
+        "arm": lambda: world.arm(running, 0, 1),
+        "fail": lambda: world.fail(running),
+        "produce": lambda: world.produce(running),
+        "approve the release": lambda: world.decide(ready, "publish"),
+        "carry": lambda: world.decide(motion, "motion"),
+        "new person": lambda: world.person("newcomer"),
+        "register": lambda: world.dataset("harbour", account_id=account),
+        "open an envelope": lambda: written(
+            world.database,
+            lambda s: envelopes.open_scope(s, world.steward, datasets.find(s, "clinic"), "study", TEN, "a study"),
+        ),
+        "adopt": lambda: written(world.database, lambda s: policies.adopt(s, world.admin, terms(spend_approvals=2))),
+    }
+
+
+def test_a_clock_that_was_set_back_changes_nothing(sqlite_database: Database, clock: MovingClock) -> None:
+    world = World.create(sqlite_database)
+    clock.ahead += DAY  # roles are older than what the clock is set back to
+    world.dataset()
+    found = commands(world)
+    before = snapshot(sqlite_database)
+    clock.ahead -= HOUR
+    for name, command in found.items():
+        with pytest.raises(ClockWentBack) as refused:
+            command()
+        assert "nothing was changed" in refused.value.message, name
+        assert "clock" in refused.value.advice, name
+        assert snapshot(sqlite_database) == before, name
+    clock.ahead += HOUR
+    for name in ("withdraw an approval", "arm", "produce", "approve the release", "carry", "adopt"):
+        found[name]()
+
+
+def test_a_clock_before_all_roles_is_named_too(sqlite_database: Database, clock: MovingClock) -> None:
+    """Nobody is told that they lack a role which has only not begun yet."""
+    world = World.create(sqlite_database)
+    world.dataset()
+    clock.ahead -= HOUR
+    with pytest.raises(ClockWentBack):
+        world.request()
+
+
+BACKDATED = {
+    "entry": "INSERT INTO entry (hold_id, kind, at, actor_id) SELECT h.id, 'ARM', :at, :runner FROM hold h"
+    " JOIN invocation i ON i.id = h.invocation_id WHERE i.request_id = :running",
+    "transition": "INSERT INTO transition (request_id, number, from_state, to_state, detail, at, actor_id)"
+    " VALUES (:approved, 3, 'approved', 'running', '', :at, :runner)",
+    "approval": "INSERT INTO approval (request_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
+    " signature) SELECT id, 'spend', digest, :steward, 'approve', 'because', :at, '9999', 's' FROM request"
+    " WHERE id = :waiting",
+    "withdrawal": "INSERT INTO withdrawal (approval_id, reason, signature, at) SELECT id, 'a doubt', 's', :at"
+    " FROM approval WHERE request_id = :approved",
+    "publication": "INSERT INTO publication (artifact_id, at, actor_id) SELECT id, :at, :runner FROM artifact",
+    "carried": "INSERT INTO carried (motion_id, actor_id, at) SELECT id, :steward, :at FROM motion",
+    "audit": "INSERT INTO audit (seq, prev_hash, row_hash, at, actor, kind, body) SELECT seq + 1, hash, 'r', :at,"
+    " 'runner', 'k', '{}' FROM audit_head",
+}
+
+
+@pytest.mark.parametrize("table", BACKDATED)
+def test_a_row_with_an_old_time_is_refused(database: Database, clock: MovingClock, table: str) -> None:
+    """Written by hand, by whoever may write tables at all; the same row with the right time is let pass."""
+    clock.ahead = -DAY  # roles are older than what the row says
+    world = World.create(database)
+    clock.ahead = timedelta()
+    world.dataset()
+    running = world.running()
+    given = {
+        "waiting": world.request(), "approved": world.request(), "running": running.request_id,
+        "runner": world.runner.id, "steward": world.steward.id,
+    }  # fmt: skip
+    world.decide(given["approved"])
+    world.hold(running, planned(TEN))
+    world.decide(world.produced().request_id, "publish")
+    motion = world.cap(Amount(2000, 100), carry=False)
+    statement = BACKDATED[table]
+    if table == "carried":
+        _approve_without_carrying(world, motion)
+    with pytest.raises(IntegrityError, match=AHEAD):
+        execute(database, statement, at=moment(datetime.now(UTC) - 6 * timedelta(minutes=1)), **_used(statement, given))
+    execute(database, statement, at=moment(), **_used(statement, given))
+
+
+def _used(statement: str, given: dict[str, int]) -> dict[str, int]:
+    return {name: value for name, value in given.items() if f":{name}" in statement}
+
+
+def _approve_without_carrying(world: World, motion: int) -> None:
+    execute(
+        world.database,
+        "INSERT INTO approval (motion_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
+        " signature) SELECT id, 'motion', digest, :steward, 'approve', 'because', :at, '9999', 's' FROM motion"
+        " WHERE id = :motion",
+        steward=world.steward.id, at=moment(), motion=motion,
+    )  # fmt: skip
+
+
+def test_an_expired_approval_is_not_revived_by_a_back_dated_arm(database: Database, clock: MovingClock) -> None:
+    world = World.create(database)
+    world.dataset()
+    request = world.request()
+    world.decide(request, valid=10 * timedelta(minutes=1))
+    attempt = world.start(request)
+    world.hold(attempt, planned(TEN))
+    before = moment()
+    clock.ahead += HOUR
+    with pytest.raises(Denied, match="spend gate"):
+        world.arm(attempt)
+    if database.is_sqlite:  # any command at the true time closes the way back
+        written(database, lambda s: audits.append(s, world.admin, "time.passed", {}))
+        with pytest.raises(IntegrityError, match=AHEAD):
+            execute(
+                database,
+                "INSERT INTO entry (hold_id, kind, at, actor_id) SELECT id, 'ARM', :at, :runner FROM hold",
+                at=before,
+                runner=world.runner.id,
+            )
+        clock.ahead -= HOUR
+        with pytest.raises(ClockWentBack):
+            world.arm(attempt)
+    assert world.balance().spent == Amount()
+
+
+# --- windows of time
+
+
+def paced(database: Database) -> World:
+    world = World.create(database, pacing_period="week", pacing_permille=100)
+    world.dataset(cap=Amount(1000, 100))
+    return world
+
+
+def fill(world: World) -> None:
+    attempt = world.running()
+    world.hold(attempt, planned(Amount(100)))
+    world.arm(attempt)
+
+
+def full(world: World) -> None:
+    attempt = world.running()
+    with pytest.raises(BudgetExceeded, match="week"):
+        world.hold(attempt, planned(Amount(1)))
+    world.fail(attempt)
+
+
+def test_a_full_window_is_not_reopened_by_the_clock(database: Database, clock: MovingClock) -> None:
+    """Forwards the next one opens, once; back again both are full, and a third does not fit between."""
+    clock.ahead = pacing_window("week", datetime.now(UTC)).closes_at - datetime.now(UTC) - HOUR
+    world = paced(database)
+    fill(world)
+    full(world)
+    clock.ahead += 2 * HOUR
+    fill(world)
+    full(world)
+    clock.ahead -= 2 * HOUR
+    if database.is_sqlite:
+        with pytest.raises(ClockWentBack):
+            world.request()
+    else:
+        full(world)
+    clock.ahead += 2 * HOUR
+    full(world)
+    assert fetch(database, "SELECT rho_spent FROM account WHERE kind = 'pacing'") == [(100,), (100,)]
+
+
+SHORTER = "INSERT INTO account (kind, parent_id, rho_cap, delta_cap, opens_at, closes_at)"
+SHORTER += " SELECT 'pacing', account_id, 100, 0, :opens, :closes FROM dataset"
+
+
+@pytest.mark.parametrize(
+    ("opens", "closes"),
+    [(timedelta(), 6 * DAY), (timedelta(), 7 * DAY), (3 * DAY, 10 * DAY), (-6 * DAY, 1 * DAY), (-3 * DAY, 40 * DAY)],
+)
+def test_a_window_is_neither_shortened_nor_opened_twice(
+    database: Database, clock: MovingClock, opens: timedelta, closes: timedelta
+) -> None:
+    world = paced(database)
+    fill(world)
+    began = pacing_window("week", datetime.now(UTC)).opens_at
+    before = snapshot(database)
+    with pytest.raises(IntegrityError, match=r"share and length|do not overlap|recorded this already"):
+        execute(database, SHORTER, opens=moment(began + opens), closes=moment(began + closes))
+    assert snapshot(database) == before
+    execute(database, SHORTER, opens=moment(began + 7 * DAY), closes=moment(began + 14 * DAY))
+
+
+def test_a_window_does_not_close_early(database: Database, clock: MovingClock) -> None:
+    world = paced(database)
+    fill(world)
+    with pytest.raises(IntegrityError, match="counters move only"):
+        execute(database, "UPDATE account SET closes_at = :now WHERE kind = 'pacing'", now=moment())
+
+
+def test_what_was_held_in_another_window_is_not_armed_as_if_in_this(database: Database, clock: MovingClock) -> None:
+    """A hold entered by hand on a window that is not open gives no room in time."""
+    world = paced(database)
+    fill(world)
+    attempt = world.running()
+    with pytest.raises(BudgetExceeded):
+        world.hold(attempt, planned(TEN))
+    soon = pacing_window("week", datetime.now(UTC)).closes_at
+    execute(database, SHORTER, opens=moment(soon), closes=moment(soon + 7 * DAY))
+    execute(
+        database,
+        "INSERT INTO invocation (request_id, attempt, sequence, mechanism, event, relation, rng_kind, device,"
+        " code_digest, libraries, idem_key, created_at, created_by) SELECT :request, 1, 0, 'm', '{}',"
+        " 'add_or_remove_one', 'os', 'cpu', 'c', '{}', 'by hand', :at, :runner",
+        "INSERT INTO hold (invocation_id, account_id, instalment, rho, delta) SELECT i.id, a.id, 0, 10, 0"
+        " FROM invocation i, account a WHERE i.idem_key = 'by hand' AND (a.kind = 'block' OR a.opens_at = :opens)",
+        "INSERT INTO entry (hold_id, kind, at, actor_id) SELECT h.id, 'HOLD', :at, :runner FROM hold h"
+        " JOIN invocation i ON i.id = h.invocation_id WHERE i.idem_key = 'by hand'",
+        request=attempt.request_id, at=moment(), runner=world.runner.id, opens=moment(soon),
+    )  # fmt: skip
+    with pytest.raises(Denied, match="spend gate"):
+        world.arm(attempt)
+
+
+# --- a clock that was ahead
+
+
+def test_a_clock_that_was_far_ahead_and_is_right_again(sqlite_database: Database, clock: MovingClock) -> None:
+    """The chain keeps the wrong time, so the ledger waits for it; one can read on, and the error says what to do."""
+    world = World.create(sqlite_database)
+    world.dataset()
+    request = world.request()
+    clock.ahead = timedelta(days=400)
+    world.person("newcomer")
+    clock.ahead = timedelta()
+    with pytest.raises(ClockWentBack) as refused:
+        world.decide(request)
+    for word in ("newest entry", "clock", "almoner audit log"):
+        assert word in refused.value.diagnostics()
+    with sqlite_database.read() as session:
+        assert audit_check.verify(session).sound
+        assert releases.state_of(session, request) == "submitted"
+    clock.ahead = timedelta(days=400, minutes=1)
+    with pytest.raises((Denied, GateClosed)):  # by then the request's time is over
+        world.start(request)
+
+
+def test_what_was_approved_by_a_clock_ahead_has_expired_by_it(sqlite_database: Database, clock: MovingClock) -> None:
+    world = World.create(sqlite_database)
+    world.dataset()
+    request = world.request()
+    world.decide(request, valid=DAY)
+    clock.ahead = 2 * DAY
+    with pytest.raises(GateClosed):
+        world.start(request)
+    clock.ahead = timedelta()
+    world.start(request)  # the clock ahead has written nothing
