@@ -140,11 +140,12 @@ def hold(
     if len(accounts) != len(attempt.blocks):
         raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
     asked = total([instalment for planned in plan for instalment in planned.instalments])
-    request = session.get_one(Request, attempt.request_id)
-    narrower = envelopes.narrowing(session, request)
+    narrowed = envelopes.narrows(session, attempt.request_id)
+    request = session.get_one(Request, attempt.request_id) if narrowed else None
+    narrower = envelopes.narrowing(session, request) if request else []
     left = _balance(accounts, envelopes.reserved(session, attempt.account_id)).left
     rooms = [(each.label, each.left) for each in narrower]
-    for label, room in rooms if request.scope_id else [("", left), *rooms]:
+    for label, room in rooms if request and request.scope_id else [("", left), *rooms]:
         if not asked.fits(room):
             raise BudgetExceeded(attempt.dataset, asked, room, label)
     ids = [account.id for account in accounts] + [each.account_id for each in narrower]
