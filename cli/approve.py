@@ -27,13 +27,6 @@ class Gate(StrEnum):
     motion = "motion"
 
 
-class ReleaseGate(StrEnum):
-    """The decisions on a request."""
-
-    spend = "spend"
-    publish = "publish"
-
-
 Request = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
 Number = Annotated[int | None, typer.Argument(metavar="ID", help="The request's number; none with --from.")]
 GateOption = Annotated[Gate, typer.Option(help="Which decision.")]
@@ -153,7 +146,7 @@ def reject(
 def withdraw_approval(
     opened: Opened,
     request: Request,
-    gate: Annotated[ReleaseGate, typer.Option(help="Which of your approvals.")],
+    gate: Annotated[Gate, typer.Option(help="Which of your approvals.")],
     reason: Annotated[str, typer.Option(help="Why; recorded and signed.")],
 ) -> Answer:
     """Take your own approval back, as long as it has not been used; the gate may then close again.
@@ -165,7 +158,8 @@ def withdraw_approval(
     workspace = open_workspace(opened.home)
     state = deciding.withdraw(workspace, request, gate.value, reason.strip())
     data = {"request": request, "gate": gate.value, "decision": "withdraw", "state": state, "by": workspace.actor.name}
-    said = f"{workspace.actor.name}'s approval at the {gate.value} gate is withdrawn; the request is {state}."
+    what = "motion" if gate is Gate.motion else "request"
+    said = f"{workspace.actor.name}'s approval at the {gate.value} gate is withdrawn; the {what} is {state}."
     return Answer(data, [said])
 
 

@@ -198,7 +198,7 @@ def _signatures(session: Session, asked: Matter) -> set[str]:
 
 
 def withdraw(workspace: Workspace, number: int, gate: str, reason: str) -> str:
-    """Sign and record that one's own approval is taken back; returns the request's new state.
+    """Sign and record that one's own approval is taken back; returns the new state of what it was for.
 
     Raises:
         RequestUnknown, NothingToWithdraw: there is none.
@@ -206,9 +206,7 @@ def withdraw(workspace: Workspace, number: int, gate: str, reason: str) -> str:
     """
     actor = workspace.actor
     with workspace.database.write() as session:
-        own = [one for one, by in gates.valid(session, number, gate) if by.id == actor.id and one.decision == "approve"]
-        if not own:
-            raise gates.NothingToWithdraw(number, gate)
+        own = gates.standing_of(session, actor, number, gate)
         said = withdrawal_statement(number, gate, own[-1].subject_digest, reason, actor.name)
         return gates.withdraw_approval(session, actor, number, gate, reason, workspace.key.sign(said))
 

@@ -587,8 +587,9 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      "a request draws on an open envelope of its own dataset"),
     ("invocation_separate", "invocation", "INSERT",
      "EXISTS (SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id JOIN approval a"
-     " ON a.request_id = r.id WHERE r.id = NEW.request_id AND NOT p.several_roles"
-     " AND (a.approver_id = NEW.created_by OR a.on_behalf_of = NEW.created_by))",
+     " ON a.request_id = r.id OR a.motion_id = r.standing_id WHERE r.id = NEW.request_id AND NOT p.several_roles"
+     " AND (NEW.created_by IN (a.approver_id, a.on_behalf_of)"
+     " OR (a.motion_id = r.standing_id AND r.requester_id IN (a.approver_id, a.on_behalf_of))))",
      "nobody runs what they approved"),
     ("invocation_not_by_requester", "invocation", "INSERT",
      "EXISTS (SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id WHERE r.id = NEW.request_id"
@@ -681,8 +682,8 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      " IS DISTINCT FROM NEW.subject_digest"
      f" OR {STATE.format(request='NEW.request_id')} <> 'produced'))"
      " OR (NEW.gate = 'motion' AND NOT EXISTS (SELECT 1 FROM motion m WHERE m.id = NEW.motion_id"
-     " AND m.digest = NEW.subject_digest AND m.expires_at > NEW.at"
-     " AND (NEW.decision = 'reject' OR NOT EXISTS (SELECT 1 FROM carried c WHERE c.motion_id = m.id))))",
+     " AND m.digest = NEW.subject_digest AND CASE WHEN EXISTS (SELECT 1 FROM carried c WHERE c.motion_id = m.id)"
+     " THEN NEW.decision = 'reject' ELSE m.expires_at > NEW.at END))",
      "the approval is not for what is waiting"),
     ("approval_by_steward", "approval", "INSERT",
      f"NOT {role('coalesce(NEW.on_behalf_of, NEW.approver_id)', 'steward')}",

@@ -47,7 +47,7 @@ class NothingToWithdraw(Refused):
     def __init__(self, number: int, gate: str) -> None:
         super().__init__(
             f"You have no approval at the {gate} gate of {number} that counts.",
-            f"See the decisions with `almoner release show {number}`.",
+            f"See the decisions with `almoner {'motion' if gate == 'motion' else 'release'} show {number}`.",
             {"number": number, "gate": gate},
         )
 
@@ -188,26 +188,47 @@ def _decide_motion(session: Session, actor: Actor, decision: Decision, signature
     return motions.state_of(session, motion)
 
 
-def withdraw_approval(session: Session, actor: Actor, request_id: int, gate: str, reason: str, signature: str) -> str:
-    """Take the actor's approval back before it is used; a request that lacks one then waits again. Returns its state.
+def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, reason: str, signature: str) -> str:
+    """Take the actor's approval back before it is used; what lacks one then waits again. Returns its state.
 
     Raises:
         NothingToWithdraw: there is none that counts.
         Denied: it has been used.
     """
-    lock_request(session, request_id)
-    request = releases.find(session, request_id)
-    found = [a for a, _ in valid(session, request_id, gate) if a.approver_id == actor.id and a.decision == "approve"]
-    if not found:
-        raise NothingToWithdraw(request_id, gate)
+    (lock_motion if gate == "motion" else lock_request)(session, number)
+    found = standing_of(session, actor, number, gate)
     for each in (a for a in found if a.subject_digest == found[-1].subject_digest):
         record(session, Withdrawal(approval_id=each.id, reason=reason, signature=signature, at=moment()))
-    if releases.state_of(session, request_id) == "approved" and not _open(session, request, "spend", request.digest):
-        releases.move(session, actor, request_id, "approved", "submitted", "an approval was withdrawn")
-    dataset = session.get_one(Dataset, request.dataset_id)
     told: dict[str, Json] = {"gate": gate, "reason": reason, "signature": signature}
-    audits.append(session, actor, "request.approval_withdrawn", told, dataset.name, request_id)
-    return releases.state_of(session, request_id)
+    if gate == "motion":
+        motion = motions.find(session, number)
+        name = session.get_one(Dataset, motion.dataset_id).name
+        audits.append(session, actor, "motion.approval_withdrawn", {"motion": number, **told}, name)
+        return motions.state_of(session, motion)
+    request = releases.find(session, number)
+    if releases.state_of(session, number) == "approved" and not _open(session, request, "spend", request.digest):
+        releases.move(session, actor, number, "approved", "submitted", "an approval was withdrawn")
+    name = session.get_one(Dataset, request.dataset_id).name
+    audits.append(session, actor, "request.approval_withdrawn", told, name, number)
+    return releases.state_of(session, number)
+
+
+def standing_of(session: Session, actor: Actor, number: int, gate: str) -> Sequence[Approval]:
+    """The actor's own approvals at a gate that count now, the newest last.
+
+    Raises:
+        NothingToWithdraw: there is none.
+    """
+    if gate == "motion":
+        dataset_id = motions.find(session, number).dataset_id
+        decisions = motion_approvals(session, number)
+    else:
+        dataset_id = releases.find(session, number).dataset_id
+        decisions = approvals(session, number, gate)
+    own = [a for a, by in decisions if by.id == actor.id and _stands(session, a, dataset_id)]
+    if not own:
+        raise NothingToWithdraw(number, gate)
+    return own
 
 
 def approvals(session: Session, request_id: int, gate: str | None = None) -> Sequence[tuple[Approval, Principal]]:

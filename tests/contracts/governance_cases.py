@@ -463,6 +463,7 @@ GOVERNANCE: dict[str, Case] = {
             lambda t: approval(t, t.produced, "publish"),
             lambda t: approval(t, t.open_motion, "motion"),
             lambda t: approval(t, t.standing, "motion", decision="reject"),
+            lambda t: approval(t, t.standing, "motion", decision="reject", at=AFTER_ALL, expires_at=LATE),
         ],
     ),
     "approval_by_steward": Case(

@@ -134,6 +134,29 @@ def test_two_of_two_approve_and_one_rejects(world: World) -> None:
             decide(two, number, by=two.person(f"third {number}"))
 
 
+def test_an_approval_is_taken_back_until_the_motion_is_carried(database: Database) -> None:
+    world = World.create(database, motion_approvals=2)
+    world.dataset()
+    second = world.person("second")
+    number = propose_cap(world, cap(2000))
+    decide(world, number)
+
+    def take_back(by: Actor) -> str:
+        with database.write() as session:
+            return gates.withdraw_approval(session, by, number, "motion", "a doubt", "signature of it")
+
+    assert take_back(world.steward) == "open"
+    assert decide(world, number, by=second) == "open"  # one of two again
+    with pytest.raises(gates.NothingToWithdraw):
+        take_back(world.steward)
+    with database.write() as session:
+        expires = moment(datetime.now(UTC) + FAR)
+        decision = Decision(number, "motion", motions.find(session, number).digest, "approve", "after all", expires)
+        assert gates.decide(session, world.steward, decision, "another signature") == "carried"
+    with pytest.raises(Denied, match="taken back only before it is used"):
+        take_back(second)
+
+
 def test_who_proposes_does_not_decide_and_not_everybody_proposes(world: World) -> None:
     world.dataset()
     with pytest.raises(Denied, match="requested"):
