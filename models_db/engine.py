@@ -150,18 +150,6 @@ class OutcomeUnknown(EnvironmentProblem):
         )
 
 
-class OutcomeUnknown(EnvironmentProblem):
-    """The connection was lost between a COMMIT and its answer: the change stands or does not."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(
-            f"The ledger at {url} was told to keep a change and has not answered; it may have kept it.",
-            "When the database is there again, give the same command again: what was kept is found, nothing is spent"
-            " or published twice. `almoner run sweep` closes a run that this stopped.",
-            {"database": url},
-        )
-
-
 class SchemaOutdated(EnvironmentProblem):
     """The database has no tables of ours, or those of another version."""
 
