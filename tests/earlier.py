@@ -4,6 +4,7 @@
 every table, a request in every state), and three policies. The first line tells what the tests call its requests.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
 from functools import cache
@@ -11,9 +12,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, LargeBinary, MetaData
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy import Connection, LargeBinary, MetaData, text
 
 from migrations.upgrade import upgrade
+from models_db.canonical import canonical, digest
 from models_db.engine import Database
 from models_db.services import datasets, ledger, people, releases
 from models_db.services.audits import Actor
@@ -22,8 +25,11 @@ from models_db.tables import Dataset
 from tests.support import World
 
 RECORDED = Path(__file__).parent / "golden" / "ledger_0001.jsonl"
-ADMIN_SEED = b"0001" * 8
-"""The private key of the first principal in the record."""
+
+
+def private_key(name: str) -> Ed25519PrivateKey:
+    """The key of one of its people."""
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(f"0001 {name}".encode()).digest())
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ def rebuild(database: Database) -> Earlier:
     upgrade(database, "0001")
     with database.engine.begin() as connection:
         _replay(connection)
+        _tell(connection)
     return described()
 
 
@@ -65,6 +72,52 @@ def _replay(connection: Connection) -> None:
         binary = {column.name for column in table.columns if isinstance(column.type, LargeBinary)}
         row = {name: bytes.fromhex(value) if name in binary else value for name, value in line["row"].items()}
         connection.execute(table.insert().values(row))
+
+
+_UNTOLD = {
+    # kind of the link, and every row that needs one: actor, request, dataset, and what its body names
+    "request": "SELECT p.name, a.request_id, d.name AS dataset, a.gate, a.subject_digest AS subject, a.reason,"
+    " a.expires_at, a.signature, a.decision FROM approval a JOIN principal p ON p.id = a.approver_id"
+    " JOIN request r ON r.id = a.request_id JOIN dataset d ON d.id = r.dataset_id ORDER BY a.id",
+    "run.produced": "SELECT p.name, f.request_id, d.name AS dataset, f.digest AS artifact FROM artifact f"
+    " JOIN principal p ON p.id = f.created_by JOIN request r ON r.id = f.request_id"
+    " JOIN dataset d ON d.id = r.dataset_id ORDER BY f.id",
+    "release.published": "SELECT p.name, f.request_id, d.name AS dataset, f.digest AS artifact FROM publication b"
+    " JOIN artifact f ON f.id = b.artifact_id JOIN principal p ON p.id = b.actor_id"
+    " JOIN request r ON r.id = f.request_id JOIN dataset d ON d.id = r.dataset_id ORDER BY b.id",
+    "release.delivered": "SELECT p.name, f.request_id, d.name AS dataset, v.destination, v.bundle_digest AS bundle"
+    " FROM delivery v JOIN publication b ON b.id = v.publication_id JOIN artifact f ON f.id = b.artifact_id"
+    " JOIN principal p ON p.id = b.actor_id JOIN request r ON r.id = f.request_id"
+    " JOIN dataset d ON d.id = r.dataset_id ORDER BY v.id",
+}
+
+
+def _tell(connection: Connection) -> None:
+    """Links for what the town of that time wrote by hand, past the services, which would have told of it."""
+    told = [
+        (row.kind, row.request_id, json.loads(row.body))
+        for row in connection.execute(text("SELECT kind, request_id, body FROM audit"))
+    ]
+    for kind, query in _UNTOLD.items():
+        for row in connection.execute(text(query)).mappings().all():
+            body = {name: row[name] for name in row if name not in ("name", "request_id", "dataset", "decision")}
+            whole = f"{kind}.{row['decision']}" if "decision" in row else kind
+            same = [link for link in told if link[:2] == (whole, row["request_id"]) and body.items() <= link[2].items()]
+            if same:
+                told.remove(same[0])
+            else:
+                _append(connection, row["name"], whole, row["dataset"], row["request_id"], canonical(body).decode())
+
+
+def _append(connection: Connection, actor: str, kind: str, dataset: str, request_id: int, body: str) -> None:
+    seq, previous = connection.execute(text("SELECT seq, hash FROM audit_head")).one()
+    at = connection.scalar(text("SELECT max(at) FROM audit"))
+    link = {"seq": str(seq + 1), "prev_hash": previous, "at": at, "actor": actor, "kind": kind, "dataset": dataset,
+            "request_id": request_id, "body": body}  # fmt: skip
+    columns = {**link, "seq": seq + 1, "row_hash": digest(link)}
+    names = ", ".join(columns)
+    values = ", ".join(f":{name}" for name in columns)
+    connection.execute(text(f"INSERT INTO audit ({names}) VALUES ({values})"), columns)
 
 
 def inherited(database: Database) -> World:

@@ -8,8 +8,10 @@ from contextlib import closing
 from multiprocessing import get_context
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from sqlalchemy import MetaData, event, inspect
 
+from flows.workspace import overlap_key_path, signing_key_path
 from migrations.inventory import Item, differences, inventory
 from migrations.upgrade import SchemaDiffers, upgrade
 from models_db.budgets import Amount
@@ -17,9 +19,11 @@ from models_db.engine import Database
 from models_db.services import artifacts, gates, health, people, policies, releases, runs
 from models_db.services.audits import Actor
 from models_db.services.denials import Denied
+from tasks.corpus.keys import create_key
 from tests.conftest import Ledgers
-from tests.earlier import attempt_of, described, inherited
+from tests.earlier import attempt_of, described, inherited, private_key, rebuild
 from tests.integration import upgrade_driver
+from tests.integration.story import Almoner
 from tests.support import World, execute, fetch, planned, terms
 
 Rows = dict[str, list[tuple[object, ...]]]
@@ -127,7 +131,7 @@ def test_an_empty_ledger_has_nobody_to_give_roles_to(bare_database: Database) ->
 
 def second(world: World) -> Actor:
     with world.database.read() as session:
-        return people.identify(session, "key of second steward")
+        return Actor(people.find(session, "second steward").id, "second steward")
 
 
 def publish(world: World, request_id: int) -> None:
@@ -346,3 +350,91 @@ def test_two_upgrades_at_once(old: Database) -> None:
     is_sound(old)
     assert fetch(old, "SELECT count(*) FROM audit WHERE kind = 'roles.migrated'") == [(1,)]
     assert len(inspect(old.engine).get_table_names()) == len(set(inspect(old.engine).get_table_names()))
+
+
+POLICY_OF_0001 = """\
+# The policy of this project home. Every request records the version it was made under, and every card says
+# what it allows. A change does not touch requests that were made before it.
+
+# One person may request, approve and run the same release. For a team, set this to false.
+several_roles: true
+
+# How many approvals each gate needs: before private data is touched, and before anything leaves.
+approvals: {spend: 1, publish: 1}
+
+# Days until an approval, or an undecided request, expires.
+approval_days: 30
+request_days: 90
+
+# How often one approved request may be run; a failed run has spent what it armed.
+attempts: 5
+"""
+
+
+@pytest.fixture
+def old_home(any_almoner: Almoner) -> Almoner:
+    """A home as 0001 left it, around the recorded ledger; its key is that of the first principal."""
+    home = any_almoner.home
+    home.create()
+    pem = private_key("admin").private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path = signing_key_path(home)
+    path.write_bytes(pem)
+    path.chmod(0o600)
+    create_key(overlap_key_path(home))
+    home.policy.write_text(POLICY_OF_0001)
+    home.policy.chmod(0o600)
+    rebuild(any_almoner.database)
+    return any_almoner
+
+
+def files_of(almoner: Almoner) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(almoner.home.root)): path.read_bytes()
+        for path in almoner.home.root.rglob("*")
+        if path.is_file() and not path.name.startswith("almoner.db")
+    }
+
+
+@pytest.mark.parametrize("line", ["release list", "budget show clinic", "user list", "dataset list", "run sweep"])
+@pytest.mark.parametrize("backend", ["sqlite"])
+def test_before_the_upgrade_commands_ask_for_init(old_home: Almoner, line: str) -> None:
+    before = whole(old_home.database)
+    told = old_home.ask(line, expected=3)
+    assert told["error"] == "SchemaOutdated"
+    assert "almoner init" in told["advice"]
+    assert whole(old_home.database) == before
+
+
+def test_init_upgrades_a_home_and_keeps_everything(old_home: Almoner) -> None:
+    doctor = old_home.ask("doctor", expected=3)
+    assert "almoner init" in str(doctor) or "another version" in str(doctor)
+    files, (before, known) = files_of(old_home), rows(old_home.database)
+    made = old_home.ask("init")
+    assert made["principal"] == "admin"
+    after, _ = rows(old_home.database, known)
+    for table in set(before) - {"audit", "audit_head", "policy_version", "alembic_version"}:
+        assert after[table] == before[table], table
+    assert [row for row in before["audit"] if row not in after["audit"]] == []
+    assert {name: old for name, old in files_of(old_home).items() if name in files} == files
+    found = old_home.ask("doctor")
+    assert found["ok"], found
+    assert old_home.ask("audit verify")["holds"] is True
+    assert {each["name"] for each in old_home.ask("user list")["people"]} >= {"admin", "second steward"}
+    assert len(old_home.ask("dataset list")) == 5
+    again = whole(old_home.database)[0]
+    old_home.ask("init")
+    assert whole(old_home.database)[0] == again
+
+
+def test_the_story_goes_on_after_the_upgrade(old_home: Almoner) -> None:
+    """A new dataset, a new release, published and verified, in the ledger that came from 0001."""
+    old_home.type("init")
+    old_home.type("dataset register surgery --unit patient_id --epsilon 8 --delta 1e-6")
+    old_home.type(f"dataset ingest surgery {old_home.notes_file()}")
+    number = old_home.ask(f"release request {old_home.request_file(dataset='surgery')}")["request"]
+    old_home.type(f'approve {number} --gate spend --reason "a first look"', piped="surgery\n")
+    old_home.type(f"run {number}")
+    old_home.type(f'approve {number} --gate publish --reason "names nobody"', piped="surgery\n")
+    old_home.type(f"publish {number} --to {old_home.folder / 'out'}")
+    old_home.type(f"verify-release {old_home.folder / 'out' / f'surgery-release-{number}'}")
+    assert old_home.ask("doctor")["ok"] is True
