@@ -135,6 +135,52 @@ def test_a_run_killed_after_its_commit_is_produced(any_almoner: Almoner) -> None
     almoner.type("doctor")
 
 
+NARROWED = [("sqlite", point) for point in ARMED_BEFORE] + [("postgresql", "mid generation")]
+
+
+def routine(almoner: Almoner) -> None:
+    """A request in an envelope, under a standing authorisation of two runs, where the budget is paced by weeks."""
+    almoner.ingested()
+    text = f"{almoner.home.policy.read_text()}\npacing: {{every: week, share: 1}}\n"
+    almoner.type(f"policy adopt {almoner.write('paced.yaml', text)}")
+    almoner.type('budget scope open clinic study --epsilon 6 --delta 1e-6 --reason "a study"')
+    file = almoner.request_file(scope="study", epsilon=2.0)
+    almoner.type(f'standing propose {file} --runs 2 --until 2099-12-31 --reason "every month"')
+    almoner.type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
+    almoner.type(f"release request {file} --standing 1")
+
+
+def counters(almoner: Almoner) -> dict[object, tuple[object, ...]]:
+    """What is held and spent in each account, by its kind."""
+    query = "SELECT kind, rho_held, rho_spent, delta_held, delta_spent FROM account WHERE kind <> 'root'"
+    return {kind: tuple(rest) for kind, *rest in fetch(almoner.database, query)}
+
+
+@pytest.mark.parametrize(("backend", "point"), NARROWED)
+def test_a_killed_run_leaves_envelope_window_and_authorisation_right(any_almoner: Almoner, point: str) -> None:
+    """What was armed is spent in all three, the rest is free in all three, and the run counts as used."""
+    almoner = any_almoner
+    routine(almoner)
+    plan = instalments(almoner)
+    armed = total(plan[: ARMED_BEFORE[point]])
+    killed("run 1", point)
+    almoner.ask("run sweep")
+    expected = (0, armed.rho, 0, armed.delta)
+    found = counters(almoner)
+    assert found["block"] == found["scope"] == expected
+    assert found.get("pacing", (0, 0, 0, 0)) == expected  # it opens with the first hold
+    assert [row["used"] for row in almoner.ask("standing list")] == [1]
+    is_clean(almoner)
+
+    almoner.type("run 1")
+    whole = armed + total(plan)
+    found = counters(almoner)
+    assert found["block"] == found["scope"] == found["pacing"] == (0, whole.rho, 0, whole.delta)
+    file = almoner.folder / "request.yaml"
+    assert almoner.ask(f"release request {file} --standing 1", expected=1)["error"] == "StandingExhausted"
+    assert almoner.ask("doctor")["ok"] is True
+
+
 def test_running_again_needs_no_sweep(almoner: Almoner) -> None:
     almoner.approved()
     plan = instalments(almoner)
