@@ -452,10 +452,13 @@ def fits(counter: str) -> str:
 
 
 def within(limit: str, counter: str) -> str:
-    """All holds of the attempt on the account, and this one, stay within a limit, if there is one."""
+    """All holds of the attempt on the account, and this one, stay within a limit, if there is one.
+
+    SQLite takes a CROSS JOIN in the order in which it is written; otherwise it would read every hold of the account.
+    """
     return (
-        f"({limit} IS NULL OR NEW.{counter} + coalesce((SELECT sum(z.{counter}) FROM hold z JOIN invocation j"
-        " ON j.id = z.invocation_id WHERE j.request_id = i.request_id AND j.attempt = i.attempt"
+        f"({limit} IS NULL OR NEW.{counter} + coalesce((SELECT sum(z.{counter}) FROM invocation j CROSS JOIN hold z"
+        " WHERE z.invocation_id = j.id AND j.request_id = i.request_id AND j.attempt = i.attempt"
         f" AND z.account_id = NEW.account_id), 0) <= {limit})"
     )
 
