@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db.services import audit_check, ledger
+from models_db.services import audit_check, ledger, told
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Finding:
 
 def examine(session: Session) -> list[Finding]:
     """Every check, in one snapshot of the ledger; the time grows with its length."""
-    found = [_counters(session), _chain(session)]
+    found = [_counters(session), _chain(session), _told(session)]
     if session.get_bind().dialect.name == "sqlite":
         found += [_references(session), _storage(session)]
     return found
@@ -40,6 +40,15 @@ def _chain(session: Session) -> Finding:
     if report.holds:
         return Finding("audit chain", True, f"{report.links} links, head {report.head.hash[:12]}")
     return Finding("audit chain", False, f"broken at link {report.broken_at}: {report.reason}")
+
+
+def _told(session: Session) -> Finding:
+    """The tables say what the chain tells."""
+    wrong = told.differences(session)
+    detail = (
+        f"not as the chain tells: {', '.join(wrong)}" if wrong else "every fact has its link, and every link its fact"
+    )
+    return Finding("told", not wrong, detail)
 
 
 def _references(session: Session) -> Finding:
