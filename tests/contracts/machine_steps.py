@@ -1,0 +1,447 @@
+"""The steps that the machine tries on a ledger: each is done as the model foretells, or refused as it foretells."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from models_db.base import moment
+from models_db.budgets import Amount, total
+from models_db.errors import Refused
+from models_db.pacing import pacing_window
+from models_db.services import (
+    artifacts,
+    audits,
+    datasets,
+    envelopes,
+    gates,
+    ledger,
+    people,
+    policies,
+    releases,
+)
+from models_db.services.audits import Actor
+from models_db.services.denials import ClockWentBack
+from models_db.services.people import Mandate
+from tests.conftest import Ledgers
+from tests.contracts.machine_model import STEWARDS, Attempt, Motion, Paper, Policy, Request, Vote
+from tests.contracts.moving_clock import MovingClock
+from tests.support import World, execute, planned, terms
+
+UNIT = 1000
+CAP = Amount(60 * UNIT, 60 * UNIT)
+BLOCKS = 2
+LONGEST = 20 * 24
+"""Hours that a ledger lives at most, so that neither requests nor motions expire."""
+
+Plan = list[list[Amount]]
+
+
+class Steps:
+    """Every step that can be tried; the model says what must come of it."""
+
+    ledgers: Ledgers
+    backend: str
+    mutation: str = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = ExitStack()
+        self.clock = self.closing.enter_context(MovingClock())
+        self.world = World.create(self.closing.enter_context(self.ledgers.new(self.backend)))
+        self.database = self.world.database
+        self.actors: dict[str, Actor] = {"steward": self.world.steward}
+        for name in ("second", "third"):
+            self.actors[name] = self.world.person(name)
+        self.actors["deputy"] = self.world.person("deputy", "auditor")
+        self.world.dataset(cap=CAP, blocks=BLOCKS)
+        self.paper = Paper(CAP, BLOCKS)
+        self.begun: dict[tuple[int, int], ledger.Attempt] = {}
+        self.links = self.head()
+        self.least = Amount()
+        self.delegations: dict[str, int] = {}
+        if self.mutation:
+            execute(self.database, self.mutation)
+
+    # --- how a step is tried
+
+    def head(self) -> int:
+        with self.database.read() as session:
+            return audits.head(session).seq
+
+    def step(self, lawful: bool, act: Callable[[], Any], links: int = 1) -> Any:
+        """Try `act`: done with its links, or refused without any. Returns what it returned."""
+        if not lawful:
+            with pytest.raises(Refused):
+                act()
+            return None
+        done = act()
+        self.links += links
+        return done
+
+    def writing(self, act: Callable[[Session], Any]) -> Callable[[], Any]:
+        def run() -> Any:
+            with self.database.write() as session:
+                return act(session)
+
+        return run
+
+    def one(self, number: int, among: Sequence[Any]) -> Any:
+        return among[number % len(among)]
+
+    def request_of(self, number: int) -> Request:
+        found: Request = self.one(number, list(self.paper.requests.values()))
+        return found
+
+    def current(self, number: int) -> tuple[Request, Attempt]:
+        """An attempt, more often a running one."""
+        tried = [request for request in self.paper.requests.values() if request.attempts]
+        running = [request for request in tried if request.state == "running"]
+        request = self.one(number // 4, running if running and number % 4 else tried)
+        return request, self.one(number, request.attempts) if number % 8 == 0 else request.attempts[-1]
+
+    def runs(self, request: Request, attempt: Attempt) -> bool:
+        return self.paper.runner and request.state == "running" and attempt is request.attempts[-1]
+
+    def real(self, request: Request, attempt: Attempt) -> ledger.Attempt:
+        return self.begun[request.number, attempt.number]
+
+    # --- requests and their gates
+
+    def ask(self, number: int, enveloped: bool) -> None:
+        open_ = [name for name in self.paper.scopes if name not in self.paper.closed]
+        scope = self.one(number, open_) if enveloped and open_ else None
+        made = self.step(True, lambda: self.world.request(scope=scope))
+        self.paper.requests[made] = Request(made, self.paper.policy.spend, self.paper.policy.permille, scope)
+
+    def ask_under_standing(self, number: int) -> None:
+        if not any(m.kind == "standing" for m in self.paper.motions.values()):
+            return
+        standing = self.one(number, [m for m in self.paper.motions.values() if m.kind == "standing"])
+        lawful = standing.carried and not standing.rejected
+        made = self.step(lawful, lambda: self.world.routine(standing.number))
+        if made is not None:
+            policy = self.paper.policy
+            self.paper.requests[made] = Request(
+                made, policy.spend, policy.permille, standing=standing.number, state="approved"
+            )
+
+    def decide(self, number: int, who: tuple[str, str], verdict: str, valid: int) -> None:
+        request = self.request_of(number)
+        if request.standing is not None:
+            return
+        lawful = self.paper.may_vote(request, *who, verdict)
+        self.step(lawful, lambda: self.vote(request.number, "spend", who, verdict, valid))
+        if lawful and verdict == "reject":
+            request.state, request.rejected = "rejected", True
+        elif lawful:
+            request.votes.append(Vote(*who, self.paper.now + valid))
+            if request.state == "submitted" and self.paper.open(request):
+                request.state = "approved"
+        assert self.world.state(request.number) == request.state
+
+    def vote(self, number: int, gate: str, who: tuple[str, str], verdict: str, valid: int) -> str:
+        by, giver = who
+        behalf = giver if giver != by else None
+        return self.world.decide(
+            number, gate, verdict, by=self.actors[by], valid=timedelta(hours=valid), on_behalf_of=behalf
+        )
+
+    def take_an_approval_back(self, number: int, by: str) -> None:
+        request = self.request_of(number)
+        mine = [vote for vote in request.votes if vote.by == by and self.paper.stands(vote)]
+        lawful = bool(mine) and request.state in ("submitted", "approved")
+        self.step(
+            lawful,
+            self.writing(
+                lambda s: gates.withdraw_approval(s, self.actors[by], request.number, "spend", "a doubt", f"s{number}")
+            ),
+        )
+        for vote in mine if lawful else []:
+            vote.withdrawn = True
+        if lawful and request.state == "approved" and not self.paper.open(request):
+            request.state = "submitted"
+        assert self.world.state(request.number) == request.state
+
+    def withdraw(self, number: int) -> None:
+        request = self.request_of(number)
+        lawful = request.state in ("submitted", "approved")
+        self.step(lawful, self.writing(lambda s: releases.withdraw(s, self.world.analyst, request.number, "no")))
+        request.state = "withdrawn" if lawful else request.state
+
+    # --- runs
+
+    def start(self, number: int) -> None:
+        waiting = [r for r in self.paper.requests.values() if r.state == "approved"]
+        request = self.one(number, waiting) if waiting and number % 4 else self.request_of(number)
+        lawful = self.paper.runner and request.state == "approved" and self.paper.covered(request)
+        standing = self.paper.motions[request.standing] if request.standing is not None else None
+        if standing is not None:
+            lawful = lawful and standing.used < standing.runs
+        begun = self.step(lawful, lambda: self.world.start(request.number))
+        if lawful:
+            request.state = "running"
+            made = Attempt(len(request.attempts) + 1)
+            request.attempts.append(made)
+            self.begun[request.number, made.number] = begun
+            if standing is not None:
+                standing.used += 1
+
+    def ask_approve_start_and_hold(self, number: int, plan: list[list[Amount]]) -> None:
+        """The usual way, in one step, so that long stories stay short."""
+        self.ask(number, number % 2 == 0)
+        request = list(self.paper.requests.values())[-1]
+        valid = 480 if number % 4 else 6
+        for name in STEWARDS[: request.needed]:
+            lawful = self.paper.may_vote(request, name, name, "approve")
+            self.step(lawful, lambda name=name: self.vote(request.number, "spend", (name, name), "approve", valid))
+            if lawful:
+                request.votes.append(Vote(name, name, self.paper.now + valid))
+                request.state = "approved" if self.paper.open(request) else request.state
+        if request.state == "approved":
+            self.start_this(request)
+            if request.attempts:
+                self.hold_this(request, request.attempts[-1], plan)
+
+    def start_this(self, request: Request) -> None:
+        begun = self.step(self.paper.runner, lambda: self.world.start(request.number))
+        if begun is not None:
+            request.state = "running"
+            request.attempts.append(Attempt(1))
+            self.begun[request.number, 1] = begun
+
+    def hold(self, number: int, plan: list[list[Amount]]) -> None:
+        if not self.begun:
+            return
+        self.hold_this(*self.current(number), plan)
+
+    def hold_this(self, request: Request, attempt: Attempt, plan: list[list[Amount]]) -> None:
+        asked = total([amount for instalments in plan for amount in instalments])
+        day = pacing_window("week", datetime.now(UTC)).opens_at.toordinal()
+        lawful = self.runs(request, attempt) and not attempt.mechanisms and self.paper.may_hold(request, asked, day)
+        real = self.real(request, attempt)
+        self.step(lawful, lambda: self.world.hold(real, *(planned(*instalments) for instalments in plan)))
+        if lawful:
+            attempt.mechanisms = len(plan)
+            attempt.held = {(s, i): part for s, parts in enumerate(plan) for i, part in enumerate(parts)}
+            if request.permille is not None:
+                self.paper.windows.setdefault(day, self.paper.share(request.permille))
+                attempt.window = day
+
+    def arm(self, number: int) -> None:
+        if self.begun:
+            request, attempt = self.current(number)
+            some = [*attempt.held, *attempt.armed] if number % 5 else [(1, 2)]
+            self.arm_this(request, attempt, self.one(number // 7, some or [(0, 0)]))
+
+    def arm_this(self, request: Request, attempt: Attempt, key: tuple[int, int]) -> None:
+        lawful = self.runs(request, attempt) and key in attempt.held and self.paper.covered(request)
+        spent = self.step(lawful, lambda: self.world.arm(self.real(request, attempt), *key))
+        if lawful:
+            assert spent == attempt.held[key]
+            attempt.armed[key] = attempt.held.pop(key)
+
+    def arm_after_a_doubt(self, number: int, doubt: str) -> None:
+        """What was approved when it began need not be so any more."""
+        if not self.begun:
+            return
+        if doubt == "too late":
+            self.wait(7)
+        else:
+            self.revoke_or_grant(self.one(number, STEWARDS))
+        self.arm(number)
+
+    def fail_or_be_swept(self, number: int) -> None:
+        if not self.begun:
+            return
+        request, attempt = self.current(number)
+        lawful = self.runs(request, attempt)
+        self.step(lawful, lambda: self.world.fail(self.real(request, attempt)), 2 if attempt.mechanisms else 1)
+        if lawful:
+            request.state, attempt.held = "approved", {}
+
+    def arm_all_and_produce(self, number: int) -> None:
+        if not self.begun:
+            return
+        request, attempt = self.current(number)
+        if number % 4 and self.runs(request, attempt) and self.paper.covered(request):
+            for key in list(attempt.held)[: 1 + number % 5]:
+                self.arm_this(request, attempt, key)
+        lawful = self.runs(request, attempt) and attempt.complete
+        self.step(lawful, lambda: self.world.produce(self.real(request, attempt)), 2)
+        if lawful:
+            request.state, attempt.held = "produced", {}
+
+    def crash_before_the_commit(self, number: int) -> None:
+        """Whatever a transaction did, without its commit nothing happened."""
+        if not self.begun:
+            return
+        with self.database.write() as session:
+            with suppress(Refused):
+                ledger.settle(session, self.world.runner, self.real(*self.current(number)), "FORFEIT")
+            session.rollback()
+
+    # --- publications
+
+    def approve_release(self, number: int, by: str) -> None:
+        if not any(r.state == "produced" for r in self.paper.requests.values()):
+            return
+        request = self.one(number, [r for r in self.paper.requests.values() if r.state == "produced"])
+        lasting = any(v.by == by and v.until > self.paper.now for v in request.release)
+        lawful = by in self.paper.stewards and not lasting
+        self.step(lawful, lambda: self.vote(request.number, "publish", (by, by), "approve", 48))
+        if lawful:
+            request.release.append(Vote(by, by, self.paper.now + 48))
+
+    def publish(self, number: int) -> None:
+        made = [r for r in self.paper.requests.values() if r.state == "produced"]
+        request = self.one(number, made) if made else self.request_of(number)
+        again = request.state == "published"
+        passed = any(self.paper.stands(vote) for vote in request.release)
+        new = request.state == "produced" and self.paper.runner and passed
+        act = self.writing(lambda s: artifacts.publish(s, self.world.runner, request.number))
+        self.step(new or again, act, int(new))
+        request.state = "published" if new else request.state
+
+    # --- motions
+
+    def move_cap(self, size: int) -> None:
+        wanted = Amount(size * UNIT, size * UNIT)
+        lawful = (self.paper.taken() + self.paper.reserved()).fits(wanted)
+        made = self.step(lawful, lambda: self.world.cap(wanted, carry=False))
+        self.moved(made, "cap", amount=wanted)
+
+    def move_standing(self, most: Amount, runs: int) -> None:
+        made = self.step(True, lambda: self.world.standing(most, runs, carry=False))
+        self.moved(made, "standing", amount=most, runs=runs)
+
+    def move_retraction(self, number: int) -> None:
+        out = [r for r in self.paper.requests.values() if r.state == "published"]
+        request = self.one(number, out) if out else self.request_of(number)
+        made = self.step(request.state == "published", lambda: self.world.retraction(request.number, carry=False))
+        self.moved(made, "retraction", request=request.number)
+
+    def move(self, kind: str, number: int, most: Amount, votes: int) -> None:
+        if kind == "cap":
+            self.move_cap(1 + number % 100)
+        elif kind == "standing":
+            self.move_standing(most + most, 1 + number % 2)
+        else:
+            self.move_retraction(number)
+        for name in STEWARDS[:votes] if self.paper.motions else ():
+            self.decide_this(list(self.paper.motions.values())[-1], (name, name), "approve", 48)
+
+    def moved(self, number: int | None, kind: str, **more: Any) -> None:
+        if number is not None:
+            self.paper.motions[number] = Motion(number, kind, self.paper.policy.motion, **more)
+
+    def decide_motion(self, number: int, who: tuple[str, str], verdict: str, valid: int) -> None:
+        if self.paper.motions:
+            self.decide_this(self.one(number, list(self.paper.motions.values())[-3:]), who, verdict, valid)
+
+    def decide_this(self, motion: Motion, who: tuple[str, str], verdict: str, valid: int) -> None:
+        lawful = self.paper.may_vote(motion, *who, verdict)
+        vote = Vote(*who, self.paper.now + valid)
+        motion.votes.append(vote)
+        carries = lawful and verdict == "approve" and self.paper.open(motion)
+        lawful = lawful and (not carries or self.paper.may_carry(motion))
+        if not lawful or verdict == "reject":
+            motion.votes.pop()
+        self.step(lawful, lambda: self.vote(motion.number, "motion", who, verdict, valid), 1 + int(carries))
+        if lawful and verdict == "reject":
+            motion.rejected = True
+        elif lawful and carries:
+            motion.carried = True
+            if motion.kind == "cap":
+                self.paper.cap = motion.amount
+            if motion.request is not None:
+                self.paper.requests[motion.request].state = "retracted"
+
+    # --- envelopes, people, policy, time
+
+    def open_envelope(self, size: Amount) -> None:
+        name = f"study {len(self.paper.scopes)}"
+        lawful = size.fits(self.paper.left()) and "steward" in self.paper.stewards
+        self.step(lawful, self.writing(lambda s: envelopes.open_scope(
+            s, self.world.steward, self.clinic(s), name, size, "a study")))  # fmt: skip
+        if lawful:
+            self.paper.scopes[name] = size
+
+    def close_envelope(self, number: int) -> None:
+        if not self.paper.scopes or "steward" not in self.paper.stewards:
+            return
+        name = self.one(number, list(self.paper.scopes))
+        act = self.writing(
+            lambda s: envelopes.close_scope(s, self.world.steward, self.clinic(s), name, "the study is over")
+        )
+        if name in self.paper.closed:
+            with pytest.raises(envelopes.ScopeUnknown):
+                act()
+        else:
+            self.step(True, act)
+            self.paper.closed.add(name)
+
+    def clinic(self, session: Session) -> Any:
+        return datasets.find(session, "clinic")
+
+    def revoke_or_grant(self, name: str) -> None:
+        role = "runner" if name == "runner" else "steward"
+        held = self.paper.runner if role == "runner" else name in self.paper.stewards
+        if held:
+            self.step(True, self.writing(lambda s: people.revoke(s, self.world.admin, name, role, "left")))
+            self.step(False, self.writing(lambda s: people.revoke(s, self.world.admin, name, role, "left")))
+        else:
+            self.step(False, self.writing(lambda s: people.grant(s, self.world.steward, name, role, "mine")))
+            self.step(True, self.writing(lambda s: people.grant(s, self.world.admin, name, role, "back")))
+        if role == "runner":
+            self.paper.runner = not held
+        else:
+            self.paper.stewards ^= {name}
+
+    def delegate_or_end(self, giver: str, hours: int) -> None:
+        actor = self.actors[giver]
+        if self.paper.mandated(giver, "deputy"):
+            self.step(True, self.writing(lambda s: people.end_delegation(s, actor, self.delegations[giver])))
+            del self.paper.mandates[giver]
+            return
+        until = moment(datetime.now(UTC) + timedelta(hours=hours))
+        mandate = Mandate("clinic", "deputy", moment(), until, "a holiday")
+        lawful = giver in self.paper.stewards
+        given = self.step(lawful, self.writing(lambda s: people.delegate(s, actor, mandate, "signature").id))
+        if lawful:
+            self.delegations[giver] = given
+            self.paper.mandates[giver] = ("deputy", self.paper.now + hours)
+
+    def adopt(self, terms_: Policy) -> None:
+        wanted, share = terms_, terms_.permille
+        paced: dict[str, Any] = {"pacing_period": "week", "pacing_permille": share} if share else {}
+        made = terms(spend_approvals=wanted.spend, motion_approvals=wanted.motion, **paced)
+        known = wanted == self.paper.policy
+        self.step(True, self.writing(lambda s: policies.adopt(s, self.world.admin, made)), int(not known))
+        self.step(False, self.writing(lambda s: policies.adopt(s, self.world.runner, made)))
+        self.paper.policy = wanted
+
+    def wait(self, hours: int) -> None:
+        if self.paper.now + hours <= LONGEST:
+            self.paper.now += hours
+            self.clock.ahead += timedelta(hours=hours)
+            if self.database.is_sqlite:
+                self.step(True, self.writing(lambda s: audits.append(s, self.world.admin, "time.passed", {})))
+
+    def set_the_clock_back(self) -> None:
+        """PostgreSQL's own clock decides, and cannot be set here (test_clock.py)."""
+        if not self.database.is_sqlite:
+            return
+        self.clock.ahead -= timedelta(hours=2)
+        with pytest.raises(ClockWentBack):
+            self.world.request()
+        self.clock.ahead += timedelta(hours=2)
+
+    def write_by_hand(self, statement: str) -> None:
+        """Refused, or nothing to be changed there."""
+        with suppress(IntegrityError):
+            execute(self.database, statement)
