@@ -1,13 +1,10 @@
-"""For every guard of revision 0002: what it denies, and the nearest things it lets pass."""
-
-from sqlalchemy import Executable
+"""For every guard of revision 0002 on people, policies, accounts, runs and steps: what it denies, and the nearest
+things it lets pass."""
 
 from tests.contracts.initial_cases import Case, change
 from tests.contracts.rows import (
-    DIGEST,
     adoption,
     approval,
-    audit,
     carried,
     dataset,
     delegation,
@@ -16,12 +13,10 @@ from tests.contracts.rows import (
     entry,
     hold,
     invocation,
-    motion,
     new_policy,
     paced_policy,
     policy,
     policy_rule,
-    publication,
     request,
     role_grant,
     role_revocation,
@@ -46,25 +41,7 @@ def study(town: Town) -> int:
     return town.id_of("account", "name = 'study'")
 
 
-def motion_id(town: Town, kind: str) -> dict[str, object]:
-    """What only a motion of that kind says."""
-    if kind == "retraction":
-        return {"kind": kind, "publication_id": town.id_of("publication", "TRUE")}
-    return {"kind": kind, "runs": 1, "until": LATE, "config_digest": DIGEST, "configuration": "{}"}
-
-
-def new_cap(town: Town, **given: object) -> list[Executable]:
-    """Another cap for the dataset that has an envelope, proposed, approved and carried."""
-    number = town.id_of("motion", "TRUE") + 1
-    estate = town.id_of("dataset", "name = 'estate'")
-    return [
-        motion(town, id=number, dataset_id=estate, **given),
-        approval(town, number, "motion", subject_digest=DIGEST),
-        carried(town, number),
-    ]
-
-
-GOVERNANCE: dict[str, Case] = {
+WORK: dict[str, Case] = {
     # --- people
     "role_grant_by_admin": Case(
         denied=[
@@ -445,234 +422,4 @@ GOVERNANCE: dict[str, Case] = {
             ]
         ],
     ),
-    # --- decisions
-    "approval_subject": Case(
-        denied=[
-            lambda t: approval(t, t.submitted, subject_digest=DIGEST),
-            lambda t: approval(t, t.submitted, subject_digest=t.world.subject(t.approved, "spend")),
-            lambda t: approval(t, t.running, approver_id=t.second_steward),
-            lambda t: approval(t, t.running, "publish", subject_digest=DIGEST),
-            lambda t: approval(t, t.produced, "publish", subject_digest=t.digest(t.cleared)),
-            lambda t: approval(t, t.discarded, "publish", approver_id=t.second_steward),
-            lambda t: approval(t, t.open_motion, "motion", subject_digest=DIGEST),
-            lambda t: approval(t, t.open_motion, "motion", at=AFTER_ALL, expires_at=LATE),
-            lambda t: approval(t, t.carried_cap, "motion", approver_id=t.second_steward),
-        ],
-        allowed=[
-            lambda t: approval(t, t.submitted),
-            lambda t: approval(t, t.produced, "publish"),
-            lambda t: approval(t, t.open_motion, "motion"),
-            lambda t: approval(t, t.standing, "motion", decision="reject"),
-            lambda t: approval(t, t.standing, "motion", decision="reject", at=AFTER_ALL, expires_at=LATE),
-        ],
-    ),
-    "approval_by_steward": Case(
-        denied=[
-            lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id),
-            lambda t: approval(t, t.submitted, approver_id=t.actor("former").id),
-            lambda t: approval(t, t.open_motion, "motion", approver_id=t.actor("former").id),
-            lambda t: [role_revocation(t, "steward", "steward"), approval(t, t.submitted)],
-        ],
-        allowed=[lambda t: approval(t, t.submitted, approver_id=t.second_steward)],
-    ),
-    "approval_delegated": Case(
-        denied=[
-            lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
-            lambda t: approval(
-                t, t.open_motion, "motion", approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id
-            ),
-            lambda t: [
-                delegation_end(t, "steward"),
-                approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id),
-            ],
-            lambda t: [
-                delegation(t, "second steward", "delegate", valid_from=AFTER_ALL),
-                approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
-            ],
-        ],
-        allowed=[
-            lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id),
-            lambda t: [
-                delegation(t, "second steward", "delegate", "harbour"),
-                approval(t, t.open_motion, "motion", approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
-            ],
-        ],
-    ),
-    "approval_separate": Case(
-        denied=[
-            lambda t: [role_grant(t, "analyst", "steward"), approval(t, t.submitted, approver_id=t.world.analyst.id)],
-            lambda t: [
-                delegation(t, "steward", "analyst"),
-                approval(t, t.submitted, approver_id=t.world.analyst.id, on_behalf_of=t.world.steward.id),
-            ],
-            lambda t: [
-                role_grant(t, "runner", "steward"), approval(t, t.produced, "publish", approver_id=t.world.runner.id)
-            ],
-            lambda t: [
-                role_grant(t, "analyst", "steward"),
-                approval(t, t.open_motion, "motion", approver_id=t.world.analyst.id),
-            ],
-        ],
-        allowed=[
-            lambda t: approval(t, t.submitted, approver_id=t.second_steward),
-            lambda t: [role_grant(t, "runner", "steward"), approval(t, t.submitted, approver_id=t.world.runner.id)],
-        ],
-    ),
-    "approval_not_by_admin": Case(
-        denied=[
-            lambda t: approval(t, t.submitted, approver_id=t.world.admin.id),
-            lambda t: approval(t, t.open_motion, "motion", approver_id=t.world.admin.id),
-            lambda t: [role_grant(t, "steward", "admin"), approval(t, t.submitted)],
-            lambda t: [
-                delegation(t, "admin", "delegate"),
-                approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.admin.id),
-            ],
-        ],
-        allowed=[lambda t: approval(t, t.submitted)],
-    ),
-    "approval_counts_once": Case(
-        denied=[
-            lambda t: approval(t, t.approved),
-            lambda t: approval(t, t.delegated),
-            lambda t: approval(t, t.delegated, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id),
-            lambda t: [
-                delegation(t, "second steward", "delegate"),
-                approval(t, t.delegated, approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
-            ],
-            lambda t: [approval(t, t.open_motion, "motion"), approval(t, t.open_motion, "motion")],
-        ],
-        allowed=[
-            lambda t: approval(t, t.approved, approver_id=t.second_steward),
-            lambda t: approval(t, t.delegated, approver_id=t.second_steward),
-            lambda t: approval(t, t.approved, decision="reject"),
-        ],
-    ),
-    "approval_not_taken_back": Case(
-        denied=[lambda t: approval(t, t.reopened, signature=t.one(
-            "SELECT signature FROM approval WHERE request_id = :r", r=t.reopened))],
-        allowed=[lambda t: approval(t, t.reopened)],
-    ),
-    "approval_now": Case(
-        denied=[
-            lambda t: [role_grant(t, "steward", "steward", valid_from=LONG_AGO), approval(t, t.submitted, at=THEN)],
-        ],
-        allowed=[lambda t: approval(t, t.submitted)],
-    ),
-    "withdrawal_now": Case(
-        denied=[lambda t: withdrawal(t, f"request_id = {t.approved}", at=THEN)],
-        allowed=[lambda t: withdrawal(t, f"request_id = {t.approved}")],
-    ),
-    "withdrawal_unused": Case(
-        denied=[
-            lambda t: withdrawal(t, f"request_id = {t.running.request_id}"),
-            lambda t: withdrawal(t, f"request_id = {t.published.request_id} AND gate = 'publish'"),
-            lambda t: withdrawal(t, f"request_id = {t.decided.request_id} AND gate = 'publish'"),
-            lambda t: withdrawal(t, f"request_id = {t.rejected} AND decision = 'reject'"),
-            lambda t: withdrawal(t, f"motion_id = {t.carried_cap}"),
-        ],
-        allowed=[
-            lambda t: withdrawal(t, f"request_id = {t.approved}"),
-            lambda t: withdrawal(t, f"request_id = {t.cleared.request_id} AND gate = 'publish'"),
-        ],
-    ),
-    "publication_approved": Case(
-        denied=[
-            lambda t: publication(t, t.produced),
-            lambda t: publication(t, t.cleared, at=LATE),
-            lambda t: publication(t, t.contested),
-            lambda t: publication(t, t.discarded),
-            lambda t: [role_revocation(t, "steward", "steward"), publication(t, t.cleared)],
-        ],
-        allowed=[lambda t: publication(t, t.cleared)],
-    ),
-    "publication_by_runner": Case(
-        denied=[
-            lambda t: publication(t, t.cleared, actor_id=t.world.analyst.id),
-            lambda t: publication(t, t.cleared, actor_id=t.actor("former").id),
-        ],
-        allowed=[lambda t: publication(t, t.cleared, actor_id=t.world.steward.id)],
-    ),
-    "publication_now": Case(
-        denied=[
-            lambda t: [
-                *(role_grant(t, name, name, valid_from=LONG_AGO) for name in ("steward", "runner")),
-                publication(t, t.cleared, at=THEN),
-            ],
-        ],
-        allowed=[lambda t: publication(t, t.cleared)],
-    ),
-    # --- motions
-    "motion_proposed": Case(
-        denied=[
-            lambda t: motion(t, proposer_id=t.world.runner.id),
-            lambda t: motion(t, proposer_id=t.actor("former").id),
-            lambda t: motion(t, policy_id=paced_policy(t)),
-        ],
-        allowed=[motion, lambda t: motion(t, proposer_id=t.world.steward.id)],
-    ),
-    "motion_of_its_dataset": Case(
-        denied=[
-            lambda t: motion(t, dataset_id=t.id_of("dataset", "name = 'harbour'"), **motion_id(t, "retraction")),
-            lambda t: motion(t, kind="retraction", publication_id=999),
-        ],
-        allowed=[lambda t: motion(t, **motion_id(t, "retraction"))],
-    ),
-    "motion_not_negative": Case(
-        denied=[
-            lambda t: motion(t, rho=-1),
-            lambda t: motion(t, delta_fail=-1),
-            lambda t: motion(t, rho=-1, **motion_id(t, "standing")),
-        ],
-        allowed=[lambda t: motion(t, rho=0), lambda t: motion(t, **motion_id(t, "standing"))],
-    ),
-    "carried_approved": Case(
-        denied=[
-            lambda t: carried(t, t.open_motion),
-            lambda t: [approval(t, t.open_motion, "motion", decision="reject"), carried(t, t.open_motion)],
-            lambda t: [approval(t, t.open_motion, "motion"), carried(t, t.open_motion, at=LATE)],
-            lambda t: [
-                approval(t, t.open_motion, "motion"),
-                role_revocation(t, "steward", "steward"),
-                carried(t, t.open_motion),
-            ],
-        ],
-        allowed=[lambda t: [approval(t, t.open_motion, "motion"), carried(t, t.open_motion)]],
-    ),
-    "carried_keeps_envelopes": Case(
-        denied=[lambda t: new_cap(t, rho=599), lambda t: new_cap(t, delta_fail=49), lambda t: new_cap(t, rho=0)],
-        allowed=[lambda t: new_cap(t, rho=600, delta_fail=50), lambda t: [scope_end(t), *new_cap(t, rho=10)]],
-    ),
-    "carried_now": Case(
-        denied=[
-            lambda t: [
-                role_grant(t, "steward", "steward", valid_from=LONG_AGO),
-                approval(t, t.open_motion, "motion"),
-                carried(t, t.open_motion, at=THEN),
-            ],
-        ],
-        allowed=[lambda t: [approval(t, t.open_motion, "motion"), carried(t, t.open_motion)]],
-    ),
-    "standing_use_allowed": Case(
-        denied=[
-            lambda t: standing_use(t, number=3),
-            lambda t: [standing_use(t), standing_use(t, number=3, attempt=2)],
-            lambda t: standing_use(t, attempt=2),
-            lambda t: standing_use(t, request_id=t.routine.request_id, attempt=2),
-            lambda t: standing_use(t, request_id=t.approved),
-            lambda t: standing_use(t, actor_id=t.world.analyst.id),
-            lambda t: standing_use(t, at=LATE),
-            lambda t: [approval(t, t.standing, "motion", decision="reject"), standing_use(t)],
-            lambda t: standing_use(
-                t, request_id=t.exhausted, attempt=2, motion_id=t.id_of("motion", "kind = 'standing'")
-            ),
-        ],
-        allowed=[standing_use],
-    ),
-    "standing_use_now": Case(
-        denied=[
-            lambda t: [role_grant(t, "runner", "runner", valid_from=LONG_AGO), standing_use(t, at=THEN)],
-        ],
-        allowed=[standing_use],
-    ),
-    "audit_now": Case(denied=[lambda t: audit(t, at=THEN)], allowed=[audit, lambda t: audit(t, at=LATE)]),
 }  # fmt: skip

@@ -13,7 +13,8 @@ from sqlalchemy.exc import IntegrityError
 
 from models_db.base import Base
 from tests.conftest import Ledgers
-from tests.contracts.governance_cases import GOVERNANCE
+from tests.contracts.decision_cases import DECISIONS
+from tests.contracts.governance_cases import WORK
 from tests.contracts.initial_cases import INITIAL, Make
 from tests.contracts.rows import DIGEST
 from tests.contracts.town import ORIGINS, Town, town_of
@@ -22,6 +23,7 @@ from tests.support import execute, snapshot
 initial = importlib.import_module("migrations.versions.0001_initial")
 governance = importlib.import_module("migrations.versions.0002_governance")
 MESSAGES = {name: message for name, _, _, _, message in (*initial.GUARDS, *governance.GUARDS)}
+GOVERNANCE = WORK | DECISIONS
 CASES = INITIAL | GOVERNANCE
 RECORDS = (*initial.RECORDS, *governance.RECORDS)
 
