@@ -179,12 +179,15 @@ def _decide_motion(session: Session, actor: Actor, decision: Decision, signature
     made = _approval(session, decision, signature, approver)
     made.motion_id = motion.id
     record(session, made)
+    given, needed = motion_count(session, motion)
+    carries = decision.verdict == "approve" and given >= needed
+    if carries:
+        motions.carry(session, actor, motion)  # before any link: the head of the chain is locked last
     dataset = session.get_one(Dataset, motion.dataset_id)
     told = {"motion": motion.id, **_told(decision, signature, actor, approver)}
     audits.append(session, actor, f"motion.{decision.verdict}", told, dataset.name)
-    given, needed = motion_count(session, motion)
-    if decision.verdict == "approve" and given >= needed:
-        motions.carry(session, actor, motion)
+    if carries:
+        motions.tell_carried(session, actor, motion)
     return motions.state_of(session, motion)
 
 

@@ -272,10 +272,14 @@ def carry(session: Session, actor: Actor, motion: Motion) -> None:
         lock_accounts(session, dataset.account_id, range(datasets.partition(session, dataset).blocks))
         require_room(session, dataset, datasets.claim_of(motion).cap)
     record(session, Carried(motion_id=motion.id, actor_id=actor.id, at=moment()))
-    request_id = None
     if motion.kind == "retraction":
-        request_id = retracted_request(session, motion)
-        releases.move(session, actor, request_id, "published", "retracted", motion.reason)
+        releases.move(session, actor, retracted_request(session, motion), "published", "retracted", motion.reason)
+
+
+def tell_carried(session: Session, actor: Actor, motion: Motion) -> None:
+    """The link of the chain that tells what `carry` did."""
+    dataset = session.get_one(Dataset, motion.dataset_id)
+    request_id = retracted_request(session, motion) if motion.kind == "retraction" else None
     told: dict[str, Json] = {"motion": motion.id, "kind": motion.kind, "digest": motion.digest}
     audits.append(session, actor, "motion.carried", told, dataset.name, request_id)
 

@@ -1,0 +1,117 @@
+"""Many people at once, each doing whatever comes next: nobody waits for ever, and the sums are right afterwards.
+
+A deadlock would end a transaction with `LedgerUnreachable`: locks are taken in one order (motions, accounts, requests,
+then whole tables, the head of the chain last).
+"""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from models_db.budgets import Amount
+from models_db.engine import Database
+from models_db.errors import Refused
+from models_db.services import artifacts, audit_check, datasets, envelopes, gates, ledger, people, releases
+from models_db.services.audits import Actor
+from tests.support import World, fetch, planned
+
+PEOPLE = 6
+STEPS = 25
+
+
+class Crowd:
+    """What anybody of the crowd may do next; much of it is refused."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.other = world.person("second steward")
+        self.attempts: list[Any] = []
+        self.requests: list[int] = []
+        self.motions: list[int] = []
+        self.count = 0
+        self.standing = world.standing(Amount(20), runs=20)
+
+    def act(self, chance: random.Random) -> None:
+        """One thing, as chance has it."""
+        steward = chance.choice([self.world.steward, self.other])
+        acts: list[Callable[[], object]] = [
+            lambda: self.requests.append(self.world.request()),
+            lambda: self.requests.append(self.world.routine(self.standing)),
+            lambda: self.motions.append(self.world.cap(Amount(chance.randrange(300, 2000), 100), carry=False)),
+            lambda: self.world.decide(chance.choice(self.motions), "motion", by=steward),
+            lambda: self.world.decide(chance.choice(self.requests), by=steward),
+            lambda: self.begin(chance),
+            lambda: self.begin(chance),
+            lambda: self.world.arm(chance.choice(self.attempts), 0, chance.randrange(2)),
+            lambda: self.world.arm(chance.choice(self.attempts), 0, chance.randrange(2)),
+            lambda: chance.choice([self.world.fail, self.world.produce])(chance.choice(self.attempts)),
+            lambda: self.write(lambda s: self.open(s, f"study {chance.randrange(10**9)}")),
+            lambda: self.come_and_go(*chance.choice([("second steward", "steward"), ("runner", "runner")])),
+            lambda: self.write(lambda s: self.change(s, chance, steward)),
+        ]
+        with suppress(IndexError):  # there is none of that yet
+            chance.choice(acts)()
+
+    def write(self, act: Callable[[Session], object]) -> None:
+        with self.world.database.write() as session:
+            act(session)
+
+    def begin(self, chance: random.Random) -> None:
+        begun = self.world.start(chance.choice(self.requests))
+        self.attempts.append(begun)
+        self.world.hold(begun, planned(Amount(chance.randrange(20)), Amount(1)))
+
+    def open(self, session: Session, name: str) -> None:
+        dataset = datasets.find(session, "clinic")
+        envelopes.open_scope(session, self.world.steward, dataset, name, Amount(30), "a study")
+
+    def come_and_go(self, name: str, role: str) -> None:
+        self.write(lambda s: people.revoke(s, self.world.admin, name, role, "left us"))
+        self.write(lambda s: people.grant(s, self.world.admin, name, role, "is back"))
+
+    def change(self, session: Session, chance: random.Random, steward: Actor) -> None:
+        request = chance.choice(self.requests)
+        chance.choice([
+            lambda: gates.withdraw_approval(session, steward, request, "spend", "a doubt", f"s{chance.random()}"),
+            lambda: releases.withdraw(session, self.world.analyst, request, "not needed"),
+            lambda: artifacts.publish(session, self.world.runner, request),
+        ])()  # fmt: skip
+
+
+def test_a_crowd_never_stands_still(database: Database) -> None:
+    world = World.create(database, pacing_period="week", pacing_permille=900)
+    world.dataset(cap=Amount(1000, 100), blocks=3)
+    crowd = Crowd(world)
+    done: Counter[str] = Counter()
+    gate = threading.Barrier(PEOPLE)
+
+    def person(number: int) -> None:
+        chance = random.Random(number)
+        gate.wait()
+        for _ in range(STEPS):
+            try:
+                crowd.act(chance)
+                done["done"] += 1
+            except Refused as refusal:
+                done[refusal.name] += 1
+
+    with ThreadPoolExecutor(PEOPLE) as pool:
+        for ended in [pool.submit(person, number) for number in range(PEOPLE)]:
+            ended.result(120)
+    assert done["done"] > PEOPLE * STEPS / 4
+    with database.read() as session:
+        assert ledger.recomputed(session) == []
+        assert audit_check.verify(session).sound
+        account = datasets.find(session, "clinic").account_id
+        reserved = envelopes.reserved(session, account)
+    for cap, taken in fetch(database, "SELECT rho_cap, rho_held + rho_spent FROM account WHERE kind = 'block'"):
+        assert isinstance(taken, int)
+        assert isinstance(cap, int)
+        assert taken + reserved.rho <= cap
+    assert len(fetch(database, "SELECT id FROM account WHERE kind = 'pacing'")) <= 1
