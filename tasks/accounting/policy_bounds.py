@@ -28,7 +28,7 @@ def bounds_of(rules: Rules, cap: Amount | None = None) -> PolicyBounds:
 
 
 def window_of(pacing: Pacing, cap: Amount) -> Amount:
-    """What one window may reserve of a lifetime cap; divided first, as the database does, so that integers stay small."""
+    """What one window may reserve of a lifetime cap; divided first, as the database does: integers stay small."""
     return Amount(cap.rho // 1000 * pacing.permille, cap.delta // 1000 * pacing.permille)
 
 
