@@ -32,10 +32,10 @@ demo: weights
 	@$(BIN)/almoner demo
 
 test: weights
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 test-slow: weights
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
 
 test-all: test test-slow
 
