@@ -393,9 +393,3 @@ def _require_in_force(session: Session, motion: Motion) -> None:
         raise StandingExhausted(motion.id, f"it ran until {str(motion.until)[:10]}")
     if motion.runs is not None and used >= motion.runs:
         raise StandingExhausted(motion.id, f"all {motion.runs} runs are used")
-
-
-def lifetime_after(session: Session, motion: Motion) -> tuple[LifetimeClaim, LifetimeClaim]:
-    """The claim now, and the one a cap motion asks for."""
-    dataset = session.get_one(Dataset, motion.dataset_id)
-    return datasets.lifetime(session, dataset), datasets.claim_of(motion)
