@@ -28,8 +28,8 @@ def said(almoner: Almoner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest
     told: list[str] = []
     real = Almoner.type
 
-    def typed(self: Almoner, line: str, expected: int = 0) -> Told:
-        heard = real(self, line, expected)
+    def typed(self: Almoner, line: str, expected: int | None = 0, *, piped: str | None = None) -> Told:
+        heard = real(self, line, expected, piped=piped)
         told.append(heard.out + heard.err)
         return heard
 

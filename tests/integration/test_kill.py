@@ -135,7 +135,14 @@ def test_a_run_killed_after_its_commit_is_produced(any_almoner: Almoner) -> None
     almoner.type("doctor")
 
 
-NARROWED = [("sqlite", point) for point in ARMED_BEFORE] + [("postgresql", "mid generation")]
+NARROWED = [
+    ("sqlite", "mid generation"),
+    *(
+        pytest.param(backend, point, marks=pytest.mark.slow)
+        for backend, point in [*(("sqlite", p) for p in ARMED_BEFORE), ("postgresql", "mid generation")]
+        if (backend, point) != ("sqlite", "mid generation")
+    ),
+]
 
 
 def routine(almoner: Almoner) -> None:
