@@ -101,15 +101,31 @@ def fill(database: Database, count: int) -> None:
         head = audits.head(session)
     links = chain(count, head.seq, head.hash)
     with database.write() as session:
-        last = (_fill_sqlite if database.is_sqlite else _fill_postgresql)(session, links)
+        without_guards(session)
+        last = write(session, links)
         moved = {"seq": last.seq, "hash": last.row_hash}
         session.execute(text("UPDATE audit_head SET seq = :seq, hash = :hash"), moved)
         session.execute(text("ANALYZE"))
 
 
-def _fill_sqlite(session: Session, links: Iterator[Link]) -> Link:
-    for (name,) in session.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():
+def without_guards(session: Session) -> list[str]:
+    """Until the transaction ends; on SQLite for ever. Returns the statements that would make SQLite's again."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("SET LOCAL session_replication_role = replica"))
+        return []
+    found = session.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY rowid")).all()
+    for name, _ in found:
         session.execute(text(f"DROP TRIGGER {name}"))
+    return [str(made) for _, made in found]
+
+
+def write(session: Session, links: Iterator[Link]) -> Link:
+    """Put links into the table; returns the last. The head stays where it is."""
+    on_sqlite = session.get_bind().dialect.name == "sqlite"
+    return (_write_sqlite if on_sqlite else _write_postgresql)(session, links)
+
+
+def _write_sqlite(session: Session, links: Iterator[Link]) -> Link:
     raw = session.connection().connection.driver_connection
     assert raw is not None
     last: list[Link] = []
@@ -123,8 +139,7 @@ def _fill_sqlite(session: Session, links: Iterator[Link]) -> Link:
     return last[0]
 
 
-def _fill_postgresql(session: Session, links: Iterator[Link]) -> Link:
-    session.execute(text("SET LOCAL session_replication_role = replica"))
+def _write_postgresql(session: Session, links: Iterator[Link]) -> Link:
     raw = session.connection().connection.driver_connection
     assert raw is not None
     with raw.cursor() as cursor, cursor.copy(f"COPY audit ({COLUMNS}) FROM STDIN") as copy:
