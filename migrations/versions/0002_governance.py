@@ -1090,10 +1090,14 @@ def arm_postgresql() -> None:
         trigger(f"{table}_no_truncate", table, "BEFORE TRUNCATE", "FOR EACH STATEMENT", body, path)
     for table in TOLD:
         told_or_denied(table, path)
-    plan_once()
+    plan_by_keys()
 
 
-def plan_once() -> None:
+# What a guard asks is looked up by keys: one plan serves every row, and a row is not worth reading a table for.
+BY_KEYS = ("plan_cache_mode = force_generic_plan", "enable_hashjoin = off", "enable_mergejoin = off")
+
+
+def plan_by_keys() -> None:
     """The guards of 0001 like those made here (`function`)."""
     older = op.get_bind().scalars(
         sa.text(
@@ -1103,7 +1107,8 @@ def plan_once() -> None:
         )
     )
     for signature in older.all():
-        op.execute(sa.text(f"ALTER FUNCTION {signature} SET plan_cache_mode = force_generic_plan".replace(":", "\\:")))
+        for setting in BY_KEYS:
+            op.execute(sa.text(f"ALTER FUNCTION {signature} SET {setting}".replace(":", "\\:")))
 
 
 def told_or_denied(table: str, path: str) -> None:
@@ -1125,8 +1130,7 @@ def told_or_denied(table: str, path: str) -> None:
 
 
 def function(name: str, signature: str, properties: str, body: str, path: str) -> None:
-    """Its conditions look rows up by their keys, so a plan made once is as good as one made for every row."""
-    settings = f"SET search_path = {path} SET plan_cache_mode = force_generic_plan"
+    settings = " ".join(f"SET {setting}" for setting in (f"search_path = {path}", *BY_KEYS))
     made = f"CREATE FUNCTION {name}{signature} {properties} {settings} AS $$ {body} $$"
     op.execute(sa.text(made.replace(":", "\\:")))
 
