@@ -159,7 +159,8 @@ def test_one_person_at_a_terminal_is_asked_all_the_same(almoner: Almoner, monkey
 
 
 AT_A_TERMINAL = (
-    "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    "import fcntl, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    "signal.signal(signal.SIGINT, signal.default_int_handler);"  # a run in the background hands down an ignored one
     "from cli.app import main; sys.argv = ['almoner', *sys.argv[1:]]; main()"
 )
 
