@@ -1,11 +1,11 @@
 """The engine against plain Hugging Face decoding: the same rows, alternating in one process.
 
     python benchmarks/decoding.py                          8 generations x 7 references x 64 tokens, float32
-    python benchmarks/decoding.py --precision int8
+    python benchmarks/decoding.py --precision float32 bfloat16 int8
     python benchmarks/decoding.py --generations 64 --device cuda --precision bfloat16
     python benchmarks/decoding.py --table                  time against generations 1..64 and references 1..31
 
-Three programs make the same number of tokens with the same rows:
+Three programs, the engine once for each precision, make the same number of tokens with the same rows:
 
 engine   the whole decoding loop of InvisibleInk: candidates, clipped sums, exact draws from the operating system;
 (a)      one generation at a time, `generate(max_new_tokens=1)` with its cache for the public row and the references,
@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -106,17 +107,23 @@ def main() -> None:
     parser.add_argument("--reference-tokens", type=int, default=160)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the engine's model")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, nargs="+", default=["float32"], help="of the engine's model, one or several"
+    )
     parser.add_argument("--plain-dtype", default="float32", help="of Hugging Face's model: float32, bfloat16, float16")
     parser.add_argument("--table", action="store_true", help="times of the engine alone, for many sizes")
     parser.add_argument("--texts", type=Path, default=TEXTS, help="JSONL with a `text` field")
     arguments = parser.parse_args()
     # Nothing ends early, so that all sides make equally many tokens.
-    model = replace(load(MODEL, arguments.device, arguments.precision), stop_tokens=())
+    models = {
+        precision: replace(load(MODEL, arguments.device, precision), stop_tokens=())
+        for precision in arguments.precision
+    }
     if arguments.table:
-        tables(model, arguments)
+        for precision, model in models.items():
+            tables(model, precision, arguments)
     else:
-        compare(model, arguments)
+        compare(models, arguments)
 
 
 def make_work(model: LanguageModel, arguments: argparse.Namespace, generations: int, references: int) -> Work:
@@ -215,44 +222,55 @@ def padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tens
     return tokens, mask
 
 
-def compare(model: LanguageModel, arguments: argparse.Namespace) -> None:
-    """Engine, (a) and (b), alternating."""
-    work = make_work(model, arguments, arguments.generations, arguments.references)
-    engine, network = Engine(model), plain_network(model.device, arguments.plain_dtype)
-    decode_engine(engine, work, Stopwatch(model.device))  # the first session checks isolation
-    sides: dict[str, Callable[[Stopwatch], Stopwatch]] = {
-        "engine": lambda watch: decode_engine(engine, work, watch),
-        "(a) one generation at a time": lambda watch: decode_one_by_one(network, work, watch),
-        "(b) all rows, no privacy": lambda watch: decode_together(network, work, watch),
-    }
+def compare(models: Mapping[str, LanguageModel], arguments: argparse.Namespace) -> None:
+    """The engine at each precision, (a) and (b), alternating."""
+    first = next(iter(models.values()))
+    device = first.device
+    work = make_work(first, arguments, arguments.generations, arguments.references)
+    network = plain_network(device, arguments.plain_dtype)
+    sides: dict[str, Callable[[Stopwatch], Stopwatch]] = {}
+    for precision, model in models.items():
+        engine = Engine(model)
+        decode_engine(engine, work, Stopwatch(device))  # the first session checks isolation
+        sides[f"engine, {precision}"] = partial(decode_engine, engine, work)
+    sides["(a) one generation at a time"] = partial(decode_one_by_one, network, work)
+    sides["(b) all rows, no privacy"] = partial(decode_together, network, work)
     runs: dict[str, list[Stopwatch]] = {name: [] for name in sides}
     for number in range(arguments.rounds):
         for name, run in sides.items():
-            runs[name].append(run(Stopwatch(model.device)))
+            runs[name].append(run(Stopwatch(device)))
             last = runs[name][-1]
             print(
                 f"  round {number + 1}: {name}: {last.seconds['all']:.1f} s, {last.cpu:.1f} s of processor", flush=True
             )
-    report(model, arguments, runs)
-    report_profile(profile(model, work))
+    report(device, arguments, runs)
+    for precision, model in models.items():
+        print(f"\none engine step, {precision}:")
+        report_step(runs[f"engine, {precision}"], arguments.tokens)
+        report_profile(profile(model, work))
 
 
-def report(model: LanguageModel, arguments: argparse.Namespace, runs: dict[str, list[Stopwatch]]) -> None:
+def report(device: torch.device, arguments: argparse.Namespace, runs: dict[str, list[Stopwatch]]) -> None:
+    """Each side's best round, and how many times the plain sides' the engine's speed is."""
     rows = arguments.generations * (1 + arguments.references)
     print(
-        f"\n{MODEL}, {model.device}, {torch.get_num_threads()} threads, engine in {arguments.precision}, plain in "
-        f"{arguments.plain_dtype}: {arguments.generations} generations x (1 public + {arguments.references} private "
-        f"rows), {arguments.tokens} tokens, references up to {arguments.reference_tokens} tokens; best of "
-        f"{arguments.rounds} alternating rounds\n"
+        f"\n{MODEL}, {device}, {torch.get_num_threads()} threads, plain in {arguments.plain_dtype}: "
+        f"{arguments.generations} generations x (1 public + {arguments.references} private rows), {arguments.tokens} "
+        f"tokens, references up to {arguments.reference_tokens} tokens; best of {arguments.rounds} alternating rounds\n"
     )
-    print(f"{'':32}{'wall s':>10}{'CPU s':>10}{'row-tokens/s':>14}{'ratio, wall':>14}{'ratio, CPU':>14}")
-    own_wall, own_cpu = least(runs["engine"])
+    plain = [least(runs[name]) for name in list(runs)[-2:]]
+    heads = "".join(f"{f'{side} / it, {clock}':>16}" for side in ("(a)", "(b)") for clock in ("wall", "CPU"))
+    print(f"{'':32}{'wall s':>10}{'CPU s':>10}{'row-tokens/s':>14}{heads}")
     for name, some in runs.items():
         wall, cpu = least(some)
-        speed = rows * arguments.tokens / wall
-        print(f"{name:32}{wall:>10.2f}{cpu:>10.2f}{speed:>14.1f}{wall / own_wall:>14.2f}{cpu / own_cpu:>14.2f}")
-    wall, cpu = step(runs["engine"], arguments.tokens)
-    print(f"\none engine step after the prompts: {wall:.1f} ms, {cpu:.1f} ms of processor")
+        ratios = "".join(f"{a / own:>16.2f}" for other in plain for a, own in zip(other, (wall, cpu), strict=True))
+        print(f"{name:32}{wall:>10.2f}{cpu:>10.2f}{rows * arguments.tokens / wall:>14.1f}{ratios}")
+
+
+def report_step(runs: list[Stopwatch], tokens: int) -> None:
+    """The time of a step after the prompts."""
+    wall, cpu = step(runs, tokens)
+    print(f"{wall:.1f} ms, {cpu:.1f} ms of processor")
 
 
 def least(runs: list[Stopwatch]) -> tuple[float, float]:
@@ -299,16 +317,14 @@ def report_profile(watch: Stopwatch) -> None:
     """Shares of the steps; the first step's heads are counted too, which is little."""
     inside = {name: seconds for name, seconds in watch.seconds.items() if "rows" in name}
     whole = watch.seconds["decoding"]
-    print("\nshares of a step:")
+    print("shares of a step:")
     for name, seconds in [*inside.items(), ("outside the model's forward pass", whole - sum(inside.values()))]:
         print(f"  {name:34}{seconds / whole:>8.1%}")
 
 
-def tables(model: LanguageModel, arguments: argparse.Namespace) -> None:
+def tables(model: LanguageModel, precision: str, arguments: argparse.Namespace) -> None:
     """Time of the engine for many sizes."""
-    print(
-        f"{MODEL}, {model.device}, {torch.get_num_threads()} threads, {arguments.precision}, {arguments.tokens} tokens"
-    )
+    print(f"{MODEL}, {model.device}, {torch.get_num_threads()} threads, {precision}, {arguments.tokens} tokens")
     sizes = [(generations, arguments.references) for generations in (1, 2, 4, 8, 16, 32, 64)]
     sizes += [(arguments.generations, references) for references in (1, 3, 7, 15, 31)]
     print(
