@@ -25,6 +25,7 @@ class Plain:
     text: str
     tokens: int = 0
     complete: bool = True
+    label: str | None = None
 
 
 def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:

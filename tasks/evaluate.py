@@ -32,4 +32,12 @@ def evaluate_texts(
     def documents() -> Iterable[str]:
         return corpus.texts() if corpus else ()
 
-    return evaluate(metrics, Subject(texts, score, documents if corpus else None, schema))
+    has_labels = corpus is not None and corpus.label_field() is not None
+    subject = Subject(
+        texts,
+        score,
+        documents if corpus else None,
+        schema,
+        labelled=corpus.labelled if corpus and has_labels else None,
+    )
+    return evaluate(metrics, subject)

@@ -98,6 +98,16 @@ class Corpus:
             for (text,) in connection.execute(every) if label is None else connection.execute(some, (label,)):
                 yield text
 
+    def labelled(self) -> Iterator[tuple[str, str]]:
+        """(text, label) of every document that has a label, in the order of the source; for internal metrics.
+
+        Raises:
+            LabelsNotKept: the version was ingested without.
+        """
+        self.require_labels()
+        with _reading(self.database) as connection:
+            yield from connection.execute("SELECT text, label FROM documents WHERE label IS NOT NULL ORDER BY number")
+
     def label_field(self) -> str | None:
         """The source's field that labels were taken from; None where none were kept. Public: somebody declared it.
 

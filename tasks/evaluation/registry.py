@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from models_db.errors import Refused, UsageError
 from tasks.evaluation.distinct import distinct
@@ -13,6 +14,10 @@ from tasks.evaluation.subject import Subject
 from tasks.evaluation.verbatim_overlap import verbatim_overlap
 
 
+Need: TypeAlias = Literal["model", "embedder", "tagger"]
+"""What a metric needs beside texts; only what some metric of a request needs is loaded."""
+
+
 @dataclass(frozen=True)
 class Metric:
     """A metric, before it is computed.
@@ -20,25 +25,27 @@ class Metric:
     Attributes:
         name: its stable name.
         exposure: what its result will be marked.
-        needs_model: whether a public model must score texts.
         compute: the computation.
+        needs: the public tools it computes with.
     """
 
     name: str
     exposure: Exposure
-    needs_model: bool
     compute: Callable[[Subject], MetricResult]
+    needs: frozenset[Need] = frozenset()
 
+
+_MODEL: frozenset[Need] = frozenset({"model"})
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("length", "public", False, length),
-        Metric("distinct", "public", False, distinct),
-        Metric("records", "public", False, records),
-        Metric("perplexity", "public", True, perplexity),
-        Metric("verbatim_overlap", "internal", False, verbatim_overlap),
-        Metric("perplexity_gap", "internal", True, perplexity_gap),
+        Metric("length", "public", length),
+        Metric("distinct", "public", distinct),
+        Metric("records", "public", records),
+        Metric("perplexity", "public", perplexity, _MODEL),
+        Metric("verbatim_overlap", "internal", verbatim_overlap),
+        Metric("perplexity_gap", "internal", perplexity_gap, _MODEL),
     )
 }
 

@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 class ReleasedText(Protocol):
     """One released text, as generation returns it."""
@@ -20,12 +23,50 @@ class ReleasedText(Protocol):
     def complete(self) -> bool:
         """False where it was cut at the token limit."""
 
+    @property
+    def label(self) -> str | None:
+        """The public label it was made for, where the request declares labels."""
+
 
 Scorer: TypeAlias = Callable[[Sequence[str]], Sequence[tuple[float, int]]]
 """For each text: the sum of its tokens' log-probabilities (nats), and how many tokens that sum covers."""
 
 Documents: TypeAlias = Callable[[], Iterable[str]]
 """Opens a new pass over private documents."""
+
+
+LabelledDocuments: TypeAlias = Callable[[], Iterable[tuple[str, str]]]
+"""Opens a new pass over private documents and their labels, (text, label)."""
+
+
+class Embedder(Protocol):
+    """A public model that puts texts into a space."""
+
+    @property
+    def name(self) -> str:
+        """What is recorded beside a figure: the model and its revision."""
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """float32 [n, d], one finite row for each text, also for an empty one."""
+
+
+@dataclass(frozen=True)
+class Entity:
+    """One mention: its kind (PERSON, DATE, ...) and its words."""
+
+    kind: str
+    text: str
+
+
+class Tagger(Protocol):
+    """Something public that finds entities."""
+
+    @property
+    def name(self) -> str:
+        """What is recorded beside a figure: the tagger and its version."""
+
+    def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[Entity]]:
+        """The mentions in each text, in their order."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +78,16 @@ class Subject:
         score: a public model's log-likelihood; None where no model is at hand.
         documents: the private documents, or a sample of them; None for everything but internal metrics.
         schema: the public JSON schema that a release of records declares; None where it declares none.
+        embed: a public embedder; None where none is at hand.
+        tag: a public tagger; None where none is at hand.
+        labelled: the private documents with their labels; None where they have none, and for everything but internal
+            metrics.
     """
 
     texts: Sequence[ReleasedText]
     score: Scorer | None = None
     documents: Documents | None = None
     schema: Mapping[str, Any] | None = None
+    embed: Embedder | None = None
+    tag: Tagger | None = None
+    labelled: LabelledDocuments | None = None

@@ -81,6 +81,11 @@ def test_a_label_that_no_unit_has_has_empty_batches() -> None:
     assert all(rows == [] for (_, label, _), rows in found.items() if label != 0)
 
 
+def test_labelled_documents_come_in_the_order_of_the_source(tmp_path: Path) -> None:
+    found = stored(tmp_path, [(2, "v", "x"), (1, "u", "a"), (3, "w", None), (2, "u", "a")])
+    assert list(found.labelled()) == [("v", "x"), ("u", "a"), ("u", "a")]
+
+
 def test_labels_meet_in_one_spelling(tmp_path: Path) -> None:
     corpus = stored(tmp_path, [(1, "u", " Cafe\u0301 ")])
     found = corpus.batches(PartitionScheme(KEY, 1), "r1", 1, [(0, 0, 0)], ["Café"])
