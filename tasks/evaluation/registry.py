@@ -13,7 +13,6 @@ from tasks.evaluation.results import Exposure, MetricResult
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.verbatim_overlap import verbatim_overlap
 
-
 Need: TypeAlias = Literal["model", "embedder", "tagger"]
 """What a metric needs beside texts; only what some metric of a request needs is loaded."""
 
