@@ -1,6 +1,6 @@
 """Formats of releases: bundles that were made before a format came still verify, and nobody can go back to an old one.
 
-`format_1/` and `format_2/` hold bundles that earlier versions of almoner wrote; they are never made again.
+`format_1/`, `format_2/` and `format_3/` hold bundles that earlier versions of almoner wrote; they are never made again.
 """
 
 import json
@@ -15,7 +15,16 @@ from models_db.canonical import digest
 from models_db.policy import Policy
 from models_db.requests import as_json
 from tasks.publishing.attestation import attestation_payload
-from tasks.publishing.formats import FORMAT_1, FORMAT_2, KNOWN, NEWEST, bundle_files, stated_format, summed_files
+from tasks.publishing.formats import (
+    FORMAT_1,
+    FORMAT_2,
+    FORMAT_3,
+    KNOWN,
+    NEWEST,
+    bundle_files,
+    stated_format,
+    summed_files,
+)
 from tasks.publishing.layout import DRAFT_FILES, RECORD, document
 from tasks.publishing.record import CapChange, ReleaseRecord
 from tasks.publishing.verify import verify_release
@@ -26,6 +35,9 @@ OLD_KEY = "69ba00243576f4f2404974451c9cde193986adbebb6f7cf1341075f05b91762f"
 
 SECOND = Path(__file__).parent / "format_2" / "clinic-release-1"
 SECOND_KEY = "e5358174e0a56e0902ad629f05ef0ef638c91c82f9b8c1802bf4d827b6922fe9"
+
+THIRD = Path(__file__).parent / "format_3" / "clinic-release-1"
+THIRD_KEY = "7eb572bfac0a45f84e3d126ef79c470b2fb86c0f8bc7cd11215fce5d85f8e6e5"
 
 
 @pytest.fixture
@@ -47,11 +59,14 @@ def test_a_bundle_of_the_first_version_verifies():
     assert FORMAT_1 in said["revocations"]
 
 
-def test_a_bundle_of_the_second_format_verifies():
-    report = verify_release(SECOND, SECOND_KEY)
+@pytest.mark.parametrize(
+    ("folder", "key", "name"), [(SECOND, SECOND_KEY, FORMAT_2), (THIRD, THIRD_KEY, FORMAT_3)], ids=["2", "3"]
+)
+def test_a_bundle_of_a_later_format_verifies(folder, key, name):
+    report = verify_release(folder, key)
     assert report.holds, [check for check in report.checks if not check.ok]
     assert report.to_json()["authentic"] is True
-    assert set(os.listdir(SECOND)) == set(bundle_files(FORMAT_2))
+    assert set(os.listdir(folder)) == set(bundle_files(name))
 
 
 @pytest.mark.parametrize("name", sorted(set(bundle_files(NEWEST)) - set(bundle_files(FORMAT_1))))
