@@ -3,15 +3,17 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from tasks.generation.decoding import DrawMeter, Step
+from tasks.generation.rule_parts import Choice
 from tasks.mechanisms import token_scores
 from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.samplers import Draw
-from tasks.mechanisms.token_scores import Candidates, Variant
+from tasks.mechanisms.token_scores import Variant
 
 
 @dataclass
@@ -42,16 +44,11 @@ class InvisibleInkRule:
     def next_tokens(self, step: Step) -> list[int]:
         """One token id for each live generation."""
         self.meter.admit(max(step.positions))
-        found = token_scores.candidates(step.public, self.top_k, self.draw)
-        chosen = found.of_public(step.public)
-        vocabulary = step.public.shape[1]
-        rows = step.private(None if found.tokens.shape[1] == vocabulary else found.tokens)
-        values, generation = rows.values[rows.valid], rows.generation[rows.valid]
-        values = self._aligned(values, found, generation, vocabulary)
-        clipped = token_scores.clip_rows(self.draw, values, chosen, generation, self.variant)
-        summed = token_scores.scores(self.draw, chosen, token_scores.sum_rows(clipped, generation, len(step.numbers)))
-        tokens = token_scores.draw_tokens(self.draw, found, summed, self.rng)
-        self._count(step, found, chosen, tokens)
+        choice = Choice.of(step, self.top_k, self.draw)
+        sums = choice.sums(choice.rows(step), partial(self._clipped, choice))
+        scores = token_scores.scores(self.draw, choice.public, sums)
+        tokens = token_scores.draw_tokens(self.draw, choice.found, scores, self.rng)
+        self._count(step, choice, tokens)
         return tokens
 
     def facts(self, number: int) -> Mapping[str, float]:
@@ -74,15 +71,12 @@ class InvisibleInkRule:
         """Tallies go on."""
         self._tallies[number] = _Tally(*map(int, kept))
 
-    @staticmethod
-    def _aligned(values: Tensor, found: Candidates, generation: Tensor, vocabulary: int) -> Tensor:
-        """Full-vocabulary rows come in the vocabulary's order; candidates may be in another."""
-        full = found.tokens.shape[1] == vocabulary and values.shape[1] == vocabulary
-        return found.of_rows(values, generation) if full else values
+    def _clipped(self, choice: Choice, logits: Tensor, generation: Tensor) -> Tensor:
+        return token_scores.clip_rows(self.draw, logits, choice.public, generation, self.variant)
 
-    def _count(self, step: Step, found: Candidates, chosen: Tensor, tokens: list[int]) -> None:
-        widths = found.allowed.sum(1).tolist()
-        outside = self._outside(step.public, chosen, tokens)
+    def _count(self, step: Step, choice: Choice, tokens: list[int]) -> None:
+        widths = choice.found.allowed.sum(1).tolist()
+        outside = self._outside(step.public, choice.public, tokens)
         for number, width, beyond in zip(step.numbers, widths, outside, strict=True):
             tally = self._tallies[number]
             tally.draws, tally.candidates = tally.draws + 1, tally.candidates + width

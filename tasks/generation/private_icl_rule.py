@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from torch import Tensor
+from functools import partial
 
 from tasks.generation.decoding import DrawMeter, Step
 from tasks.generation.rule_parts import Choice
@@ -32,7 +31,7 @@ class PrivateIclRule:
         """One token id for each live generation."""
         self.meter.admit(max(step.positions))
         choice = Choice.of(step, self.top_k, self.draw)
-        sums = choice.sums(choice.rows(step), self._clipped)
+        sums = choice.sums_over_allowed(choice.rows(step), partial(clip_recentred, self.draw))
         scores = blended(self.draw, choice.public, choice.found.allowed, sums)
         return token_scores.draw_tokens(self.draw, choice.found, scores, self.rng)
 
@@ -46,6 +45,3 @@ class PrivateIclRule:
 
     def resume(self, number: int, kept: Sequence[float]) -> None:
         """Nothing to do."""
-
-    def _clipped(self, logits: Tensor, allowed: Tensor) -> Tensor:
-        return clip_recentred(self.draw, logits, allowed)

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 
 import torch
-from torch import Tensor
 
 from tasks.generation.decoding import DrawMeter, Step
 from tasks.generation.rule_parts import Choice
@@ -114,7 +114,7 @@ class PrivatePredictionRule:
     def _far(self, step: Step, choice: Choice, rows: RowLogits, tested: Sequence[int]) -> list[int]:
         """The tested generations whose distance is not below their noisy threshold."""
         public = distributions(choice.public, choice.found.allowed)
-        measured = distances(self.tests.references, public, choice.sums(rows, distributions))
+        measured = distances(self.tests.references, public, choice.sums_over_allowed(rows, distributions))
         far = []
         for index in tested:
             run = self._runs[step.numbers[index]]
@@ -128,8 +128,8 @@ class PrivatePredictionRule:
         """A private token for each of `private`; the next run of each gets a fresh threshold."""
         if not private:
             return {}
-        scores = choice.sums(rows, self._clipped)
-        chosen = _part(choice, private)
+        scores = choice.sums_over_allowed(rows, partial(clip_recentred, self.draw))
+        chosen = choice.part(private)
         drawn = token_scores.draw_tokens(self.draw, chosen.found, scores[list(private)], self.rng)
         for index in private:
             number = step.numbers[index]
@@ -141,18 +141,8 @@ class PrivatePredictionRule:
     def _public_tokens(self, choice: Choice, public: Sequence[int]) -> dict[int, int]:
         if not public:
             return {}
-        chosen = _part(choice, public)
+        chosen = choice.part(public)
         nothing = torch.zeros_like(chosen.found.tokens)
         scores = token_scores.scores(self.public_draw, chosen.public, nothing)
         drawn = token_scores.draw_tokens(self.public_draw, chosen.found, scores, self.rng)
         return dict(zip(public, drawn, strict=True))
-
-    def _clipped(self, logits: Tensor, allowed: Tensor) -> Tensor:
-        return clip_recentred(self.draw, logits, allowed)
-
-
-def _part(choice: Choice, some: Sequence[int]) -> Choice:
-    """The choice of some generations alone."""
-    chosen = list(some)
-    found = token_scores.Candidates(choice.found.tokens[chosen], choice.found.allowed[chosen])
-    return Choice(found, choice.public[chosen], choice.vocabulary)

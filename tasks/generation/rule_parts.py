@@ -1,7 +1,8 @@
 """What the rules of several systems do alike: candidates, their rows' logits, exact sums over rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,8 +13,12 @@ from tasks.mechanisms import token_scores
 from tasks.mechanisms.samplers import Draw
 from tasks.mechanisms.token_scores import Candidates
 
-# Rows are clipped so many at a time: int64 copies of whole vocabularies would need gigabytes otherwise.
-ROWS_AT_ONCE = 64
+# So many logits are clipped at a time: int64 copies of many whole vocabularies would need gigabytes.
+LOGITS_AT_ONCE = 2**22
+
+
+Contribution: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Logits float32 [N, K] and the generation of each row int64 [N] -> int64 [N, K], each row by itself."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,8 @@ class Choice:
     vocabulary: int
 
     @classmethod
-    def of(cls, step: Step, top_k: int, draw: Draw) -> "Choice":
-        """Top-k+ of `draw` (PRIVACY §4.1): 0, or k of at least V, is the whole vocabulary."""
+    def of(cls, step: Step, top_k: int | None, draw: Draw) -> "Choice":
+        """Top-k+ of `draw` (PRIVACY §4.1): None, 0, or k of at least V, is the whole vocabulary."""
         found = token_scores.candidates(step.public, top_k, draw)
         return cls(found, found.of_public(step.public), step.public.shape[1])
 
@@ -45,17 +50,22 @@ class Choice:
             values = self.found.of_rows(values, generation)
         return RowLogits(values, generation, torch.ones_like(generation, dtype=torch.bool))
 
-    def sums(self, rows: RowLogits, contribution: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Exact sums of what each row contributes: -> int64 [L, K].
+    def part(self, some: Sequence[int]) -> "Choice":
+        """The choice of some of the generations alone, by live index."""
+        chosen = list(some)
+        found = Candidates(self.found.tokens[chosen], self.found.allowed[chosen])
+        return Choice(found, self.public[chosen], self.vocabulary)
 
-        Args:
-            contribution: logits float32 and allowed bool [N, K] -> int64 [N, K], each row by itself.
-        """
+    def sums(self, rows: RowLogits, contribution: Contribution) -> Tensor:
+        """Exact sums of what each row contributes: -> int64 [L, K]."""
         total = torch.zeros_like(self.found.tokens)
-        for start in range(0, len(rows.values), ROWS_AT_ONCE):
-            some = slice(start, start + ROWS_AT_ONCE)
+        height = max(1, LOGITS_AT_ONCE // total.shape[1])
+        for start in range(0, len(rows.values), height):
+            some = slice(start, start + height)
             generation = rows.generation[some]
-            total += token_scores.sum_rows(
-                contribution(rows.values[some], self.found.allowed[generation]), generation, len(total)
-            )
+            total += token_scores.sum_rows(contribution(rows.values[some], generation), generation, len(total))
         return total
+
+    def sums_over_allowed(self, rows: RowLogits, contribution: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """`sums` of what depends on a row's logits and on which of them are candidates, bool [N, K]."""
+        return self.sums(rows, lambda logits, generation: contribution(logits, self.found.allowed[generation]))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tasks.inference.attention import aligned
+from tasks.inference.language_model import LanguageModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,22 +28,16 @@ class KeyValueCache:
     values: tuple[Tensor, ...]
 
     @classmethod
-    def allocate(
-        cls,
-        *,
-        layers: int,
-        rows: int,
-        heads: int,
-        columns: int,
-        head_size: int,
-        device: torch.device,
-        dtype: torch.dtype = torch.float32,
-    ) -> "KeyValueCache":
-        """A cache of zeros of at least `columns` columns."""
-        columns = aligned(columns)
-        keys = [torch.zeros((rows, heads, head_size, columns), device=device, dtype=dtype) for _ in range(layers)]
-        values = [torch.zeros((rows, heads, columns, head_size), device=device, dtype=dtype) for _ in range(layers)]
-        return cls(tuple(key.transpose(2, 3) for key in keys), tuple(values))
+    def allocate(cls, model: LanguageModel, rows: int, columns: int, *, layers: int | None = None) -> "KeyValueCache":
+        """Zeros for `rows` rows of `model`, of at least `columns` columns; `layers`: fewer than the model's."""
+        heads, size, columns = model.key_value_heads, model.head_size, aligned(columns)
+
+        def zeros(*shape: int) -> tuple[Tensor, ...]:
+            each = (rows, heads, *shape)
+            number = model.layers if layers is None else layers
+            return tuple(torch.zeros(each, device=model.device, dtype=model.cache_dtype) for _ in range(number))
+
+        return cls(tuple(key.transpose(2, 3) for key in zeros(size, columns)), zeros(columns, size))
 
     def copy_columns(self, source: "KeyValueCache", rows: Tensor, columns: int) -> None:
         """Start every row r with the first `columns` columns of row `rows[r]` of `source`; rows: int64."""

@@ -68,15 +68,7 @@ class IsolationCheck:
         def run(numbers: Tensor) -> Tensor:
             query = numbers[:, : heads * queries * size].view(rows, heads, queries, size)
             both = numbers[:, heads * queries * size :].view(rows, 2, groups, seen, size)
-            cache = KeyValueCache.allocate(
-                layers=1,
-                rows=rows,
-                heads=groups,
-                columns=columns,
-                head_size=size,
-                device=self._model.device,
-                dtype=self._model.cache_dtype,
-            )
+            cache = KeyValueCache.allocate(self._model, rows, columns, layers=1)
             key, value = cache.window(slice(0, rows), 0).update(both[:, 0], both[:, 1], 0)
             return grouped_attention(None, query, key, value, mask)[0].flatten(1)
 

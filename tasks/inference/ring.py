@@ -79,15 +79,7 @@ class Ring:
         self, model: LanguageModel, rows: int, columns: int, check: Callable[[int, int, int, int], None]
     ) -> None:
         self.model, self.rows, self._check = model, rows, check
-        self._cache = KeyValueCache.allocate(
-            layers=model.layers,
-            rows=rows,
-            heads=model.key_value_heads,
-            columns=columns,
-            head_size=model.head_size,
-            device=model.device,
-            dtype=model.cache_dtype,
-        )
+        self._cache = KeyValueCache.allocate(model, rows, columns)
         self._columns = aligned(columns)
         self._bias = torch.full((rows, self._columns), -torch.inf, device=model.device)
         self._positions = torch.zeros(rows, dtype=torch.int64, device=model.device)

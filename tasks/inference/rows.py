@@ -57,15 +57,7 @@ class RowBatch:
     ) -> None:
         self.model, self.rows, self.filled = model, rows, 0
         self._columns, self._check = columns, check
-        self.cache = KeyValueCache.allocate(
-            layers=model.layers,
-            rows=rows,
-            heads=model.key_value_heads,
-            columns=columns,
-            head_size=model.head_size,
-            device=model.device,
-            dtype=model.cache_dtype,
-        )
+        self.cache = KeyValueCache.allocate(model, rows, columns)
         self.bias = torch.full((rows, aligned(columns)), -torch.inf, device=model.device)
         self.positions = torch.zeros(rows, dtype=torch.int64, device=model.device)
 
