@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.evaluation import bootstrap
+from tasks.evaluation.intervals import Interval
 from tasks.evaluation.results import MetricResult, rounded
 from tasks.evaluation.subject import Documents, Scorer, Subject
 
-RESAMPLES = 1000
 _SOURCE = "Jelinek, Mercer, Bahl, Baker, 'Perplexity - a measure of the difficulty of speech recognition tasks', 1977"
 
 
@@ -46,19 +47,9 @@ class Surprise:
         """Nats per token over all texts together; None without a scored text."""
         return float(self.losses.sum() / self.tokens.sum()) if self.scored else None
 
-    def interval(self) -> tuple[float, float] | None:
-        """Percentile bootstrap over texts, 95 %, of `per_token`; None below two texts.
-
-        Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3. An ordinary generator with a
-        fixed start: this touches released texts or internal figures only, and a figure should come out the same twice.
-        """
-        if self.scored < 2:
-            return None
-        generator = np.random.default_rng(0)
-        picks = (generator.integers(self.scored, size=self.scored) for _ in range(RESAMPLES))
-        means = [self.losses[pick].sum() / self.tokens[pick].sum() for pick in picks]
-        low, high = np.quantile(means, [0.025, 0.975])
-        return float(low), float(high)
+    def interval(self) -> Interval | None:
+        """Bootstrap over texts, 95 %, of `per_token`; None below two texts."""
+        return bootstrap.of_ratio(self.losses, self.tokens)
 
 
 def perplexity(subject: Subject) -> MetricResult:
@@ -78,8 +69,7 @@ def perplexity(subject: Subject) -> MetricResult:
             "unscored": found.unscored,
         },
         source=_SOURCE,
-        method="exp of the mean log-loss per token under the public model, all texts together; 95 % percentile"
-        f" bootstrap over texts, {RESAMPLES} resamples, fixed ordinary random start",
+        method=f"exp of the mean log-loss per token under the public model, all texts together; {bootstrap.METHOD}",
         line=f"perplexity {figure} under the public model" if found.scored else "no text could be scored",
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from tasks.evaluation.intervals import wilson
 from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.subject import Subject
 from tasks.publishing.rows import parsed
@@ -51,6 +52,4 @@ def _share(name: str, hits: int | None, of: int) -> dict[str, Value]:
     figures = (f"{name}_share", f"{name}_low", f"{name}_high")
     if hits is None or not of:
         return dict.fromkeys(figures)
-    from tasks.evaluation.in_context.intervals import wilson  # scipy's distributions are slow to import
-
     return {figure: rounded(value, 4) for figure, value in zip(figures, (hits / of, *wilson(hits, of)), strict=True)}

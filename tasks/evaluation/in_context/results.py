@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models_db.canonical import Json
-from tasks.evaluation.in_context.intervals import Interval, over_seeds, wilson
+from tasks.evaluation.intervals import Interval, over_seeds, wilson
 from tasks.evaluation.results import rounded
 
 METHOD = (

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from models_db.canonical import canonical
-from tasks.evaluation.in_context.intervals import over_seeds, wilson
 from tasks.evaluation.in_context.results import InContextResult, Run, Score
+from tasks.evaluation.intervals import over_seeds, wilson
 
 
 def result(*right: int, tested: int = 100, constant: int = 25) -> InContextResult:

@@ -1,13 +1,14 @@
-"""How far an accuracy can be trusted: over test items, and over choices of demonstrations."""
+"""How far a share can be trusted: over test items, and over choices of demonstrations."""
 
 import math
 from collections.abc import Sequence
-
-from scipy.stats import norm, t
+from statistics import NormalDist
+from typing import TypeAlias
 
 CONFIDENCE = 0.95
 
-Interval = tuple[float, float]
+Interval: TypeAlias = tuple[float, float]
+"""Low end and high end."""
 
 
 def wilson(right: float, tested: int) -> Interval:
@@ -17,7 +18,7 @@ def wilson(right: float, tested: int) -> Interval:
         right: how many were right; a mean over runs on the same items need not be whole.
         tested: how many there were, at least 1.
     """
-    z = float(norm.ppf((1 + CONFIDENCE) / 2))
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     share, weight = right / tested, z * z / tested
     middle = (share + weight / 2) / (1 + weight)
     half = math.sqrt(weight * share * (1 - share) + weight * weight / 4) / (1 + weight)
@@ -29,6 +30,8 @@ def over_seeds(accuracies: Sequence[float]) -> Interval | None:
 
     None for fewer than two seeds. With three the factor is 4.3: it is wide because three are few.
     """
+    from scipy.stats import t  # slow to import, and only few metrics have seeds
+
     count = len(accuracies)
     if count < 2:
         return None
