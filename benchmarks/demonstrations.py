@@ -12,19 +12,19 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from open_bench import KEY, open_bench
+
 from models_db.home import ProjectHome
 from models_db.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.evaluation.in_context.definitions import Task
 from tasks.evaluation.in_context.demonstrations import Example
-from tasks.generation.interface import Ask, Bench, Generated
+from tasks.generation.interface import Ask, Generated
 from tasks.generation.systems import SYSTEMS
 from tasks.inference.engine import Engine
 from tasks.inference.prompt_spec import PromptSpec
-from tasks.mechanisms.rng import OperatingSystemRandom
 
 DELTA = Decimal("1e-6")
 PUBLIC_ONLY = "public_only"
@@ -95,7 +95,7 @@ def store(task: Task, examples: Sequence[Example], folder: Path) -> Corpus:
         for number, example in enumerate(examples):
             record = {"id": f"{number}", "unit": f"{number}", "text": example.text, "label": task.word(example.label)}
             lines.write(json.dumps(record) + "\n")
-    return open_corpus(home, ingest(home, source, "unit", b"k" * 32, label_field="label").uid)
+    return open_corpus(home, ingest(home, source, "unit", KEY, label_field="label").uid)
 
 
 def released(
@@ -107,7 +107,7 @@ def released(
     parameters = system.parameters.model_validate(_parameters(sizes) | {"labels": tuple(words)})
     plan = system.plan(Ask(release_amount(Decimal(epsilon), DELTA), parameters, 1, units, governed=True))
     prompt = PromptSpec.of(Prompt(description=DESCRIPTIONS[task.name]), tuple(words))
-    made = system.generate(plan, parameters, _bench(engine, corpus, prompt))
+    made = system.generate(plan, parameters, open_bench(engine, corpus, prompt))
     labels = [text.label or "" for text in made.texts]
     return _usable(task, made, [words[label] for label in labels])
 
@@ -121,7 +121,7 @@ def public_only(engine: Engine, task: Task, corpus: Corpus, sizes: Sizes) -> lis
         parameters = system.parameters.model_validate(_parameters(sizes) | {"samples": each})
         plan = system.plan(Ask(None, parameters, 1, None, governed=True))
         prompt = PromptSpec.of(Prompt(description=f"{DESCRIPTIONS[task.name]}\n\nCategory: {word}"))
-        found += _usable(task, system.generate(plan, parameters, _bench(engine, corpus, prompt)), [label] * each)
+        found += _usable(task, system.generate(plan, parameters, open_bench(engine, corpus, prompt)), [label] * each)
     return found
 
 
@@ -134,19 +134,6 @@ def _parameters(sizes: Sizes) -> dict[str, Any]:
         "temperature": sizes.temperature,
         "top_k": TOP_K,
     }
-
-
-def _bench(engine: Engine, corpus: Corpus, prompt: PromptSpec) -> Bench:
-    return Bench(
-        engine=engine,
-        corpus=corpus,
-        scheme=PartitionScheme(b"k" * 32, 1),
-        scheme_id="benchmark",
-        prompt=prompt,
-        rng=OperatingSystemRandom(),
-        arm=lambda sequence, instalment: None,
-        progress=lambda what, done, total: None,
-    )
 
 
 def _usable(task: Task, made: Generated, labels: Sequence[str]) -> list[Example]:

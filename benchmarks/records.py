@@ -21,25 +21,23 @@ from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from open_bench import KEY, open_bench
 
 from models_db.home import ProjectHome
 from models_db.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.evaluation.records import records
 from tasks.evaluation.subject import Subject
-from tasks.generation.interface import Ask, Bench
+from tasks.generation.interface import Ask
 from tasks.generation.systems import SYSTEMS
 from tasks.inference.engine import Engine
 from tasks.inference.loading import load
 from tasks.inference.prompt_spec import PromptSpec
-from tasks.mechanisms.rng import OperatingSystemRandom
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 DELTA = Decimal("1e-6")
-KEY = b"k" * 32
 FIELDS = ("title", "year", "genres", "cast")
 MOST_CAST = 4
 
@@ -163,16 +161,7 @@ def generate(engine: Engine, corpus: Corpus, units: int, cell: Cell) -> list[Tex
     parameters = system.parameters.model_validate(given)
     amount = None if cell.epsilon is None else release_amount(Decimal(cell.epsilon), DELTA)
     plan = system.plan(Ask(amount, parameters, 1, units, governed=system.charges))
-    bench = Bench(
-        engine=engine,
-        corpus=corpus,
-        scheme=PartitionScheme(KEY, 1),
-        scheme_id="benchmark",
-        prompt=PromptSpec.of(Prompt(description=DESCRIPTION)),
-        rng=OperatingSystemRandom(),
-        arm=lambda sequence, instalment: None,
-        progress=lambda what, done, total: None,
-    )
+    bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTION)))
     return [Text(text.text, text.tokens, text.complete) for text in system.generate(plan, parameters, bench).texts]
 
 

@@ -22,16 +22,16 @@ from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from open_bench import KEY, open_bench
 from utility_texts import DESCRIPTIONS, REFERENCE_TOKENS, SEED, read_texts
 
 from models_db.home import ProjectHome
 from models_db.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.evaluation.words import words
-from tasks.generation.interface import Ask, Bench
+from tasks.generation.interface import Ask
 from tasks.generation.systems import SYSTEMS
 from tasks.inference.engine import Engine
 from tasks.inference.language_model import LanguageModel
@@ -39,10 +39,8 @@ from tasks.inference.loading import load
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.inference.prompts import reference_tokens
 from tasks.inference.scoring import log_likelihoods
-from tasks.mechanisms.rng import OS_RANDOM
 
 DELTA = Decimal("1e-5")
-KEY = b"k" * 32
 MECHANISMS = {
     "public only": ("public_only", {}),
     "one document, no privacy": ("non_private", {}),
@@ -160,16 +158,7 @@ def generate(engine: Engine, corpus: Corpus, units: int, cell: Cell) -> list[dic
     parameters = system.parameters.model_validate(cell.parameters())
     amount = None if cell.epsilon is None else release_amount(Decimal(cell.epsilon), DELTA)
     plan = system.plan(Ask(amount, parameters, 1, units, governed=system.charges))
-    bench = Bench(
-        engine=engine,
-        corpus=corpus,
-        scheme=PartitionScheme(KEY, 1),
-        scheme_id="benchmark",
-        prompt=PromptSpec.of(Prompt(description=DESCRIPTIONS[cell.data])),
-        rng=OS_RANDOM,
-        arm=lambda sequence, instalment: None,
-        progress=lambda what, done, total: None,
-    )
+    bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTIONS[cell.data])))
     made = system.generate(plan, parameters, bench)
     return [{"text": text.text, "tokens": text.tokens, "complete": text.complete} for text in made.texts]
 
