@@ -17,7 +17,7 @@ from flows.workspace import Workspace, open_workspace, overlap_key_path, partiti
 from flows.written import read_yaml
 from models_db.canonical import canonical
 from models_db.errors import EnvironmentProblem, UsageError
-from models_db.requests import FileInvalid, as_json
+from models_db.requests import PublicMetadata, as_json, parse
 from models_db.services import datasets, ledger
 from models_db.services.datasets import Registration
 from models_db.tables import Dataset
@@ -40,7 +40,10 @@ Population = Annotated[
     int | None, typer.Option(min=1, help="Declared, public number of people; without it, a release buys a noisy count.")
 ]
 Public = Annotated[bool, typer.Option("--public", help="The data is public: no guarantee is made or needed.")]
-Metadata = Annotated[Path | None, typer.Option(help="YAML of public facts about the dataset, shown on cards.")]
+Metadata = Annotated[
+    Path | None,
+    typer.Option(help="YAML of what its owner says about what is published from it (licence, language); on cards."),
+]
 LabelField = Annotated[
     str | None, typer.Option(help="Field that holds a document's label, for requests with `labels`; kept private.")
 ]
@@ -208,11 +211,9 @@ def _refuse_second_claim(epsilon: str | None, delta: str | None, blocks: int | N
 def _metadata(path: Path | None) -> str | None:
     if path is None:
         return None
-    written = read_yaml(path, "The public metadata")
-    try:
-        return canonical(as_json(written)).decode()
-    except (TypeError, ValueError) as problem:
-        raise FileInvalid("The public metadata", [str(problem)]) from None
+    page = "docs/bundle.md"
+    written = parse(PublicMetadata, read_yaml(path, "The public metadata", page), "The public metadata", page)
+    return canonical(as_json(written)).decode()
 
 
 def _described(session: Session, dataset: Dataset) -> dict[str, object]:
@@ -230,6 +231,7 @@ def _described(session: Session, dataset: Dataset) -> dict[str, object]:
         "rho_left": balance.left.rho_text,
         "blocks": scheme.blocks,
         "population": dataset.population,
+        "public_metadata": as_json(PublicMetadata.stored(dataset.public_metadata)),
         "versions": len(datasets.versions(session, dataset)),
         "account": dataset.account_id,
     }

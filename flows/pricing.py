@@ -4,7 +4,7 @@ from sqlalchemy.orm import Session
 
 from flows.workspace import Workspace, code_digest
 from models_db.budgets import Amount
-from models_db.requests import ReleaseRequest
+from models_db.requests import PublicMetadata, ReleaseRequest
 from models_db.services import datasets, envelopes, ledger
 from models_db.tables import Account, Dataset, DatasetVersion
 from tasks.generation.quote import DatasetFacts, Envelope, Quote, model_facts, quote
@@ -42,6 +42,7 @@ def dataset_facts(
         delta_conversion=cap.delta_conversion,
         balance=ledger.balance(session, dataset.account_id),
         envelope=None if scope is None else envelope_of(scope),
+        public=PublicMetadata.stored(dataset.public_metadata),
     )
 
 

@@ -167,10 +167,15 @@ def _content(question: Question) -> tuple[Section, ...]:
         ("model", f"{asked.model.name} ({asked.model.licence}), revision {asked.model.revision}"),
         ("prompt", asked.prompt.description),
         *((f"prompt: {name}", text) for name, text in asked.prompt.templates.items()),
+        *((f"declared: {name}", _said(value)) for name, value in (asked.public_metadata or {}).items()),
         ("evaluation", ", ".join(asked.evaluation) or "none"),
         *((name, value) for name, value in asked.plan.facts.items()),
     )
     return Lines("What is made", rows), _difference(question)
+
+
+def _said(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _difference(question: Question) -> Grid:

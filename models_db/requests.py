@@ -4,10 +4,12 @@ Numbers that matter are decimals read from their text, never binary floats. A me
 checked by that mechanism.
 """
 
+import json
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_serializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_serializer
 
 from models_db.canonical import Json
 from models_db.errors import UsageError
@@ -89,10 +91,72 @@ class Prompt(Written):
     again: str | None = None
 
 
+Line = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\r\n]+$")]
+Prose = Annotated[str, Field(min_length=1, max_length=4000)]
+Language = Annotated[str, Field(pattern="^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
+Day = Annotated[str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+Address = Annotated[str, Field(max_length=2000, pattern=r"^https?://[^\s<>\"]+$")]
+
+
+def _several(value: object) -> object:
+    """One name stands for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+def _on_the_calendar(day: str) -> str:
+    date.fromisoformat(day)
+    return day
+
+
+class PublicMetadata(Written):
+    """What the owner of the data says about what is published from it. None of it is read off the data.
+
+    `licence` is an SPDX identifier, an address, or a name; `language` BCP 47 codes; `publication_date` a day that
+    somebody chose (a bundle tells no time by itself).
+    """
+
+    name: Line | None = None
+    description: Prose | None = None
+    licence: Line | None = None
+    language: Annotated[tuple[Language, ...], BeforeValidator(_several)] = ()
+    creators: Annotated[tuple[Line, ...], BeforeValidator(_several)] = ()
+    citation: Prose | None = None
+    url: Address | None = None
+    intended_use: Prose | None = None
+    region: Line | None = None
+    sector: Line | None = None
+    publication_date: Annotated[Day, AfterValidator(_on_the_calendar)] | None = None
+
+    later_fields = frozenset({
+        "name", "description", "licence", "language", "creators", "citation", "url", "intended_use", "region", "sector",
+        "publication_date",
+    })  # fmt: skip
+
+    @classmethod
+    def stored(cls, text: str | None) -> "PublicMetadata":
+        """What the ledger keeps with a dataset. Before it had a format anything could be there: what fits is read."""
+        found = json.loads(text) if text is not None else {}
+        written = found if isinstance(found, dict) else {}
+        return cls.model_validate({name: value for name, value in written.items() if cls._fits(name, value)})
+
+    @classmethod
+    def _fits(cls, name: str, value: object) -> bool:
+        try:
+            cls.model_validate({name: value})
+        except ValidationError:
+            return False
+        return True
+
+    def under(self, later: "PublicMetadata | None") -> "PublicMetadata":
+        """This, with what `later` says otherwise or besides."""
+        said = later.model_dump() if later is not None else {}
+        return type(self).model_validate(self.model_dump() | said)
+
+
 class ReleaseRequest(Written):
     """One request file."""
 
-    later_fields = frozenset({"scope"})
+    later_fields = frozenset({"scope", "public_metadata"})
 
     dataset: Annotated[str, Field(min_length=1, max_length=100)]
     kind: Kind
@@ -104,6 +168,7 @@ class ReleaseRequest(Written):
     prompt: Prompt
     evaluation: tuple[str, ...] = ()
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    public_metadata: PublicMetadata | None = None
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -6,7 +6,7 @@ is what was approved.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from pydantic import BaseModel
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from models_db.budgets import DELTA_UNIT, Amount
 from models_db.canonical import Json
 from models_db.errors import UsageError
-from models_db.requests import ReleaseRequest, as_json, parse, plain_decimal
+from models_db.requests import PublicMetadata, ReleaseRequest, as_json, parse, plain_decimal
 from models_db.services.ledger import Balance, BudgetExceeded
 from tasks.accounting import zcdp
 from tasks.accounting.conversions import replace_one
@@ -60,6 +60,7 @@ class DatasetFacts:
     delta_conversion: int
     balance: Balance
     envelope: Envelope | None = None
+    public: PublicMetadata = field(default_factory=PublicMetadata)
 
     @property
     def left(self) -> Amount:
@@ -143,6 +144,7 @@ class Quote:
             "delta_fail": loss.delta_text,
             "facts": dict(self.plan.facts),
             "prompt": {"description": self.prompt.description, **self.prompt.templates},
+            "public_metadata": self.body.get("public_metadata", {}),
             "budget": {
                 "epsilon_cap": self.dataset.epsilon_cap,
                 "delta_cap": self.dataset.delta_cap,
@@ -223,6 +225,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     metrics = requested(request.evaluation, governed=dataset.governed)
     ask = Ask(_amount(request, system), parameters, dataset.blocks, dataset.population, dataset.governed)
     plan = system.plan(ask)
+    public = as_json(dataset.public.under(request.public_metadata))
     body: dict[str, Json] = {
         "format": FORMAT,
         "dataset": {"name": dataset.name, "version": dataset.version, "uid": dataset.version_uid},
@@ -243,6 +246,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "policy": policy_digest,
         "code": code,
         **({} if request.scope is None else {"scope": request.scope}),
+        **({"public_metadata": public} if public else {}),
     }
     return Quote(request, system, parameters, metrics, prompt, plan, body, dataset)
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from models_db.budgets import Amount
 from models_db.canonical import Json, canonical
 from models_db.errors import Refused
-from models_db.requests import Prompt, as_json, parse
+from models_db.requests import Prompt, PublicMetadata, as_json, parse
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.constraints_request import require_schema_for
 from tasks.generation.interface import Ask, Generator
@@ -89,6 +89,8 @@ class ApprovedRequest(Strict):
     nonce: Name
     scope: Name | None = None
     """The envelope of the budget that it draws on; requests without one have no such field."""
+    public_metadata: dict[str, Any] | None = None
+    """What is declared about what is published; requests of nothing declared have no such field."""
 
     def require_planned(self) -> None:
         """Check that the plan is the one that this request leads to.
@@ -107,6 +109,8 @@ class ApprovedRequest(Strict):
         prompt = parse(Prompt, asked, "`prompt`")
         if canonical(prompt_json(prompt, labels)) != canonical(asked):
             raise PlanForeign("its prompt is not written out in full")
+        if self.public_metadata is not None:
+            self._require_declared(self.public_metadata)
         if len(self.plan.blocks) != self.blocks:
             raise PlanForeign("it charges other blocks than the dataset has")
         ask = Ask(self._amount(system), parameters, self.blocks, self.population, self.governed)
@@ -114,6 +118,11 @@ class ApprovedRequest(Strict):
             raise PlanForeign(
                 f"{self.mechanism} with these parameters leads to another plan in this version of almoner"
             )
+
+    def _require_declared(self, stated: dict[str, Any]) -> None:
+        declared = as_json(parse(PublicMetadata, stated, "`public_metadata`"))
+        if not stated or canonical(declared) != canonical(stated):
+            raise PlanForeign("its public metadata is not in its one form")
 
     def _amount(self, system: Generator) -> Amount | None:
         if not system.charges:

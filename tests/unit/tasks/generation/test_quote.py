@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from models_db.budgets import Amount
 from models_db.canonical import canonical, digest
 from models_db.errors import AlmonerError
-from models_db.requests import FileInvalid, ReleaseRequest, parse
+from models_db.requests import FileInvalid, PublicMetadata, ReleaseRequest, parse
 from models_db.services.ledger import Balance, BudgetExceeded
 from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount, spent_epsilon
 from tasks.evaluation.registry import InternalMetric, UnknownMetric
@@ -328,3 +328,13 @@ def test_a_price_says_which_pot_it_comes_out_of() -> None:
     assert "rho_in_envelopes" not in budget(priced())
     withheld: Any = priced(facts(envelope=study(left)), scope="study").to_json(with_balance=False)["budget"]
     assert set(withheld) == {"epsilon_cap", "delta_cap", "rho_cap", "affordable"}
+
+
+def test_what_is_declared_about_a_dataset_is_part_of_what_is_approved():
+    declared = facts(public=PublicMetadata(licence="MIT", region="Utopia"))
+    body = priced(declared, public_metadata={"licence": "CC0-1.0"}).body
+    assert body["public_metadata"] == {"licence": "CC0-1.0", "region": "Utopia"}
+    assert priced(declared).body["public_metadata"] == {"licence": "MIT", "region": "Utopia"}
+    assert "public_metadata" not in priced().body
+    assert "public_metadata" not in priced(public_metadata={}).body
+    assert priced().to_json()["public_metadata"] == {}

@@ -1,0 +1,74 @@
+"""Declared public metadata: closed, small, and kept as it was written."""
+
+import json
+from typing import Any
+
+import pytest
+
+from models_db.canonical import canonical
+from models_db.requests import FileInvalid, PublicMetadata, as_json, parse
+
+WRITTEN: dict[str, Any] = {
+    "name": "Visits to a clinic",
+    "description": "Short notes.\nIn two lines.",
+    "licence": "CC-BY-4.0",
+    "language": "en",
+    "creators": ["The clinic"],
+    "citation": "The clinic (2026)",
+    "url": "https://example.org/notes",
+    "intended_use": "Teaching.",
+    "region": "Utopia",
+    "sector": "Healthcare",
+    "publication_date": "2026-12-01",
+}
+
+
+def read(**changes: Any) -> PublicMetadata:
+    return parse(PublicMetadata, WRITTEN | changes, "The public metadata")
+
+
+def test_what_is_written_is_kept() -> None:
+    assert as_json(read()) == WRITTEN | {"language": ["en"]}
+    assert as_json(PublicMetadata(licence="MIT")) == {"licence": "MIT"}
+    assert as_json(PublicMetadata()) == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"units": "154"},
+        {"language": "English"},
+        {"language": False},
+        {"url": "javascript:alert(1)"},
+        {"url": "https://a b"},
+        {"publication_date": "1.12.2026"},
+        {"publication_date": "2026-13-01"},
+        {"name": "two\nlines"},
+        {"name": ""},
+        {"description": "x" * 4001},
+        {"creators": [""]},
+        {"licence": 5},
+    ],
+)
+def test_what_does_not_fit_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(FileInvalid):
+        read(**wrong)
+
+
+def test_what_the_ledger_kept_before_there_was_a_format_is_read_as_far_as_it_fits() -> None:
+    earlier = {"licence": "MIT", "language": "English", "title": "notes", "contact": {"name": "ana"}}
+    assert as_json(PublicMetadata.stored(json.dumps(earlier))) == {"licence": "MIT"}
+    for text in (None, "[]", "5", "null", "{}"):
+        assert PublicMetadata.stored(text) == PublicMetadata()
+    assert PublicMetadata.stored(canonical(as_json(read())).decode()) == read()
+
+
+def test_a_request_says_otherwise_or_besides() -> None:
+    dataset, request = (
+        PublicMetadata(licence="MIT", region="Utopia"),
+        PublicMetadata(licence="CC0-1.0", language=("en",)),
+    )
+    said = {"licence": "CC0-1.0", "region": "Utopia", "language": ["en"]}
+    assert as_json(dataset.under(request)) == said
+    assert dataset.under(None) == dataset
+    assert PublicMetadata().under(dataset) == dataset
