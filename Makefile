@@ -27,6 +27,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 weights: setup
 	@$(BIN)/almoner models pull smollm2-135m-instruct
+	@$(BIN)/almoner models pull all-minilm-l6-v2
 
 demo: weights
 	@$(BIN)/almoner demo

