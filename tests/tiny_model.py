@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -21,11 +22,15 @@ SPEC = registry.ModelSpec(NAME, "causal_lm", "tiny==1", "tiny", DIGEST, "1", "Ap
 LISTED = registry.ListedModel(NAME, SPEC.revision, "tests", SPEC.licence, SPEC.note, True, DIGEST)
 
 
-@cache
-def tiny_model(precision: Precision = "float32", *, stops: bool = True) -> LanguageModel:
-    """The model in `precision`; with `stops=False` no token ends a text, so that every planned draw is made."""
+def tiny_network(seed: int, spread: float) -> tuple[Any, Any]:
+    """A Llama of random weights, and its tokenizer.
+
+    Args:
+        seed: of the weights.
+        spread: their standard deviation. The larger, the surer of itself is the model.
+    """
     tokenizer = tiny_tokenizer()
-    torch.manual_seed(7)
+    torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=32,
@@ -34,11 +39,17 @@ def tiny_model(precision: Precision = "float32", *, stops: bool = True) -> Langu
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=1024,
-        initializer_range=0.2,
+        initializer_range=spread,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    network = LlamaForCausalLM(config).eval()
+    return LlamaForCausalLM(config).eval(), tokenizer
+
+
+@cache
+def tiny_model(precision: Precision = "float32", *, stops: bool = True) -> LanguageModel:
+    """The model in `precision`; with `stops=False` no token ends a text, so that every planned draw is made."""
+    network, tokenizer = tiny_network(seed=7, spread=0.2)
     device = torch.device("cpu")
     made = adopt(
         network, tokenizer, name=NAME, revision=SPEC.revision, digest=DIGEST, device=device, precision=precision

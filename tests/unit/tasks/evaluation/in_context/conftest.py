@@ -7,13 +7,12 @@ from typing import Any
 import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from tasks.evaluation.in_context.definitions import Task
 from tasks.evaluation.in_context.demonstrations import Example
 from tasks.inference.adoption import adopt
 from tasks.inference.language_model import LanguageModel
-from tests.tiny_tokenizer import tiny_tokenizer
+from tests.tiny_model import tiny_network
 
 WEATHER = Task("weather", "Name the weather.", "Note", "Weather", {"w": "Wet", "d": "Dry", "x": "Dry and cold"})
 ANIMALS = Task("animals", "Copy the animal.", "Note", "Animal", answer_tokens=6)
@@ -45,21 +44,7 @@ class Pair:
 
 @pytest.fixture(scope="session")
 def pair() -> Pair:
-    tokenizer = tiny_tokenizer()
-    torch.manual_seed(11)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        initializer_range=0.3,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    network = LlamaForCausalLM(config).eval()
+    network, tokenizer = tiny_network(seed=11, spread=0.3)
     device = torch.device("cpu")
     model = adopt(copy.deepcopy(network), tokenizer, name="tiny", revision="1", digest="d", device=device)
     return Pair(network, model)
