@@ -18,7 +18,7 @@ from tasks.inference.session import Session
 from tasks.mechanisms.rng import OperatingSystemRandom
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.test_invisible_ink import UNIT, notes_with
-from tests.unit.tasks.generation.workshop import Step, Workshop, store
+from tests.unit.tasks.generation.workshop import Step, Workshop, refusing, store
 
 GIVEN: dict[str, Any] = {
     "samples": 4,
@@ -110,13 +110,9 @@ def test_both_mechanisms_of_a_run_are_armed_before_its_first_test(corpus: Corpus
 def test_a_refused_instalment_keeps_what_it_pays_for_unread(
     corpus: Corpus, reads: list[Step], refused: tuple[int, int]
 ) -> None:
-    def arm(sequence: int, instalment: int) -> None:
-        if (sequence, instalment) == refused:
-            raise PermissionError
-
     workshop = Workshop(corpus, seen=reads)
     with pytest.raises(PermissionError):
-        make(*AMIN, workshop, 1000, arm=arm)
+        make(*AMIN, workshop, 1000, arm=refusing(refused))
     assert workshop.seen[-1] == ("arm", *refused)
     assert workshop.seen.count(("read",)) == 4 * refused[1]
 

@@ -16,7 +16,7 @@ from tasks.inference.prompts import BadDescription
 from tasks.inference.session import Session
 from tasks.mechanisms.rng import DeterministicRandom, OperatingSystemRandom
 from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
-from tests.unit.tasks.generation.workshop import NOTES, PATIENTS, Step, Workshop, store
+from tests.unit.tasks.generation.workshop import NOTES, PATIENTS, Step, Workshop, refusing, store
 
 SYSTEM = InvisibleInk()
 TOKEN_FIGURES = {"effective_k", "share_from_expansion"}
@@ -95,13 +95,9 @@ def test_with_declared_batches_nothing_is_counted(corpus: Corpus, reads: list[St
 def test_a_refused_instalment_keeps_what_it_pays_for_unread(
     corpus: Corpus, reads: list[Step], refused: tuple[int, int]
 ) -> None:
-    def arm(sequence: int, instalment: int) -> None:
-        if (sequence, instalment) == refused:
-            raise PermissionError
-
     workshop = Workshop(corpus, seen=reads)
     with pytest.raises(PermissionError):
-        make(workshop, arm=arm)
+        make(workshop, arm=refusing(refused))
     assert workshop.seen[-1] == ("arm", *refused)
 
 

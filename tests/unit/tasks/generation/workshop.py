@@ -62,6 +62,16 @@ class WatchedCorpus:
         return self.corpus.batches(scheme, scheme_id, per_block, wanted, labels)
 
 
+def refusing(refused: tuple[int, int]) -> Callable[[int, int], None]:
+    """An `arm` that refuses one instalment of one invocation, and pays for every other."""
+
+    def arm(sequence: int, instalment: int) -> None:
+        if (sequence, instalment) == refused:
+            raise PermissionError
+
+    return arm
+
+
 class NoCorpus:
     """Whoever looks at it has read private data."""
 
