@@ -8,6 +8,15 @@ from tasks.generation.interface import Ask
 from tasks.generation.invisible_ink import InvisibleInkParameters
 
 AMOUNT = release_amount("4", "1e-7")
+OUT_OF_RANGE: tuple[dict[str, object], ...] = (
+    {"samples": 0},
+    {"references": 0},
+    {"max_new_tokens": 0},
+    {"temperature": 0},
+    {"top_k": -1},
+    {"seed": 42},
+)
+"""What every system that decodes by rows refuses; each system's tests add its own."""
 
 
 def ink(**changes: Any) -> InvisibleInkParameters:

@@ -19,7 +19,7 @@ from tasks.mechanisms import samplers
 from tasks.mechanisms.catalogue import recompute
 from tasks.mechanisms.sparse_vector import SparseVector
 from tasks.mechanisms.token_draw import BudgetTooSmall, TokenDrawInvalid
-from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
+from tests.unit.tasks.generation.asking import AMOUNT, OUT_OF_RANGE, ask, ink
 
 AMIN, ICL = PrivatePrediction(), PrivateIcl()
 GIVEN: dict[str, Any] = {
@@ -153,14 +153,9 @@ def test_a_budget_too_small_for_one_token_is_refused_by_name(system, asked, rho:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"samples": 0},
-        {"references": 0},
-        {"max_new_tokens": 0},
-        {"temperature": 0},
-        {"top_k": -1},
+        *OUT_OF_RANGE,
         {"sampler": "numpy"},
         {"clipping": "logit"},
-        {"seed": 42},
         {"labels": ["a", "a"]},
     ],
 )

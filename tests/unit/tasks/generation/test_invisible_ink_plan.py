@@ -14,7 +14,7 @@ from tasks.generation.interface import BlockWithoutSample
 from tasks.generation.invisible_ink import COUNT_SHARE, InvisibleInk
 from tasks.mechanisms.gaussian import NoisyCount
 from tasks.mechanisms.token_draw import BudgetTooSmall, TokenDraw
-from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
+from tests.unit.tasks.generation.asking import AMOUNT, OUT_OF_RANGE, ask, ink
 
 SYSTEM = InvisibleInk()
 EPSILONS = st.decimals("0.1", "20", places=2)
@@ -146,19 +146,14 @@ def test_parameters_of_another_system_are_a_mistake_of_ours() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"samples": 0},
-        {"references": 0},
-        {"max_new_tokens": 0},
-        {"temperature": 0},
+        *OUT_OF_RANGE,
         {"temperature": "hot"},
         {"temperature": "nan"},
         {"temperature": True},
-        {"top_k": -1},
         {"max_reference_tokens": 0},
         {"clipping": "none"},
         {"batches": 0},
         {"instalment": 0},
-        {"seed": 42},
     ],
 )
 def test_parameters_out_of_range_are_refused(wrong: dict[str, object]) -> None:
