@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tasks.evaluation import bootstrap
 from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.words import words
@@ -29,17 +30,20 @@ def length(subject: Subject) -> MetricResult:
         values=values,
         source="descriptive statistics",
         method="tokens of the generating model and words (runs of letters and digits, other signs one by one)"
-        " per released text; quantiles by linear interpolation",
+        f" per released text; quantiles by linear interpolation; interval of the means: {bootstrap.METHOD}",
         line=line,
     )
 
 
 def _spread(name: str, lengths: Sequence[int]) -> dict[str, Value]:
     if not lengths:
-        return {f"{name}_{figure}": None for figure in ("mean", *_QUANTILES, "max")}
+        return {f"{name}_{figure}": None for figure in ("mean", "mean_low", "mean_high", *_QUANTILES, "max")}
+    low, high = bootstrap.of_mean(lengths) or (None, None)
     quantiles = np.quantile(lengths, list(_QUANTILES.values()))
     return {
         f"{name}_mean": rounded(float(np.mean(lengths)), 2),
+        f"{name}_mean_low": rounded(low, 2),
+        f"{name}_mean_high": rounded(high, 2),
         **{f"{name}_{figure}": rounded(float(q), 2) for figure, q in zip(_QUANTILES, quantiles, strict=True)},
         f"{name}_max": max(lengths),
     }

@@ -7,9 +7,11 @@ from typing import Literal, TypeAlias
 from models_db.errors import Refused, UsageError
 from tasks.evaluation.distinct import distinct
 from tasks.evaluation.length import length
+from tasks.evaluation.length_gap import length_gap
 from tasks.evaluation.perplexity import perplexity, perplexity_gap
 from tasks.evaluation.records import records
 from tasks.evaluation.results import Exposure, MetricResult
+from tasks.evaluation.rouge import rouge
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.verbatim_overlap import verbatim_overlap
 
@@ -44,6 +46,8 @@ METRICS: Mapping[str, Metric] = {
         Metric("records", "public", records),
         Metric("perplexity", "public", perplexity, _MODEL),
         Metric("verbatim_overlap", "internal", verbatim_overlap),
+        Metric("length_gap", "internal", length_gap),
+        Metric("rouge", "internal", rouge),
         Metric("perplexity_gap", "internal", perplexity_gap, _MODEL),
     )
 }

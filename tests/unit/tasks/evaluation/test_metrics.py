@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pytest
 
@@ -15,25 +15,7 @@ from tasks.evaluation.results import MetricResult, rounded
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.verbatim_overlap import verbatim_overlap
 from tasks.evaluation.words import words
-
-
-@dataclass(frozen=True)
-class Text:
-    text: str
-    tokens: int = 0
-    complete: bool = True
-
-
-def texts(*given: str) -> tuple[Text, ...]:
-    return tuple(Text(text, len(text.split())) for text in given)
-
-
-def nats_per_word(each: float):
-    def score(given: Sequence[str]) -> list[tuple[float, int]]:
-        return [(-each * len(text.split()), len(text.split())) for text in given]
-
-    return score
-
+from tests.unit.tasks.evaluation.subjects import Text, nats_per_word, texts
 
 SUBJECT = Subject(texts("the cat sat", "the dog"), nats_per_word(2.0), lambda: ["a dog sat"])
 
@@ -49,11 +31,15 @@ def test_length():
         "texts": 3,
         "empty": 1,
         "tokens_mean": "1.33",
+        "tokens_mean_low": "0.00",
+        "tokens_mean_high": "3.00",
         "tokens_p05": "0.10",
         "tokens_median": "1.00",
         "tokens_p95": "2.80",
         "tokens_max": 3,
         "words_mean": "1.33",
+        "words_mean_low": "0.00",
+        "words_mean_high": "3.00",
         "words_p05": "0.10",
         "words_median": "1.00",
         "words_p95": "2.80",
@@ -132,7 +118,7 @@ def test_verbatim_overlap():
 @pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
 @pytest.mark.parametrize(("given", "documents"), [((), []), (("", ""), ["a b"]), (("a",), [])])
 def test_nothing_to_measure_is_no_error(metric, given, documents):
-    result = metric.compute(Subject(texts(*given), nats_per_word(1.0), lambda: documents))
+    result = metric.compute(replace(SUBJECT, texts=texts(*given), documents=lambda: documents))
     assert result.line
     canonical(result.to_json())
 
@@ -160,13 +146,13 @@ def test_internal_metrics_are_exactly_those_that_read_documents():
     opened = set()
     for name, metric in METRICS.items():
         try:
-            metric.compute(Subject(SUBJECT.texts, SUBJECT.score, documents))
+            metric.compute(replace(SUBJECT, documents=documents))
         except Opened:
             opened.add(name)
     assert opened == {name for name, metric in METRICS.items() if metric.exposure == "internal"}
 
 
-@pytest.mark.parametrize("name", ["perplexity", "perplexity_gap", "verbatim_overlap"])
+@pytest.mark.parametrize("name", ["perplexity", "perplexity_gap", "verbatim_overlap", "rouge", "length_gap"])
 def test_a_missing_ingredient_is_named(name):
     with pytest.raises(ValueError, match="needs"):
         METRICS[name].compute(Subject(texts("a")))

@@ -1,0 +1,24 @@
+"""Some of many documents, for metrics whose cost grows with each of them."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import numpy as np
+
+Document = TypeVar("Document")
+
+
+def sample(documents: Iterable[Document], most: int) -> list[Document]:
+    """At most `most` documents, every set of them equally likely, in their order; one pass, and no more are held.
+
+    Vitter, "Random Sampling with a Reservoir", ACM TOMS 11, 1985, algorithm R, from an ordinary generator with a fixed
+    start: it serves internal figures only, and a figure should come out the same twice.
+    """
+    generator = np.random.default_rng(0)
+    kept: list[tuple[int, Document]] = []
+    for number, document in enumerate(documents):
+        if number < most:
+            kept.append((number, document))
+        elif (place := int(generator.integers(number + 1))) < most:
+            kept[place] = (number, document)
+    return [document for _, document in sorted(kept, key=lambda pair: pair[0])]

@@ -1,0 +1,41 @@
+"""Small subjects for metrics: texts, and public tools whose answers can be worked out by hand."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tasks.evaluation.subject import Entity
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+    tokens: int = 0
+    complete: bool = True
+    label: str | None = None
+
+
+def texts(*given: str) -> tuple[Text, ...]:
+    return tuple(Text(text, len(text.split())) for text in given)
+
+
+def nats_per_word(each: float):
+    def score(given: Sequence[str]) -> list[tuple[float, int]]:
+        return [(-each * len(text.split()), len(text.split())) for text in given]
+
+    return score
+
+
+class Capitals:
+    """A tagger by spelling: capitals are PERSON, numbers CARDINAL; words of four letters or more are phrases."""
+
+    name = "capitals 1"
+
+    def __call__(self, given: Sequence[str]) -> list[list[Entity]]:
+        return [
+            [Entity("CARDINAL" if found.isdigit() else "PERSON", found) for found in re.findall(r"[A-Z]\w*|\d+", text)]
+            for text in given
+        ]
+
+    def noun_chunks(self, given: Sequence[str]) -> list[list[str]]:
+        return [re.findall(r"\w{4,}", text) for text in given]
