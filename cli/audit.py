@@ -1,11 +1,16 @@
-"""`almoner audit`: read the record, check the chain, sign its head. Only `checkpoint` needs a key and writes."""
+"""`almoner audit`: read the record, check the chain, sign its head; and audit a mechanism's claim.
+
+Only `checkpoint` needs a key and writes; `mechanism` needs no home at all.
+"""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from cli.command import Answer, Opened, command
 from cli.progress import showing
@@ -22,7 +27,9 @@ from models_db.services import audit_log
 from models_db.services.audit_check import Placed
 from models_db.services.audit_log import LogFilter
 
-app = typer.Typer(no_args_is_help=True, help="The record: log, verify, checkpoint, export.")
+app = typer.Typer(
+    no_args_is_help=True, help="The record: log, verify, checkpoint, export; and the claim of a mechanism."
+)
 
 Dataset = Annotated[str | None, typer.Option(help="Only of this dataset.")]
 Release = Annotated[int | None, typer.Option(help="Only of this request.")]
@@ -132,6 +139,50 @@ def export(
         count = write_export(opened_record, wanted, form, to)
     what = "events" if form is Form.OPENLINEAGE else "links"
     return Answer({"file": str(to), "format": form.value, what: count}, [f"{count} {what} written to {to}."])
+
+
+@command(app, "mechanism")
+def mechanism(
+    opened: Opened,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The mechanism, as cards and the record name it.")],
+    trials: Annotated[int, typer.Option(min=1, help="Runs on each of the two inputs.")] = 20_000,
+    confidence: Annotated[
+        float, typer.Option(min=0.5, max=0.999999, help="One minus the chance that the bound is too high.")
+    ] = 0.9999,
+) -> Answer:
+    """Run a mechanism on two made-up neighbouring inputs, and compare what it provably leaks with what it claims.
+
+    A bound above the claim (exit code 1) means that it is broken on this machine. One below is no proof that it is not:
+    an audit sees only what its statistic can see (docs/attacks.md). Reads no data and spends nothing.
+
+    Example: almoner audit mechanism token_draw --trials 50000
+    """
+    from tasks import progress
+    from tasks.attacks.audit_cases import case_of
+    from tasks.attacks.mechanism_audit import audit
+
+    case = case_of(name)
+    with showing(opened):
+        found = audit(case, trials, confidence, progress.report).to_json()
+    return Answer(found, _audited(found), exit_code=0 if found["holds"] else 1)
+
+
+def _audited(found: Mapping[str, Any]) -> list[RenderableType]:
+    claim, bound = found["claim"], found["bound"]
+    rows = [
+        ("claim", f"epsilon {claim['epsilon']} at delta {claim['delta']}"),
+        ("lower bound", f"epsilon {bound['epsilon']}, too high with probability {1 - float(bound['confidence']):.2g}"),
+        ("trials", f"{found['trials']} on each input, {found['judged'][0]} of them judge"),
+        ("inputs", found["neighbours"]),
+        ("observed", f"{found['statistic']}; {found['hits'][0]} times against {found['hits'][1]}"),
+        ("seconds", found["seconds"]),
+    ]
+    told = (
+        "Nothing contradicts the claim. That is no proof of it: the proof is beside the mechanism's code."
+        if found["holds"]
+        else "THE CLAIM DOES NOT HOLD HERE: run nothing with this mechanism on this machine. Run `almoner doctor`."
+    )
+    return [table(("what", "found"), rows), told]
 
 
 def _open(opened: Opened) -> Record:

@@ -49,7 +49,7 @@ CONTRACT = (
     "approve", "reject", "run", "publish", "verify-release",
     "policy show", "policy check", "policy adopt", "policy schema",
     "user add", "user list", "user grant", "user revoke", "user delegate", "user undelegate",
-    "audit log", "audit verify", "audit checkpoint", "audit export", "models list", "models pull", "demo",
+    "audit log", "audit verify", "audit checkpoint", "audit export", "audit mechanism", "models list", "models pull", "demo",
 )  # fmt: skip
 
 

@@ -1,0 +1,12 @@
+"""What an attack returns: a metric's result, so that whatever stores, shows or bounds metrics does so with attacks.
+
+Its exposure is `internal` wherever the attack was judged by governed data: it says who was in it (PRIVACY §7). On a
+public twin everything is public.
+"""
+
+from typing import TypeAlias
+
+from tasks.evaluation.results import MetricResult
+
+AttackResult: TypeAlias = MetricResult
+"""One attack on one release: name, exposure, figures with 95 % intervals, source, method, line."""
