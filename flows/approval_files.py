@@ -7,6 +7,7 @@ Both are closed formats in canonical JSON: an unknown field, another spelling or
 """
 
 import tempfile
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +23,10 @@ from flows.written import FileUnreadable, FileUnwritable
 from models_db.errors import UsageError
 from models_db.services.gates import Decision
 from tasks.publishing import signing
+from tasks.publishing.formats import drafted_files, stated_format
 from tasks.publishing.layout import (
-    DRAFT_FILES,
+    PARQUET,
+    RECORD,
     FileUnfit,
     document,
     measure,
@@ -41,12 +44,26 @@ Model = TypeVar("Model", bound=Strict)
 
 
 class Ask(Strict):
-    """`ask.json`: a question, and at the publish gate the produced files as text, by name."""
+    """`ask.json`: a question, and at the publish gate the produced files, by name."""
 
-    format: Literal["almoner-ask/1"]
+    format: Literal["almoner-ask/2"]
     gate: Gate
     question: Question | MotionQuestion
     files: dict[str, str] | None
+    packed: dict[str, str] | None
+    """Those that are no text, in base64."""
+
+    @property
+    def contents(self) -> dict[str, bytes] | None:
+        """All files by name, None without any.
+
+        Raises:
+            ValueError: one is not in base64.
+        """
+        if self.files is None or self.packed is None:
+            return None
+        packed = {name: b64decode(data, validate=True) for name, data in self.packed.items()}
+        return packed | {name: text.encode() for name, text in self.files.items()}
 
 
 class SignedApproval(Strict):
@@ -100,8 +117,10 @@ def write_ask(path: Path, gate: Gate, question: Question | MotionQuestion, draft
         FileUnwritable: it cannot be written, or is there.
         AskTooLarge: the draft does not fit a file that can be read back.
     """
-    files = None if draft is None else {name: read_document(draft / name).decode() for name in DRAFT_FILES}
-    ask = Ask.model_validate({"format": "almoner-ask/1", "gate": gate, "question": question, "files": files})
+    files, packed = (None, None) if draft is None else _packed(draft)
+    ask = Ask.model_validate(
+        {"format": "almoner-ask/2", "gate": gate, "question": question, "files": files, "packed": packed}
+    )
     data = document(ask.model_dump(mode="json"))
     if len(data) > LARGEST_ASK:
         raise AskTooLarge(len(data))
@@ -132,21 +151,24 @@ def read_ask(path: Path, viewer: str, scratch: Path) -> Matter:
 
 
 def _spend(ask: Ask, viewer: str, _: Path) -> Matter | None:
-    if isinstance(ask.question, Question) and ask.files is None:
+    if isinstance(ask.question, Question) and ask.files is None and ask.packed is None:
         return at_spend(ask.question, viewer)
     return None
 
 
 def _motion(ask: Ask, viewer: str, _: Path) -> Matter | None:
-    if isinstance(ask.question, MotionQuestion) and ask.files is None:
+    if isinstance(ask.question, MotionQuestion) and ask.files is None and ask.packed is None:
         return at_motion(ask.question, viewer)
     return None
 
 
 def _publish(ask: Ask, viewer: str, scratch: Path) -> Matter | None:
-    if isinstance(ask.question, Question) and ask.files is not None and set(ask.files) == set(DRAFT_FILES):
-        return _unpacked(ask.question, ask.files, viewer, scratch)
-    return None
+    contents = ask.contents
+    if not isinstance(ask.question, Question) or contents is None:
+        return None
+    if set(contents) != set(drafted_files(stated_format(contents.get(RECORD, b"")))):
+        return None
+    return _unpacked(ask.question, contents, viewer, scratch)
 
 
 _READERS: dict[Gate, Callable[[Ask, str, Path], Matter | None]] = {
@@ -156,10 +178,18 @@ _READERS: dict[Gate, Callable[[Ask, str, Path], Matter | None]] = {
 }
 
 
-def _unpacked(question: Question, files: Mapping[str, str], viewer: str, scratch: Path) -> Matter:
+def _packed(draft: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """The files of a draft: texts as they are, and the others in base64."""
+    record = read_document(draft / RECORD)
+    contents = {name: read_document(draft / name) for name in drafted_files(stated_format(record))}
+    packed = {name: b64encode(contents.pop(name)).decode() for name in (PARQUET,) if name in contents}
+    return {name: data.decode() for name, data in contents.items()}, packed
+
+
+def _unpacked(question: Question, files: Mapping[str, bytes], viewer: str, scratch: Path) -> Matter:
     with tempfile.TemporaryDirectory(prefix="ask-", dir=scratch) as folder:
-        for name, text in files.items():
-            write_new(Path(folder) / name, text.encode(), 0o600)
+        for name, data in files.items():
+            write_new(Path(folder) / name, data, 0o600)
         return at_publish(question, Path(folder), {name: measure(Path(folder) / name) for name in files}, viewer)
 
 

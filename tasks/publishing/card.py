@@ -8,14 +8,16 @@ Whoever verifies a bundle makes its card again and compares every byte, so no se
 here are therefore another format of the record.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from models_db.requests import as_json
 from tasks.evaluation.results import MetricResult
 from tasks.inference.prompts import CHARACTERS_PER_TOKEN
 from tasks.publishing import card_text
 from tasks.publishing.claim import Claim
-from tasks.publishing.formats import FORMAT_1, FORMAT_2
+from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3
+from tasks.publishing.hub_card import front_matter
 from tasks.publishing.layout import TEXTS
 from tasks.publishing.markdown import block, code, table, yaml_text
 from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord, SecondOpinion
@@ -27,16 +29,17 @@ CUT_FACT: Final = "reference tokens"
 
 
 def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
-    """The card, as Markdown with a short YAML front matter."""
+    """The card, as Markdown with a YAML front matter."""
     parts = [
         _front_matter(record),
         f"# Release {record.release} from {code(record.dataset.name)}",
         _what_this_is(record),
+        *_declared(record),
         *_claim_sections(record),
         *_mechanisms(record),
         *([card_text.LIMITS] if record.claim else []),
         _people(record),
-        *_measurements(metrics),
+        *_measurements(record, metrics),
         card_text.VERIFY[record.format],
         card_text.files(record.format, record.kind, labelled=bool(record.labels)),
     ]
@@ -44,6 +47,8 @@ def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
 
 
 def _front_matter(record: ReleaseRecord) -> str:
+    if record.format not in (FORMAT_1, FORMAT_2, FORMAT_3):
+        return front_matter(record)
     name = yaml_text(f"{record.dataset.name}, release {record.release}")
     tags = ["synthetic", *(["differential-privacy"] if record.claim else []), "almoner"]
     return "\n".join([
@@ -61,6 +66,17 @@ def _what_this_is(record: ReleaseRecord) -> str:
         f"Texts written by the language model {code(record.model.name)} through the mechanism {code(record.mechanism)}"
         f" (kind: {code(record.kind)}). What they say is not a fact about anybody."
     )
+
+
+def _declared(record: ReleaseRecord) -> list[str]:
+    """What the request declares about what is published, each value so that it can be nothing but itself."""
+    said = as_json(record.declared)
+    if not isinstance(said, Mapping) or not said:
+        return []
+    rows = [
+        (name, ", ".join(map(code, value)) if isinstance(value, list) else code(value)) for name, value in said.items()
+    ]
+    return [card_text.DECLARED, table(("declared", "value"), rows)]
 
 
 def _claim_sections(record: ReleaseRecord) -> list[str]:
@@ -164,15 +180,21 @@ def _people(record: ReleaseRecord) -> str:
     )
 
 
-def _measurements(metrics: Sequence[MetricResult]) -> list[str]:
+def _measurements(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> list[str]:
     if not metrics:
         return ["## Measurements", "None were asked for."]
-    rows = [
-        (code(metric.name), code(name), code(value if value is not None else "not measurable"))
-        for metric in metrics
-        for name, value in sorted(metric.values.items())
-    ]
-    return ["## Measurements", table(("metric", "figure", "value"), rows), card_text.MEASURED]
+    if record.format in (FORMAT_1, FORMAT_2, FORMAT_3):
+        plain = [(code(metric.name), *figures) for metric in metrics for figures in _figures_of(metric)]
+        return ["## Measurements", table(("metric", "figure", "value"), plain), card_text.MEASURED]
+    rows = [(code(metric.name), metric.exposure, *figures) for metric in metrics for figures in _figures_of(metric)]
+    told = [words for name, words in card_text.MEASURED_BY_EXPOSURE.items() if name in {m.exposure for m in metrics}]
+    heads = ("metric", "exposure", "figure", "value")
+    return ["## Measurements", table(heads, rows), " ".join([*told, card_text.MEASURED_HOW])]
+
+
+def _figures_of(metric: MetricResult) -> Iterator[tuple[str, str]]:
+    for name, value in sorted(metric.values.items()):
+        yield code(name), code(value if value is not None else "not measurable")
 
 
 def _inline(parameters: Mapping[str, str | int]) -> str:

@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from typing import Final
 
 from tasks.publishing.claim import Claim
-from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3
+from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4
 from tasks.publishing.rows import RECORDS
 from tasks.publishing.strict import figure
 
@@ -43,7 +43,7 @@ _VERIFY_2 = f"""{_VERIFY_1}
 A release that is out can be retracted, but not called back. Later bundles of the publisher list what was retracted:
 `almoner verify-release DIR --revocations LATER_BUNDLE` tells whether this one was."""
 
-VERIFY: Final = {FORMAT_1: _VERIFY_1, FORMAT_2: _VERIFY_2, FORMAT_3: _VERIFY_2}
+VERIFY: Final = {FORMAT_1: _VERIFY_1, FORMAT_2: _VERIFY_2, FORMAT_3: _VERIFY_2, FORMAT_4: _VERIFY_2}
 
 _FIRST_FILES = """\
 ## Files
@@ -62,7 +62,31 @@ _FILES_2 = f"""{_FIRST_FILES}\
 | `attestation.json` | claim and digests as an in-toto statement, signed by those who approved, and by the publisher |
 | `revocations.json` | artifacts that the publisher had retracted when this bundle was delivered |
 {_LAST_FILES}"""
-_FILES: Final = {FORMAT_1: _FIRST_FILES + _LAST_FILES, FORMAT_2: _FILES_2, FORMAT_3: _FILES_2}
+_FILES_4 = (
+    """\
+## Files
+
+| file | content |
+| --- | --- |
+| `texts.jsonl` | the {content} a line; nothing else of the corpus is included |
+| `texts.parquet` | the same rows in columns |
+| `checklist.md` | the questions of NIST SP 800-226, with what the record answers and what it cannot |
+| `croissant.json` | this description for machines: Croissant 1.1 with its Responsible AI terms |
+| `deployment.yaml` | a draft for the OpenDP registry of deployments |
+| `evaluation.json` | the measurements, with method and source |
+| `release.json` | the record: claim, mechanisms, parameters, request, policy; what is generated follows from it |
+| `approvals.json` | the signed decisions |
+| `attestation.json` | claim and digests as an in-toto statement, signed by those who approved, and by the publisher |
+| `revocations.json` | artifacts that the publisher had retracted when this bundle was delivered |
+"""
+    + _LAST_FILES
+)
+_FILES: Final = {
+    FORMAT_1: _FIRST_FILES + _LAST_FILES,
+    FORMAT_2: _FILES_2,
+    FORMAT_3: _FILES_2,
+    FORMAT_4: _FILES_4,
+}
 
 
 def files(release_format: str, kind: str, *, labelled: bool) -> str:
@@ -98,10 +122,26 @@ OPINION: Final = (
     "It is a report and admits nothing; for token draws its fixed grid of orders puts it a little above the tight"
     " figure."
 )
+MEASURED_BY_EXPOSURE: Final = {
+    "public": (
+        "**Public**: computed from the released texts and public models alone, after the figures of the claim were"
+        " fixed."
+    ),
+    "charged": (
+        "**Charged**: computed from private data by a mechanism whose cost is part of the claim above; noise and all."
+    ),
+    "internal": (
+        "**Internal**: computed from the corpus without protection. That is done of public data only, and nothing is"
+        " promised about it."
+    ),
+}
+MEASURED_HOW: Final = "Method and source of each: `evaluation.json`."
 MEASURED: Final = (
     "Public: computed from the released texts and public models alone, after the figures of the claim were fixed."
     " Method and source of each: `evaluation.json`."
 )
+
+DECLARED: Final = "Declared with the dataset or the request, and read off nothing:"
 
 CAP_CHANGES: Final = (
     "**The dataset's budget was changed.** Stewards replaced its lifetime claim by another one. Where an earlier card"
@@ -120,6 +160,7 @@ DECISIONS: Final = {
     FORMAT_1: "the signed decisions, with names and reasons, are in `approvals.json`.",
     FORMAT_2: _DECISIONS_2,
     FORMAT_3: _DECISIONS_2,
+    FORMAT_4: _DECISIONS_2,
 }
 
 SEVERAL_ROLES: Final = (
@@ -142,18 +183,24 @@ def in_words(claim: Claim) -> str:
     """What epsilon and delta mean for an attacker."""
     if claim.rho == claim.delta_fail == "0":
         return "No private text had a part in it: without the dataset it would have come out the same way."
-    factor, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
-    times = f"{figure(factor)} times" if factor < _MILLION else "e to the power of epsilon, more than a million, times"
+    times, right = plain_bounds(claim)
     return (
         "**What an attacker cannot do.** Take somebody who knows every other record, this software and all its"
         " parameters, and reads all of this release. Whatever there is to find in it, finding it is at most"
         f" {times} as likely with a unit in the data as without it, and the other way round, give or take a probability"
         f" of {claim.delta}. Who must guess at even odds whether the unit was in the data is right in at most"
-        f" {figure(right)} % of all cases. This is a ceiling for the worst case, not an estimate; it rises fast with"
+        f" {right} % of all cases. This is a ceiling for the worst case, not an estimate; it rises fast with"
         " epsilon.\n\n"
         "**What an attacker can learn.** What many records have in common: how such texts are written, and what usually"
         " goes with what."
     )
+
+
+def plain_bounds(claim: Claim) -> tuple[str, str]:
+    """`bounds` of a claim in words: how many times as likely, and how often right, in percent."""
+    factor, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
+    times = f"{figure(factor)} times" if factor < _MILLION else "e to the power of epsilon, more than a million, times"
+    return times, figure(right)
 
 
 def bounds(epsilon: Decimal, delta: Decimal) -> tuple[Decimal, Decimal]:

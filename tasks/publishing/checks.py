@@ -15,18 +15,20 @@ from models_db.requests import as_json
 from tasks.accounting.amounts import exact
 from tasks.accounting.policy_bounds import bounds_of
 from tasks.accounting.zcdp import rho_of
-from tasks.evaluation.bounds import require_within
+from tasks.evaluation.bounds import missed, told
+from tasks.evaluation.override import require_admitted
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.catalogue import recompute
 from tasks.publishing import signing
 from tasks.publishing.approvals import require_approved, required_approvals, voices
 from tasks.publishing.attestation import require_attested
-from tasks.publishing.card import card as written
 from tasks.publishing.claim import implied_epsilon, state_claim
-from tasks.publishing.draft import refuse_internal
-from tasks.publishing.formats import FORMAT_1, bundle_files
+from tasks.publishing.derived import MAKERS
+from tasks.publishing.disclosure import refuse_internal
+from tasks.publishing.formats import FORMAT_1, bundle_files, drafted_files
 from tasks.publishing.layout import (
     CARD,
+    PARQUET,
     RECORD,
     SUMS,
     TEXTS,
@@ -35,6 +37,7 @@ from tasks.publishing.layout import (
     sums,
 )
 from tasks.publishing.opened import Opened
+from tasks.publishing.parquet import same_rows
 from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord
 from tasks.publishing.request import ApprovedRequest
 from tasks.publishing.rows import RECORDS, fields, labels_of_texts, line, text_of
@@ -226,12 +229,18 @@ def measurements(bundle: Opened) -> str:
 
 
 def policy(bundle: Opened) -> str:
-    """The policy allows the request, and the measurements are within its bounds; a bundle tells nothing of pacing."""
+    """The policy allows the request, and the measurements are within its bounds or every approval overrides them.
+
+    A bundle tells nothing of pacing.
+    """
     found = bundle.record
     rules = found.policy.rules_for(found.dataset.name)
     require_allowed(rules, bounds_of(rules), Asked.of(found.request))
-    require_within(found.release, rules.required, {metric.name: metric for metric in bundle.metrics})
-    return "the request and the measurements are as the policy demands"
+    measured = {metric.name: metric for metric in bundle.metrics}
+    if not (outside := missed(rules.required, measured)):
+        return "the request and the measurements are as the policy demands"
+    require_admitted(found.release, rules, measured, [one.reason for one in bundle.approvals if one.gate == "publish"])
+    return f"published in spite of its policy, which those who approved overrode: {told(outside)}"
 
 
 def approvals(bundle: Opened) -> str:
@@ -275,11 +284,33 @@ def checkpoint(bundle: Opened) -> str:
     return f"audit chain at {found.ledger_head}"
 
 
-def card(bundle: Opened) -> str:
-    """The card is, byte for byte, the one that follows from the record and the measurements."""
-    if read_document(bundle.folder / CARD) != written(bundle.record, bundle.metrics).encode():
-        raise CheckFailed("the card is not the one that this version of almoner writes for this record")
-    return "says what the record and the measurements say, and nothing else"
+def columns(bundle: Opened) -> str:
+    """The Parquet file has the rows of the texts, and nothing beside them."""
+    if PARQUET not in drafted_files(bundle.format):
+        return f"bundles of the format {bundle.format} have none"
+    # What is not the listed file is refused without being parsed.
+    listed = read_document(bundle.folder / SUMS)
+    if f"{bundle.digests[PARQUET]['sha256']}  {PARQUET}\n".encode() not in listed:
+        raise CheckFailed(f"{PARQUET} does not have the digest that SHA256SUMS lists")
+    found = bundle.record
+    with plain_file(bundle.folder / TEXTS) as rows, plain_file(bundle.folder / PARQUET) as file:
+        same = same_rows(file.read(), rows.readlines(), found.kind, labelled=bool(found.labels))
+    if not same:
+        raise CheckFailed(f"{PARQUET} has other columns or rows than {TEXTS}")
+    return f"{PARQUET} has the rows of {TEXTS}"
+
+
+def generated(name: str) -> Callable[[Opened], str]:
+    """The check that a generated file is, byte for byte, the one that follows from record, measurements and texts."""
+
+    def check(bundle: Opened) -> str:
+        if name not in drafted_files(bundle.format):
+            return f"bundles of the format {bundle.format} have no {name}"
+        if read_document(bundle.folder / name) != MAKERS[name](bundle.disclosure).encode():
+            raise CheckFailed(f"{name} is not the one that this version of almoner writes for this record")
+        return "says what the record and the measurements say, and nothing else"
+
+    return check
 
 
 def not_retracted(later: Opened, *, holds: bool) -> Callable[[Opened], str]:
@@ -308,6 +339,9 @@ def carries_key(trusted: str) -> Callable[[Opened], str]:
     return authenticity
 
 
+CHECKED_AS: Final = {CARD: "card"}
+"""Names of checks of generated files that are not the file's."""
+
 CHECKS: Final[tuple[tuple[str, Callable[[Opened], str]], ...]] = (
     ("files", files),
     ("digests", digests),
@@ -325,5 +359,6 @@ CHECKS: Final[tuple[tuple[str, Callable[[Opened], str]], ...]] = (
     ("attestation", attestation),
     ("revocations", revocations),
     ("checkpoint", checkpoint),
-    ("card", card),
+    ("columns", columns),
+    *((CHECKED_AS.get(name, name), generated(name)) for name in MAKERS),
 )

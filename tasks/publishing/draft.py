@@ -9,22 +9,25 @@ from typing import Any, Final
 
 from models_db.errors import EnvironmentProblem, Refused
 from tasks.evaluation.results import MetricResult
-from tasks.publishing.card import card
+from tasks.publishing.derived import derived_files
+from tasks.publishing.disclosure import Disclosure, refuse_internal
+from tasks.publishing.formats import drafted_files
 from tasks.publishing.layout import (
-    CARD,
-    DRAFT_FILES,
     EVALUATION,
+    PARQUET,
     RECORD,
     TEXTS,
     FileTable,
     FileUnfit,
     document,
+    facts_of,
     measure,
     parse_document,
     plain_file,
     sync_folder,
     write_new,
 )
+from tasks.publishing.parquet import parquet
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.rows import line, text_of
 
@@ -51,24 +54,28 @@ def write_draft(
         DraftUnwritable: the folder is there already (each attempt has its own), or cannot be written.
     """
     refuse_internal(metrics, record)
+    rows = [
+        line(record.kind, number, _unicode(text), label)
+        for number, (text, label) in enumerate(zip(texts, labels or [None] * len(texts), strict=True), 1)
+    ]
+    data = {TEXTS: b"".join(rows)}
+    if PARQUET in drafted_files(record.format):
+        data[PARQUET] = parquet(rows, record.kind, labelled=bool(record.labels))
     contents = {
-        TEXTS: b"".join(
-            line(record.kind, number, _unicode(text), label)
-            for number, (text, label) in enumerate(zip(texts, labels or [None] * len(texts), strict=True), 1)
-        ),
+        **data,
         EVALUATION: document({"format": EVALUATION_FORMAT, "metrics": [metric.to_json() for metric in metrics]}),
         RECORD: record.to_bytes(),
-        CARD: card(record, metrics).encode(),
+        **derived_files(Disclosure(record, tuple(metrics), {name: facts_of(held) for name, held in data.items()})),
     }
     try:
         folder.mkdir(mode=0o700)
-        for name, data in contents.items():
-            write_new(folder / name, data, 0o600)
+        for name, content in contents.items():
+            write_new(folder / name, content, 0o600)
         sync_folder(folder)
         sync_folder(folder.parent)
     except OSError as error:
         raise DraftUnwritable(folder, error) from None
-    return {name: measure(folder / name) for name in DRAFT_FILES}
+    return {name: measure(folder / name) for name in drafted_files(record.format)}
 
 
 def rehash(folder: Path, files: Mapping[str, Mapping[str, str | int]]) -> None:
@@ -92,17 +99,6 @@ def rehash(folder: Path, files: Mapping[str, Mapping[str, str | int]]) -> None:
             raise ArtifactChanged(name, "has other content")
 
 
-def refuse_internal(metrics: Sequence[MetricResult], record: ReleaseRecord) -> None:
-    """Check that no metric reads governed data without protection.
-
-    Raises:
-        UnpublishableMetric: one does.
-    """
-    for metric in metrics:
-        if record.dataset.governed and metric.exposure == "internal":
-            raise UnpublishableMetric(metric.name)
-
-
 def read_metrics(data: bytes) -> list[MetricResult]:
     """Read `evaluation.json`.
 
@@ -122,10 +118,16 @@ def read_metrics(data: bytes) -> list[MetricResult]:
 
 def read_samples(folder: Path, count: int | None = None) -> Iterator[str]:
     """The first `count` texts of a draft (all without one), for the steward who decides."""
+    for text, _ in read_labelled(folder, count):
+        yield text
+
+
+def read_labelled(folder: Path, count: int | None = None) -> Iterator[tuple[str, str | None]]:
+    """The first `count` texts of a draft (all without one), each with its label; None where none was declared."""
     with plain_file(folder / TEXTS) as file:
         for stored in islice(file, count):
             row: dict[str, Any] = json.loads(stored)
-            yield text_of(row)
+            yield text_of(row), row.get("label")
 
 
 def _unicode(text: str) -> str:
@@ -141,17 +143,6 @@ class ArtifactChanged(Refused):
             f"The draft is not what was approved: {name} {reason}.",
             "Nothing was published. Find out who changed the quarantine folder; what a run produced is never edited.",
             {"file": name, "reason": reason},
-        )
-
-
-class UnpublishableMetric(Refused):
-    """A measurement that reads governed data without protection would be published."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The metric {name!r} reads private data unprotected and may not be part of a release.",
-            "Leave it out; after the publish decision `almoner evaluate --internal` computes it for the stewards.",
-            {"metric": name},
         )
 
 

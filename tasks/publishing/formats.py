@@ -1,7 +1,10 @@
-"""Formats of a release, named in `release.json`, and the files of a bundle in each (docs/decisions/0009).
+"""Formats of a release, named in `release.json`, and the files of a bundle in each (docs/bundle.md, decisions/0009).
 
 A format fixes fields of the record, words of the card and files of the bundle. Whatever of these changes is a new
 format; what an older one says is kept here, in `record` and in `card_text`, for as long as it is verified.
+
+A further file that follows from the record has its name in `layout.DRAFT_FILES`, its maker in `derived`, and a row in
+`card_text` and in docs/bundle.md; nothing else knows it.
 """
 
 from typing import Final
@@ -10,12 +13,15 @@ from models_db.errors import AlmonerError
 from tasks.publishing.layout import (
     APPROVALS,
     ATTESTATION,
+    CARD,
     CHECKPOINT,
     DRAFT_FILES,
+    EVALUATION,
     RECORD,
     REVOCATIONS,
     SUMS,
     SUMS_SIGNATURE,
+    TEXTS,
     parse_document,
 )
 
@@ -24,19 +30,25 @@ FORMAT_2: Final = "almoner-release/2"
 """Attestation, revocation list, cap changes, standing authorisations, delegation, policies per dataset."""
 FORMAT_3: Final = "almoner-release/3"
 """Templates of prompts, labels, demonstrations and records, the rule by which documents are cut (decisions/0020)."""
-NEWEST: Final = FORMAT_3
-KNOWN: Final = (FORMAT_1, FORMAT_2, FORMAT_3)
+FORMAT_4: Final = "almoner-release/4"
+"""Declared public metadata; Parquet, Croissant, a deployments-registry record and a checklist (decisions/0025)."""
+NEWEST: Final = FORMAT_4
+KNOWN: Final = (FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4)
 
-_ADDED: Final = {
-    FORMAT_1: (APPROVALS, CHECKPOINT),
-    FORMAT_2: (APPROVALS, ATTESTATION, CHECKPOINT, REVOCATIONS),
-    FORMAT_3: (APPROVALS, ATTESTATION, CHECKPOINT, REVOCATIONS),
-}
+_FIRST_DRAFT: Final = (CARD, EVALUATION, RECORD, TEXTS)
+_DRAFTED: Final = {FORMAT_1: _FIRST_DRAFT, FORMAT_2: _FIRST_DRAFT, FORMAT_3: _FIRST_DRAFT, FORMAT_4: DRAFT_FILES}
+_DECIDED: Final = (APPROVALS, ATTESTATION, CHECKPOINT, REVOCATIONS)
+_ADDED: Final = {FORMAT_1: (APPROVALS, CHECKPOINT), FORMAT_2: _DECIDED, FORMAT_3: _DECIDED, FORMAT_4: _DECIDED}
+
+
+def drafted_files(release_format: str) -> tuple[str, ...]:
+    """What a run produces, and the publish gate approves."""
+    return tuple(sorted(_DRAFTED[release_format]))
 
 
 def summed_files(release_format: str) -> tuple[str, ...]:
     """What SHA256SUMS lists."""
-    return tuple(sorted((*DRAFT_FILES, *_ADDED[release_format])))
+    return tuple(sorted((*_DRAFTED[release_format], *_ADDED[release_format])))
 
 
 def bundle_files(release_format: str) -> tuple[str, ...]:

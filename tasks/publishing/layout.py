@@ -17,8 +17,13 @@ TEXTS: Final = "texts.jsonl"
 EVALUATION: Final = "evaluation.json"
 RECORD: Final = "release.json"
 CARD: Final = "README.md"
-DRAFT_FILES: Final = (CARD, EVALUATION, RECORD, TEXTS)
-"""What a run produces; their digest is what the publish gate approves."""
+CHECKLIST: Final = "checklist.md"
+CROISSANT: Final = "croissant.json"
+DEPLOYMENT: Final = "deployment.yaml"
+PARQUET: Final = "texts.parquet"
+DRAFT_FILES: Final = (CARD, CHECKLIST, CROISSANT, DEPLOYMENT, EVALUATION, RECORD, TEXTS, PARQUET)
+"""What a run produces, in the newest format; their digest is what the publish gate approves. Those of earlier formats
+are in `tasks.publishing.formats`."""
 
 APPROVALS: Final = "approvals.json"
 ATTESTATION: Final = "attestation.json"
@@ -69,6 +74,11 @@ def measure(path: Path) -> dict[str, str | int]:
             hasher.update(chunk)
             size += len(chunk)
     return {"sha256": hasher.hexdigest(), "bytes": size}
+
+
+def facts_of(data: bytes) -> dict[str, str | int]:
+    """SHA-256 and size of the content of a file."""
+    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
 
 
 def read_document(path: Path) -> bytes:

@@ -11,7 +11,7 @@ _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 def code(value: object) -> str:
     """`value` as an inline code span: one line, no formatting, no link, no HTML."""
-    text = _visible(str(value)).strip() or " "
+    text = visible(str(value)).strip() or " "
     fence = "`" * (1 + _longest_run(text))
     padded = f" {text} " if "`" in text else text
     return f"{fence}{padded}{fence}"
@@ -19,9 +19,15 @@ def code(value: object) -> str:
 
 def block(value: str) -> str:
     """`value` as a fenced block of plain text."""
-    lines = [_visible(line) for line in value.splitlines()] or [""]
+    lines = [visible(line) for line in value.splitlines()] or [""]
     fence = "`" * max(3, 1 + _longest_run("\n".join(lines)))
     return "\n".join([f"{fence}text", *lines, fence])
+
+
+def plain(value: str) -> str:
+    """`value` as plain words in one line: nothing in it is formatting, a link or HTML."""
+    text = " ".join(visible(value).split())
+    return re.sub(r"[\\`*_\[\]<>&#!~@]|:(?=//)|(?<=www)\.", r"\\\g<0>", text)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -35,10 +41,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def yaml_text(value: str) -> str:
     """`value` as a YAML double-quoted scalar (JSON's ASCII strings are a subset)."""
-    return json.dumps(_visible(value))
+    return json.dumps(visible(value))
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """Without control, direction-changing and other invisible characters: they could make a card say two things."""
     return "".join(" " if unicodedata.category(sign) in _INVISIBLE else sign for sign in text)
 

@@ -12,17 +12,19 @@ from tasks.mechanisms.catalogue import recompute
 from tasks.publishing.approvals import SignedDecision, read_approvals
 from tasks.publishing.attestation import read_envelope
 from tasks.publishing.checkpoint import Checkpoint
+from tasks.publishing.disclosure import Disclosure
 from tasks.publishing.draft import read_metrics
-from tasks.publishing.formats import NEWEST, stated_format, summed_files
+from tasks.publishing.formats import NEWEST, drafted_files, stated_format, summed_files
 from tasks.publishing.layout import (
     APPROVALS,
     ATTESTATION,
     CHECKPOINT,
-    DRAFT_FILES,
     EVALUATION,
+    PARQUET,
     RECORD,
     REVOCATIONS,
     SUMS_SIGNATURE,
+    TEXTS,
     FileTable,
     FileUnfit,
     measure,
@@ -90,7 +92,13 @@ class Opened:
     @property
     def drafted(self) -> FileTable:
         """The files of the draft, as they are now."""
-        return {name: self.digests[name] for name in DRAFT_FILES}
+        return {name: self.digests[name] for name in drafted_files(self.format)}
+
+    @cached_property
+    def disclosure(self) -> Disclosure:
+        """What every generated file is made from; raises UnpublishableMetric where that may not be."""
+        data = {name: facts for name, facts in self.drafted.items() if name in (TEXTS, PARQUET)}
+        return Disclosure(self.record, tuple(self.metrics), data)
 
     @property
     def artifact(self) -> str:

@@ -15,10 +15,11 @@ from models_db.budgets import Amount, total
 from models_db.canonical import Json, digest
 from models_db.events import PrivacyEvent
 from models_db.policy import Policy
+from models_db.requests import PublicMetadata
 from tasks.inference.prompt_spec import TEMPLATES
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing.claim import Claim, state_claim
-from tasks.publishing.formats import FORMAT_1, FORMAT_2, KNOWN, NEWEST
+from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_4, KNOWN, NEWEST
 from tasks.publishing.layout import RECORD, FileUnfit, document, parse_document
 from tasks.publishing.strict import Digest, Figure, Name, Strict, read_as
 
@@ -163,7 +164,7 @@ class ReleaseRecord(Strict):
     their order; `standing` is the standing authorisation that opened the spend gate, if one did.
     """
 
-    format: Literal["almoner-release/1", "almoner-release/2", "almoner-release/3"] = NEWEST
+    format: Literal["almoner-release/1", "almoner-release/2", "almoner-release/3", "almoner-release/4"] = NEWEST
     release: Annotated[int, Field(ge=1)]
     dataset: DatasetFacts
     kind: Name
@@ -256,6 +257,8 @@ class ReleaseRecord(Strict):
             raise ValueError("the first format knows no cap changes, no standing authorisations and no later policies")
         if self.format in (FORMAT_1, FORMAT_2) and (self.templates or self.labels or self.kind != SYNTHETIC_CORPUS):
             raise ValueError("formats before the third know no templates, no labels and no other kinds")
+        if self.format != FORMAT_4 and "public_metadata" in self.request:
+            raise ValueError("formats before the fourth know no public metadata")
         if CUT_FIGURE in self.released and self.claim is not None:
             raise ValueError("how many documents were cut is private wherever something is claimed")
         return self
@@ -270,6 +273,11 @@ class ReleaseRecord(Strict):
         """The templates that the request writes out; none where the wording is the default one."""
         asked = self.request["prompt"]
         return {name: str(asked[name]) for name in TEMPLATES if asked.get(name) is not None}
+
+    @property
+    def declared(self) -> PublicMetadata:
+        """What the request declares about what is published from the dataset."""
+        return PublicMetadata.model_validate(self.request.get("public_metadata", {}))
 
     def to_json(self) -> dict[str, Json]:
         """The stable stored form."""

@@ -109,7 +109,9 @@ CONTRADICTIONS = {
     "an unknown gate": lambda c: c.update(gate="both"),
     "files at the spend gate": lambda c: c.update(files={}),
     "publish without files": lambda c: c.update(gate="publish"),
-    "a version of tomorrow": lambda c: c.update(format="almoner-ask/2"),
+    "packed files at the spend gate": lambda c: c.update(packed={}),
+    "a version of yesterday": lambda c: c.update(format="almoner-ask/1"),
+    "a version of tomorrow": lambda c: c.update(format="almoner-ask/3"),
     "a field too many": lambda c: c.update(subject_sha256="0" * 64),
     "a field too few": lambda c: c.pop("question"),
     "a list": lambda c: [c],
@@ -126,6 +128,7 @@ def test_a_question_that_contradicts_itself_is_refused(tmp_path, key, ask, chang
 FILE_CHANGES = {
     "a text": lambda c: c["files"].update({"texts.jsonl": c["files"]["texts.jsonl"].replace("Doctor", "Actor")}),
     "a card": lambda c: c["files"].update({"README.md": "all is well\n"}),
+    "a packed file": lambda c: c["packed"].update({"texts.parquet": "AAAA"}),
 }
 
 
@@ -144,6 +147,10 @@ FILE_FAULTS = {
     "texts without text": lambda c: c["files"].update({"texts.jsonl": '{"id":1}\n'}),
     "no metrics": lambda c: c["files"].update({"evaluation.json": "[]\n"}),
     "bytes for text": lambda c: c["files"].update({"README.md": 5}),
+    "a missing packed file": lambda c: c["packed"].pop("texts.parquet"),
+    "what is packed otherwise": lambda c: c["packed"].update({"texts.parquet": "not base64!"}),
+    "one more packed file": lambda c: c["packed"].update({"more.bin": "AAAA"}),
+    "no packed files": lambda c: c.update(packed=None),
 }
 
 

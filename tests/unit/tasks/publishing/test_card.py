@@ -1,6 +1,7 @@
 """The card says the whole claim, and nothing a user types can make it say another."""
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -17,14 +18,16 @@ from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.card import card
 from tasks.publishing.card_text import (
     CAP_CHANGES,
+    DECLARED,
     LIMITS,
+    MEASURED_BY_EXPOSURE,
     NO_CLAIM,
     SEPARATE_ROLES,
     SEVERAL_ROLES,
     STANDING,
     bounds,
 )
-from tasks.publishing.formats import FORMAT_1
+from tasks.publishing.formats import FORMAT_1, FORMAT_3
 from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord
 from tests.unit.tasks.publishing.builders import (
     POLICY,
@@ -155,13 +158,35 @@ def test_a_release_that_reads_nothing_says_so():
     assert "| epsilon | `0` |\n| delta | `0` |" in text
 
 
-def test_the_front_matter_is_yaml_and_leaves_the_licence_to_the_owner():
-    front = yaml.safe_load(the_card().split("---")[1])
+def test_the_front_matter_of_earlier_formats_is_as_it_was():
+    front = yaml.safe_load(the_card(format=FORMAT_3).split("---")[1])
     assert front == {
         "pretty_name": "clinic, release 1",
         "tags": ["synthetic", "differential-privacy", "almoner"],
         "configs": [{"config_name": "default", "data_files": "texts.jsonl"}],
     }
+
+
+def test_a_measurement_is_shown_with_its_exposure():
+    length, overlap = metrics_of(TEXTS, "length", "verbatim_overlap")
+    public = a_record(a_request(governed=False))
+    shown = card(public, [length, replace(length, name="mean", exposure="charged"), overlap])
+    for stated in ("| `length` | public |", "| `mean` | charged |", "| `verbatim_overlap` | internal |"):
+        assert stated in shown
+    assert all(words in shown for words in MEASURED_BY_EXPOSURE.values())
+    assert MEASURED_BY_EXPOSURE["internal"] not in the_card()
+    assert MEASURED_BY_EXPOSURE["charged"] not in the_card()
+    assert " public |" not in the_card(format=FORMAT_3)
+
+
+def test_what_is_declared_is_on_the_card_as_words():
+    said = {"licence": "MIT", "language": ["en", "de"], "description": FAKE}
+    text = card(a_record(a_request(public_metadata=said)), ())
+    assert "\n## The claim\n\n| epsilon | `0.1`" not in text
+    assert "| licence | `MIT` |" in text
+    assert "| language | `en`, `de` |" in text
+    assert DECLARED in text
+    assert DECLARED not in the_card()
 
 
 def test_nothing_a_user_types_changes_what_is_stated():
@@ -179,7 +204,7 @@ def test_nothing_a_user_types_changes_what_is_stated():
     cells = [token.content for token in MarkdownIt("commonmark").enable("table").parse(body) if token.type == "inline"]
     stated = [cells[place + 1] for place, cell in enumerate(cells) if cell in ("epsilon", "delta")]
     assert stated == ["`4`", "`0.0000001`"]
-    assert set(yaml.safe_load(front)) == {"pretty_name", "tags", "configs"}
+    assert set(yaml.safe_load(front)) == {"pretty_name", "size_categories", "tags", "configs"}
     headings = [token.map for token in MarkdownIt("commonmark").parse(body) if token.type == "heading_open"]
     titles = [body.splitlines()[lines[0]] for lines in headings if lines]
     assert titles[1:] == [line for line in the_card().splitlines() if line.startswith("## ")]

@@ -22,6 +22,7 @@ from tasks.publishing.formats import (
     KNOWN,
     NEWEST,
     bundle_files,
+    drafted_files,
     stated_format,
     summed_files,
 )
@@ -137,6 +138,19 @@ def test_the_first_format_discloses_what_it_can_only(later):
         a_record(format=FORMAT_1, **later)
 
 
+def test_formats_before_the_fourth_declare_nothing():
+    request = a_request(public_metadata={"licence": "MIT"})
+    assert a_record(request).format == NEWEST
+    for earlier in (FORMAT_1, FORMAT_2, FORMAT_3):
+        with pytest.raises(ValidationError, match="know no public metadata"):
+            a_record(request, format=earlier)
+
+
+@pytest.mark.parametrize("name", [FORMAT_1, FORMAT_2, FORMAT_3])
+def test_a_draft_of_an_earlier_format_has_the_files_of_its_format(make_release, name):
+    assert set(os.listdir(make_release(a_record(format=name)).draft)) == set(drafted_files(name))
+
+
 def test_a_format_to_come_is_refused_with_a_reason(old):
     stored = json.loads((old / RECORD).read_text()) | {"format": "almoner-release/99"}
     (old / RECORD).write_bytes(document(stored))
@@ -150,7 +164,8 @@ def test_a_format_to_come_is_refused_with_a_reason(old):
     [
         (b'{"format":"almoner-release/1"}\n', FORMAT_1),
         (b'{"format":"almoner-release/2"}\n', FORMAT_2),
-        (b'{"format":"almoner-release/3"}\n', NEWEST),
+        (b'{"format":"almoner-release/3"}\n', FORMAT_3),
+        (b'{"format":"almoner-release/4"}\n', NEWEST),
         (b'{"format":"almoner-release/99"}\n', NEWEST),
         (b'{"format":["almoner-release/1"]}\n', NEWEST),
         (b'{"format":"almoner-release/1" }\n', NEWEST),
@@ -164,5 +179,6 @@ def test_the_format_is_the_one_the_record_names(data, found):
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_format_covers_the_draft_and_all_but_the_signature(name):
-    assert set(DRAFT_FILES) < set(summed_files(name)) < set(bundle_files(name))
+    assert set(drafted_files(name)) < set(summed_files(name)) < set(bundle_files(name))
+    assert set(drafted_files(name)) <= set(drafted_files(NEWEST)) == set(DRAFT_FILES)
     assert set(bundle_files(name)) - set(summed_files(name)) == {"SHA256SUMS", "SHA256SUMS.sig"}
