@@ -21,6 +21,13 @@ from tests.support import World, require
 
 _numbers = count(1)
 _RUNTIME = pytest.StashKey[str]()
+_MEMORY = Path("/dev/shm")
+
+
+def in_memory() -> Path | None:
+    """A folder that lies in memory if there is room, because every commit and every rename waits for a disk."""
+    room = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 2**30
+    return _MEMORY if room else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.pop("ALMONER_HOME", None)
     os.environ.pop("ALMONER_DATABASE_URL", None)
+    if (memory := in_memory()) is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))  # where pytest makes tmp_path
     # platformdirs warns unless this names a folder of ours, and warnings are errors here
     config.stash[_RUNTIME] = os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="almoner-run-")
 
@@ -71,10 +80,8 @@ class PostgreSQL:
 
 @pytest.fixture(scope="session")
 def ledger_folder() -> Iterator[Path]:
-    """Where ledgers of tests lie: in memory if there is room, because every commit waits for the disk."""
-    memory = Path("/dev/shm")
-    room = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**30
-    folder = Path(tempfile.mkdtemp(prefix="almoner-test-", dir=memory if room else None))
+    """Where ledgers of tests lie."""
+    folder = Path(tempfile.mkdtemp(prefix="almoner-test-", dir=in_memory()))
     yield folder
     shutil.rmtree(folder)
 
