@@ -15,7 +15,7 @@ from tasks.evaluate import evaluate_texts
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.results import MetricResult
 from tasks.inference.loading import load
-from tasks.publishing.draft import read_samples
+from tasks.publishing.draft import read_labelled
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
         uid = session.get_one(DatasetVersion, request.version_id).uid
         model = releases.model_of(request)
         dataset_name = session.get_one(Dataset, request.dataset_id).name
-    texts = [Plain(text) for text in read_samples(workspace.home.inside("quarantine", artifact.folder))]
+    folder = workspace.home.inside("quarantine", artifact.folder)
+    texts = [Plain(text, label=label) for text, label in read_labelled(folder)]
     internal = [metric for metric in METRICS.values() if metric.exposure == "internal"]
     results = evaluate_texts(internal, texts, load(model, "auto"), open_corpus(workspace.home, uid))
     with workspace.database.write() as session:

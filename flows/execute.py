@@ -17,7 +17,7 @@ from models_db.canonical import Json
 from models_db.home import ProjectHome
 from models_db.services import ledger, runs
 from tasks.corpus.store import open_corpus
-from tasks.evaluate import evaluate_texts
+from tasks.evaluate import evaluate_texts, require_tools
 from tasks.generate import generate_texts
 from tasks.generation.constraints_request import schema_of
 from tasks.generation.interface import Bench
@@ -96,6 +96,7 @@ def produce(run: Run, device: str, where: str) -> tuple[str, int]:
 def prepare(run: Run, device: str) -> Bench:
     """Load the model and open the corpus's folder: whatever is missing here has cost nothing yet."""
     model = load(run.quote.request.model, device, precision_of(run.quote.parameters))
+    require_tools(run.quote.metrics)
     corpus = open_corpus(run.workspace.home, run.facts.version_uid)
     if labels_of(run.quote.parameters):
         corpus.require_labels()

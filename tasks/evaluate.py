@@ -1,16 +1,30 @@
 """Evaluate: metrics of released texts; the internal ones also read the corpus."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tasks.corpus.store import Corpus
+from tasks.evaluation.embedded import Remembering
 from tasks.evaluation.registry import Metric, evaluate
 from tasks.evaluation.results import MetricResult
 from tasks.evaluation.subject import ReleasedText, Subject
+from tasks.inference.embedding import EMBEDDER, load_embedder
 from tasks.inference.language_model import LanguageModel
+from tasks.inference.loading import require_pulled
 from tasks.inference.scoring import log_likelihoods
 from tasks.progress import report
 from tasks.shell import private_task
+
+
+def require_tools(metrics: Iterable[Metric]) -> None:
+    """Check that what `metrics` compute with is on this machine, before anything is spent.
+
+    Raises:
+        ModelNotPulled: the embedder is not.
+    """
+    if any("embedder" in metric.needs for metric in metrics):
+        require_pulled(EMBEDDER, "embedder")
 
 
 @private_task
@@ -23,21 +37,31 @@ def evaluate_texts(
 ) -> tuple[MetricResult, ...]:
     """Compute `metrics` of `texts` under the public `model`; `corpus` only for internal ones (PRIVACY §7).
 
-    `schema` is the public one that a release of records declares.
+    `schema` is the public one that a release of records declares. The embedder is loaded only if a metric needs it.
+
+    Raises:
+        ModelNotPulled: the embedder is needed and not on this machine.
     """
 
     def score(wanted: Sequence[str]) -> Sequence[tuple[float, int]]:
-        return log_likelihoods(model, wanted, lambda done, total: report("scoring", done, total))
+        return log_likelihoods(model, wanted, partial(report, "scoring"))
 
     def documents() -> Iterable[str]:
         return corpus.texts() if corpus else ()
 
+    needs = frozenset[str]().union(*(metric.needs for metric in metrics))
     has_labels = corpus is not None and corpus.label_field() is not None
     subject = Subject(
         texts,
         score,
         documents if corpus else None,
         schema,
+        embed=_embedder(model) if "embedder" in needs else None,
         labelled=corpus.labelled if corpus and has_labels else None,
     )
     return evaluate(metrics, subject)
+
+
+def _embedder(model: LanguageModel) -> Remembering:
+    """On the language model's device; its bar counts the texts of a metric that no metric before it has read."""
+    return Remembering(load_embedder(device=str(model.device), progress=partial(report, "embedding")))

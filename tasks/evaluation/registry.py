@@ -5,14 +5,22 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from models_db.errors import Refused, UsageError
+from tasks.evaluation.bert_score import bert_score
 from tasks.evaluation.distinct import distinct
+from tasks.evaluation.frechet import frechet
 from tasks.evaluation.length import length
 from tasks.evaluation.length_gap import length_gap
+from tasks.evaluation.manifold import precision_recall
+from tasks.evaluation.mauve import mauve
 from tasks.evaluation.perplexity import perplexity, perplexity_gap
+from tasks.evaluation.proximity import proximity
 from tasks.evaluation.records import records
 from tasks.evaluation.results import Exposure, MetricResult
 from tasks.evaluation.rouge import rouge
+from tasks.evaluation.self_similarity import self_similarity
 from tasks.evaluation.subject import Subject
+from tasks.evaluation.topics import topics
+from tasks.evaluation.train_on_synthetic import train_on_synthetic
 from tasks.evaluation.verbatim_overlap import verbatim_overlap
 
 Need: TypeAlias = Literal["model", "embedder", "tagger"]
@@ -37,6 +45,7 @@ class Metric:
 
 
 _MODEL: frozenset[Need] = frozenset({"model"})
+_EMBEDDER: frozenset[Need] = frozenset({"embedder"})
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
@@ -49,6 +58,14 @@ METRICS: Mapping[str, Metric] = {
         Metric("length_gap", "internal", length_gap),
         Metric("rouge", "internal", rouge),
         Metric("perplexity_gap", "internal", perplexity_gap, _MODEL),
+        Metric("self_similarity", "public", self_similarity, _EMBEDDER),
+        Metric("mauve", "internal", mauve, _EMBEDDER),
+        Metric("frechet", "internal", frechet, _EMBEDDER),
+        Metric("precision_recall", "internal", precision_recall, _EMBEDDER),
+        Metric("proximity", "internal", proximity, _EMBEDDER),
+        Metric("bert_score", "internal", bert_score, _EMBEDDER),
+        Metric("topics", "internal", topics, _EMBEDDER),
+        Metric("train_on_synthetic", "internal", train_on_synthetic, _EMBEDDER),
     )
 }
 

@@ -39,6 +39,10 @@ LabelledDocuments: TypeAlias = Callable[[], Iterable[tuple[str, str]]]
 """Opens a new pass over private documents and their labels, (text, label)."""
 
 
+Pieces: TypeAlias = tuple[NDArray[np.float32], NDArray[np.bool_]]
+"""The word pieces of a text: rows float32 [t, d] of length 1, and which are its own, not marks around it, bool [t]."""
+
+
 class Embedder(Protocol):
     """A public model that puts texts into a space."""
 
@@ -48,6 +52,9 @@ class Embedder(Protocol):
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """float32 [n, d], one finite row for each text, also for an empty one."""
+
+    def pieces(self, texts: Sequence[str]) -> Sequence[Pieces]:
+        """The word pieces of each text, in its own context."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tasks.inference.precision import Precision
 from tasks.inference.probes import LONGEST_EXAMPLE, PUBLIC_TEXT
 from tasks.inference.prompts import NoChatTemplate, reference_tokens
 from tasks.inference.quiet import quiet_libraries
-from tasks.inference.registry import HubModel, ModelNotPulled, ModelSpec, find
+from tasks.inference.registry import HubModel, Kind, ModelNotPulled, ModelSpec, find
 
 
 class UnreadableModel(EnvironmentProblem):
@@ -60,6 +60,15 @@ def load(name: str, device: str = "auto", precision: Precision = "float32") -> L
         precision=precision,
         example=reference_tokens(tokenizer, PUBLIC_TEXT, LONGEST_EXAMPLE),
     )
+
+
+def require_pulled(name: str, kind: Kind) -> None:
+    """Check that a model is on this machine, without reading it.
+
+    Raises:
+        UnknownModel, NoRevision, WrongKind, ModelNotPulled.
+    """
+    located(find(name, kind))
 
 
 def located(model: ModelSpec | HubModel) -> tuple[Path, Path]:

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+import tasks.evaluate
 from tests import tiny_model
 from tests.conftest import PostgreSQL
 from tests.integration.story import Almoner
+from tests.tiny_embedder import Letters
 
 
 @pytest.fixture
@@ -26,8 +28,9 @@ def real_almoner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Al
 
 @pytest.fixture
 def almoner(real_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Almoner:
-    """The same with a tiny model, its ledger on SQLite."""
+    """The same with a tiny model and a tiny embedder, its ledger on SQLite."""
     tiny_model.install(monkeypatch)
+    monkeypatch.setattr(tasks.evaluate, "load_embedder", lambda **_: Letters())
     return real_almoner
 
 

@@ -10,10 +10,11 @@ from tasks.evaluation.bounds import NotMeasurable, OutsideBounds, figures_of, re
 from tasks.evaluation.registry import METRICS, names
 from tasks.evaluation.results import MetricResult, Value
 from tasks.evaluation.subject import Subject
+from tests.tiny_embedder import Letters
 
 
 class Text:
-    text, tokens, complete = "Patient: better. Doctor: good.", 7, True
+    text, tokens, complete, label = "Patient: better. Doctor: good.", 7, True, "note"
 
 
 def required(**written: Any) -> Any:
@@ -73,7 +74,13 @@ def test_every_figure_outside_is_named() -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_figures_of_a_metric_are_the_same_with_texts_and_without(metric: str) -> None:
-    subject = Subject([Text()] * 3, score=lambda texts: [(-1.0, 2)] * len(texts), documents=lambda: ["a b c"])
+    subject = Subject(
+        [Text()] * 3,
+        score=lambda texts: [(-1.0, 2)] * len(texts),
+        documents=lambda: ["a b c"],
+        embed=Letters(),
+        labelled=lambda: [("a b c", "note")],
+    )
     assert set(METRICS[metric].compute(subject).values) == figures_of(metric) != set()
 
 

@@ -15,9 +15,17 @@ from tasks.evaluation.results import MetricResult, rounded
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.verbatim_overlap import verbatim_overlap
 from tasks.evaluation.words import words
+from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import Text, nats_per_word, texts
 
-SUBJECT = Subject(texts("the cat sat", "the dog"), nats_per_word(2.0), lambda: ["a dog sat"])
+LABELLED = (Text("the cat sat", 3, label="cats"), Text("the dog", 2, label="dogs"))
+SUBJECT = Subject(
+    LABELLED,
+    nats_per_word(2.0),
+    lambda: ["a dog sat"],
+    embed=Letters(),
+    labelled=lambda: [(text.text, text.label) for text in LABELLED * 2],
+)
 
 
 def test_words_fold_case_and_keep_signs_apart():
@@ -146,16 +154,33 @@ def test_internal_metrics_are_exactly_those_that_read_documents():
     opened = set()
     for name, metric in METRICS.items():
         try:
-            metric.compute(replace(SUBJECT, documents=documents))
+            metric.compute(replace(SUBJECT, documents=documents, labelled=documents))
         except Opened:
             opened.add(name)
     assert opened == {name for name, metric in METRICS.items() if metric.exposure == "internal"}
 
 
-@pytest.mark.parametrize("name", ["perplexity", "perplexity_gap", "verbatim_overlap", "rouge", "length_gap"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "perplexity",
+        "perplexity_gap",
+        "verbatim_overlap",
+        "rouge",
+        "length_gap",
+        "proximity",
+        "train_on_synthetic",
+    ],
+)
 def test_a_missing_ingredient_is_named(name):
     with pytest.raises(ValueError, match="needs"):
         METRICS[name].compute(Subject(texts("a")))
+
+
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if "embedder" in metric.needs])
+def test_a_missing_embedder_is_named(name):
+    with pytest.raises(ValueError, match="needs a public embedder"):
+        METRICS[name].compute(replace(SUBJECT, embed=None))
 
 
 @pytest.mark.parametrize(("value", "places", "text"), [(None, 2, None), (math.nan, 2, None), (1e-9, 4, "0.0000")])

@@ -1,0 +1,42 @@
+"""An embedder for tests, without weights: a text is how often it has each letter."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluation.subject import Pieces
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+class Letters:
+    """Counts of letters and of everything else, scaled to length 1; a word piece is a word.
+
+    Attributes:
+        asked: every text that was embedded, in order.
+    """
+
+    name = "letters 1"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.asked += texts
+        return np.stack([_row(text) for text in texts]) if texts else np.empty((0, 27), np.float32)
+
+    def pieces(self, texts: Sequence[str]) -> list[Pieces]:
+        return [_pieces(text.split()) for text in texts]
+
+
+def _row(text: str) -> NDArray[np.float32]:
+    """An empty text stands apart from every other."""
+    counts = [text.lower().count(letter) for letter in LETTERS]
+    row = np.array([*counts, max(len(text) - sum(counts), 1)], np.float32)
+    return row / np.float32(np.linalg.norm(row))
+
+
+def _pieces(words: Sequence[str]) -> Pieces:
+    marked = np.array([False, *[True] * len(words), False])
+    return np.stack([_row(word) for word in ("", *words, "")]), marked
