@@ -22,3 +22,11 @@ def sample(documents: Iterable[Document], most: int) -> list[Document]:
         elif (place := int(generator.integers(number + 1))) < most:
             kept[place] = (number, document)
     return [document for _, document in sorted(kept, key=lambda pair: pair[0])]
+
+
+def halves(documents: Iterable[str], most: int) -> tuple[list[str], list[str]]:
+    """At most `most` documents, and at most as many of the others, in no order; drawn as `sample` draws."""
+    kept = sample(documents, 2 * most)
+    order: list[int] = np.random.default_rng(1).permutation(len(kept)).tolist()
+    shuffled = [kept[place] for place in order]
+    return shuffled[:most], shuffled[most:]
