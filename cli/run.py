@@ -11,8 +11,12 @@ from flows.workspace import open_workspace
 from models_db.errors import UsageError
 
 What = Annotated[str, typer.Argument(metavar="ID|sweep", help="A request's number; or `sweep`.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Anew = Annotated[bool, typer.Option("--anew", help="Use nothing of an interrupted run; draw and pay everything again.")]
+
+Workers = Annotated[
+    int, typer.Option(min=1, max=64, help="Processes that draw, each with a model of its own: one a GPU, say.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
     command(app, "run")(run)
 
 
-def run(opened: Opened, what: What, device: Device = "auto", anew: Anew = False) -> Answer:
+def run(opened: Opened, what: What, device: Device = "auto", anew: Anew = False, workers: Workers = 1) -> Answer:
     """Run an approved request: reserve, arm, generate, evaluate, quarantine. `run sweep` cleans up after dead runs.
 
     A run that was interrupted goes on where it was and pays nothing twice.
@@ -34,7 +38,7 @@ def run(opened: Opened, what: What, device: Device = "auto", anew: Anew = False)
     from flows.execute import execute
 
     with showing(opened):
-        outcome = execute.fn(opened.home.root, int(what), device, anew=anew)
+        outcome = execute.fn(opened.home.root, int(what), device, anew=anew, workers=workers)
     data = outcome.to_json()
     return Answer(
         data,

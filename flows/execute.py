@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from prefect import flow
@@ -24,6 +25,7 @@ from tasks.generation.interface import Bench
 from tasks.generation.journal import Journal, JournalUnwritable
 from tasks.generation.precision_request import precision_of
 from tasks.generation.quote import labels_of
+from tasks.generation.workers import Workers
 from tasks.inference.devices import choose_device
 from tasks.inference.engine import Engine
 from tasks.inference.loading import load
@@ -54,12 +56,16 @@ class Outcome:
 
 
 @flow(name="execute", **PRIVATE_FLOW)
-def execute(home: Path, request_id: int, device: str = "auto", *, anew: bool = False) -> Outcome:
+def execute(home: Path, request_id: int, device: str = "auto", *, anew: bool = False, workers: int = 1) -> Outcome:
     """Run an approved request once; one that was interrupted goes on where it was, unless it begins `anew`.
+
+    With several `workers`, as many processes draw, each with a model of its own: on several GPUs, or a share of the
+    cores each. Who draws a text makes no difference to it, so this need not be approved.
 
     Raises:
         JournalInUse, JournalUnfit: what an interrupted run has left cannot be gone on from.
         JournalUnwritable: what is drawn cannot be kept.
+        WorkerDied: so did a worker; `almoner run` goes on.
         GateClosed, WrongState, StillRunning, PlanChanged, TooManyAttempts: it may not run.
         UnknownDevice, DeviceMissing: nor here.
         BudgetExceeded: the dataset cannot afford it any more.
@@ -71,7 +77,7 @@ def execute(home: Path, request_id: int, device: str = "auto", *, anew: bool = F
     with Journal(journal_folder(workspace.home, request_id), request_id) as journal:
         run = begin(workspace, request_id, journal, anew=anew)
         with ending_safely(run):
-            artifact, texts = produce(run, device, where)
+            artifact, texts = produce(run, device, where, workers)
         with suppress(JournalUnwritable):  # it is produced; a sweep will find the rest
             journal.discard()
     with workspace.database.read() as session:
@@ -79,9 +85,9 @@ def execute(home: Path, request_id: int, device: str = "auto", *, anew: bool = F
     return Outcome(request_id, artifact, texts, spent, run.left)
 
 
-def produce(run: Run, device: str, where: str) -> tuple[str, int]:
+def produce(run: Run, device: str, where: str, workers: int) -> tuple[str, int]:
     """Carry the attempt out; returns the artifact's digest, and how many texts it has."""
-    bench = prepare(run, device)
+    bench = prepare(run, device, workers)
     quote = run.quote
     if run.left:
         tell(str(run.left))
@@ -93,9 +99,10 @@ def produce(run: Run, device: str, where: str) -> tuple[str, int]:
     return keep(run, generated, results), len(generated.texts)
 
 
-def prepare(run: Run, device: str) -> Bench:
+def prepare(run: Run, device: str, workers: int) -> Bench:
     """Load the model and open the corpus's folder: whatever is missing here has cost nothing yet."""
-    model = load(run.quote.request.model, device, precision_of(run.quote.parameters))
+    loading = partial(load, run.quote.request.model, precision=precision_of(run.quote.parameters))
+    model = loading(device)
     require_tools(run.quote.metrics)
     corpus = open_corpus(run.workspace.home, run.facts.version_uid)
     if labels_of(run.quote.parameters):
@@ -109,6 +116,7 @@ def prepare(run: Run, device: str) -> Bench:
         rng=OS_RANDOM,
         arm=run.arm,
         progress=report,
+        workers=Workers.on(loading, device, workers) if workers > 1 else None,
         earlier=run.earlier,
         begun=run.begun,
         drawn=run.drawn,

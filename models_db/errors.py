@@ -31,6 +31,10 @@ class AlmonerError(Exception):
         self.advice = advice
         self.facts = dict(facts or {})
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors of all kinds travel between our processes, whatever their own arguments are."""
+        return _again, (type(self), self.message, self.advice, self.facts)
+
     @property
     def name(self) -> str:
         """The error's stable name, as programs see it."""
@@ -39,6 +43,12 @@ class AlmonerError(Exception):
     def diagnostics(self) -> str:
         """The message and the advice, as a person reads them."""
         return f"{self.message}\n{self.advice}" if self.advice else self.message
+
+
+def _again(kind: type[AlmonerError], message: str, advice: str, facts: Mapping[str, object]) -> AlmonerError:
+    made = kind.__new__(kind)
+    AlmonerError.__init__(made, message, advice, facts)
+    return made
 
 
 class Refused(AlmonerError):

@@ -10,29 +10,14 @@ names only its type and place.
 
 import functools
 import sys
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from models_db.errors import AlmonerError, EnvironmentProblem
+from models_db.errors import AlmonerError
+from tasks.failures import TaskFailed
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-
-_ROOT = Path(__file__).parent.parent
-
-
-class TaskFailed(EnvironmentProblem):
-    """Something unforeseen went wrong while private text was at hand; the details stay inside."""
-
-    def __init__(self, task: str, kind: str, place: str) -> None:
-        super().__init__(
-            f"The step {task!r} failed with {kind} at {place}; its message is withheld, because it may quote"
-            " private text.",
-            "Run `almoner doctor`; if that finds nothing, report the type and the place.",
-            {"task": task, "kind": kind, "place": place},
-        )
 
 
 def private_task(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -47,7 +32,7 @@ def private_task(function: Callable[Parameters, Result]) -> Callable[Parameters,
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as problem:  # noqa: BLE001 - no message gets through, not even a Rust panic's
-            failed = TaskFailed(function.__name__, type(problem).__name__, _place(problem))
+            failed = TaskFailed.of(function.__name__, problem)
         raise failed
 
     @functools.wraps(function)
@@ -69,10 +54,3 @@ def _in_flow_run() -> bool:
     from prefect.context import FlowRunContext
 
     return FlowRunContext.get() is not None
-
-
-def _place(problem: BaseException) -> str:
-    """The innermost frame of ours, as file:line; paths below the installation only."""
-    frames = [f for f in traceback.extract_tb(problem.__traceback__) if Path(f.filename).is_relative_to(_ROOT)]
-    own = [f for f in frames if "site-packages" not in f.filename]
-    return f"{Path(own[-1].filename).relative_to(_ROOT)}:{own[-1].lineno}" if own else "an unknown place"

@@ -8,8 +8,6 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import flows.assess
-import flows.execute
 from tasks.inference import registry
 from tasks.inference.adoption import adopt
 from tasks.inference.language_model import LanguageModel
@@ -59,7 +57,15 @@ def tiny_model(precision: Precision = "float32", *, stops: bool = True) -> Langu
 
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let requests name the tiny model as one that is pulled; every planned draw is made."""
+    import flows.assess  # here, because a worker that loads the model needs no flows
+    import flows.execute
+
     patch.setattr(registry, "REGISTRY", (*registry.REGISTRY, SPEC))
     patch.setattr(registry, "list_models", lambda: [LISTED])
     for room in (flows.execute, flows.assess):
-        patch.setattr(room, "load", lambda name, device, precision="float32": tiny_model(precision, stops=False))
+        patch.setattr(room, "load", load_tiny)
+
+
+def load_tiny(name: str, device: str, precision: Precision = "float32") -> LanguageModel:
+    """In place of `tasks.inference.loading.load`; a module's own function, so that workers can be told of it."""
+    return tiny_model(precision, stops=False)

@@ -22,7 +22,7 @@ from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.uncharged import uncharged
 
 if TYPE_CHECKING:
-    from tasks.generation.decoding import DrawMeter, LastingRule
+    from tasks.generation.decoding import LastingRule, Meter
 
 LOSS_FIGURE = "renyi_loss_of_this_data_not_a_guarantee"
 
@@ -74,7 +74,7 @@ class AdaPMixed(FamilySystem[AdaPMixedParameters]):
         return Bought((uncharged(self.name),), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: AdaPMixedParameters, meter: "DrawMeter", rng: RandomSource
+        self, events: Sequence[PrivacyEvent], wanted: AdaPMixedParameters, meter: "Meter", rng: RandomSource
     ) -> "LastingRule":
         """A mixture for each token."""
         from tasks.generation.adapmixed_rule import AdaPMixedRule

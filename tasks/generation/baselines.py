@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -13,8 +14,9 @@ from models_db.services.ledger import PlannedInvocation
 from tasks.corpus.labels import DeclaredLabels
 from tasks.generation.batches import BatchLayout, with_labels
 from tasks.generation.constraints_request import RecordParameters, constraint_facts
-from tasks.generation.family import public_draw
+from tasks.generation.family import public_draw, top_k_text
 from tasks.generation.interface import TEXT_KINDS, Ask, Bench, Generated, NotForGovernedData, Plan
+from tasks.generation.journal import Earlier
 from tasks.generation.precision_request import PrecisionParameters, precision_facts
 from tasks.mechanisms import samplers
 from tasks.mechanisms.uncharged import uncharged
@@ -153,7 +155,8 @@ def _generate(
     *,
     armed: bool = False,
 ) -> Generated:
-    from tasks.generation.decoding import DrawMeter, Job, decode
+    from tasks.generation.decoding import DrawMeter, Job
+    from tasks.generation.drawing import Drawing, draw_texts
     from tasks.generation.ink_rule import InvisibleInkRule
     from tasks.inference.plan import Sizes
     from tasks.inference.prompts import PromptPieces
@@ -164,17 +167,11 @@ def _generate(
     if not armed:
         bench.arm(0, 0)
     jobs = [Job(PromptPieces((), tuple(prompt))) for prompt in prompts]
-    total = len(jobs) * wanted.max_new_tokens
-    texts = decode(
-        bench.engine,
-        jobs,
-        len(jobs),
-        Sizes.of([job.public for job in jobs], [], 0, wanted.max_new_tokens),
-        InvisibleInkRule(draw, wanted.top_k, "logit", bench.rng, meter),
-        constraint=constraint,
-        progress=lambda done: bench.progress("tokens", done, total),
-    )
-    bench.progress("tokens", total, total)
+    sizes = Sizes.of([job.public for job in jobs], [], 0, wanted.max_new_tokens)
+    rule = partial(InvisibleInkRule, draw, wanted.top_k, "logit", bench.rng)
+    # What costs nothing is not written down on the way: a run that was interrupted begins anew.
+    unkept = replace(bench, drawn=lambda armed, drawn: None)
+    texts = draw_texts(unkept, Drawing(sizes, rule, constraint), jobs, len(jobs), meter, Earlier())
     return Generated(with_labels(texts, labels))
 
 
@@ -199,7 +196,7 @@ def _plan(ask: Ask, event: PrivacyEvent) -> Plan:
             "samples": str(wanted.samples),
             "tokens per text": str(wanted.max_new_tokens),
             "temperature": plain_decimal(wanted.temperature),
-            "top k": str(wanted.top_k or "whole vocabulary"),
+            "top k": top_k_text(wanted.top_k),
         },
         rows=wanted.samples,
         steps=wanted.max_new_tokens,

@@ -8,7 +8,6 @@ the private rows are read for it.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from types import MappingProxyType
 from typing import Protocol
 
@@ -86,6 +85,21 @@ class Constraint(Protocol):
         """bool [V] for the generation `number` that has drawn `drawn`; at least one is true."""
 
 
+class Meter(Protocol):
+    """What stands between a rule and the budget."""
+
+    @property
+    def lost(self) -> int:
+        """Draws of each batch that earlier attempts may have made and that are missing."""
+
+    def admit(self, draw: int) -> None:
+        """Make sure that the batch's draw number `draw` (from 0) is paid for.
+
+        Raises:
+            ValueError: the plan has no such draw.
+        """
+
+
 class DrawMeter:
     """Arms instalments of `size` draws as they are needed, each once, however many generations take part.
 
@@ -103,11 +117,7 @@ class DrawMeter:
         self.armed, self.lost = armed, lost
 
     def admit(self, draw: int) -> None:
-        """Make sure that the batch's draw number `draw` (from 0) is paid for.
-
-        Raises:
-            ValueError: the plan has no such draw.
-        """
+        """As `Meter` says; each instalment is armed once."""
         if not 0 <= draw < self._draws - self.lost:
             raise ValueError(f"draw {draw} is not among the plan's {self._draws - self.lost}")
         while draw + self.lost >= self.armed * self._size:
@@ -124,6 +134,7 @@ def decode(
     *,
     constraint: Constraint | None = None,
     progress: Callable[[int], None] = lambda done: None,
+    numbers: Sequence[int] | None = None,
     earlier: Mapping[int, Sequence[int]] = MappingProxyType({}),
     on_tokens: Callable[[Mapping[int, int]], None] = lambda tokens: None,
 ) -> list[GeneratedText]:
@@ -136,6 +147,7 @@ def decode(
     Args:
         jobs: in the public order of the release; read as places become free, `count` of them.
         sizes: public sizes that hold for every job.
+        numbers: the jobs' numbers in the release, ascending, where they are only some of it; otherwise 0..count-1.
         progress: told how many tokens of count * max_new_tokens are behind us; an ended text counts in full.
         earlier: tokens that generations drew in an attempt that was interrupted, by number, the end token included:
             they go on from there, and nothing of it is drawn again.
@@ -152,7 +164,7 @@ def decode(
     sizes.check_fits(engine.model)
     places = min(count, generations_at_once(engine.model, sizes, engine.memory))
     loop = _Loop(engine.session(sizes, max(1, places)), engine.model, sizes.max_new_tokens, rule, constraint)
-    source = enumerate(islice(jobs, count))
+    source = zip(range(count) if numbers is None else numbers, jobs, strict=False)
     while loop.fill(source, earlier):
         on_tokens(loop.step())
         progress(loop.done)

@@ -10,6 +10,7 @@ rho: the number of batches must be public, and so it is bought, not read off the
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, Field
@@ -33,7 +34,7 @@ from tasks.mechanisms.token_draw import BudgetTooSmall, TokenDraw
 
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.corpus.store import UnitDocuments
-    from tasks.generation.decoding import Constraint, DrawMeter, Job, LastingRule
+    from tasks.generation.decoding import Constraint, Job, LastingRule, Meter
     from tasks.inference.plan import Sizes
     from tasks.inference.prompts import PromptPieces
 
@@ -92,7 +93,7 @@ class FamilySystem(ABC, Generic[Parameters]):
 
     @abstractmethod
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: Parameters, meter: "DrawMeter", rng: RandomSource
+        self, events: Sequence[PrivacyEvent], wanted: Parameters, meter: "Meter", rng: RandomSource
     ) -> "LastingRule":
         """How tokens are drawn by the mechanisms of `events`, each draw admitted by `meter` before rows are read."""
 
@@ -158,7 +159,8 @@ class FamilySystem(ABC, Generic[Parameters]):
         lost: int,
     ) -> list[GeneratedText]:
         """Draw by the invocations from number `first` on, behind what earlier attempts have drawn and lost."""
-        from tasks.generation.decoding import DrawMeter, decode
+        from tasks.generation.decoding import DrawMeter
+        from tasks.generation.drawing import Drawing, draw_texts
 
         events = [invocation.event for invocation in plan.invocations[first:]]
 
@@ -167,24 +169,9 @@ class FamilySystem(ABC, Generic[Parameters]):
                 bench.arm(sequence, instalment)
 
         meter = DrawMeter(wanted.instalment, events[0].count, arm, armed=bench.earlier.armed, lost=lost)
-        rule = self.rule(events, wanted, meter, bench.rng)
-        for number, kept in bench.earlier.kept.items():
-            rule.resume(number, kept)
-        total = len(split.places) * wanted.max_new_tokens
+        drawing = Drawing(prompts.sizes, partial(self.rule, events, wanted, rng=bench.rng), prompts.constraint)
         meter.admit(0)  # paid before the first private byte is read
-        texts = decode(
-            bench.engine,
-            prompts.jobs(wanted, bench, split),
-            len(split.places),
-            prompts.sizes,
-            rule,
-            constraint=prompts.constraint,
-            progress=lambda done: bench.progress("tokens", done, total),
-            earlier=bench.earlier.tokens,
-            on_tokens=lambda tokens: bench.drawn(meter.armed, {n: (t, *rule.kept(n)) for n, t in tokens.items()}),
-        )
-        bench.progress("tokens", total, total)
-        return texts
+        return draw_texts(bench, drawing, prompts.jobs(wanted, bench, split), len(split.places), meter, bench.earlier)
 
     def _asked(self, parameters: BaseModel, blocks: int) -> tuple[Parameters, BatchLayout]:
         if not isinstance(parameters, self.parameters):

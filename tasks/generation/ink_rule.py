@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding import DrawMeter, Step
+from tasks.generation.decoding import Meter, Step
 from tasks.generation.rule_parts import Choice
 from tasks.mechanisms import token_scores
 from tasks.mechanisms.rng import RandomSource
@@ -38,7 +38,7 @@ class InvisibleInkRule:
     top_k: int | None
     variant: Variant
     rng: RandomSource
-    meter: DrawMeter
+    meter: Meter
     _tallies: defaultdict[int, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
 
     def next_tokens(self, step: Step) -> list[int]:

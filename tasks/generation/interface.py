@@ -21,6 +21,7 @@ from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.rng import RandomSource
 
 if TYPE_CHECKING:  # pricing a request must not load torch
+    from tasks.generation.workers import Workers
     from tasks.inference.engine import Engine
 
 
@@ -84,6 +85,7 @@ class Bench:
         rng: randomness; anything but the operating system's is refused by the ledger.
         arm: spends one instalment of one invocation, durably, before it returns.
         progress: told (what, done, total).
+        workers: processes that draw in place of this one; None if it draws itself.
         earlier: what is there from attempts that were interrupted: the release goes on from it.
         begun: told, before the first draw, the number of the first invocation that is armed for draws, and what was
             released by then; written down when it returns.
@@ -99,6 +101,7 @@ class Bench:
     rng: RandomSource
     arm: Callable[[int, int], None]
     progress: Callable[[str, int, int], None]
+    workers: "Workers | None" = None
     earlier: Earlier = field(default_factory=Earlier)
     begun: Callable[[int, Mapping[str, str]], None] = lambda first, released: None
     drawn: Callable[[int, Mapping[int, Sequence[float]]], None] = lambda armed, drawn: None

@@ -19,7 +19,7 @@ from tasks.mechanisms import samplers
 from tasks.mechanisms.rng import RandomSource
 
 if TYPE_CHECKING:
-    from tasks.generation.decoding import DrawMeter, LastingRule
+    from tasks.generation.decoding import LastingRule, Meter
 
 __all__ = ["COUNT_SHARE", "InvisibleInk", "InvisibleInkParameters"]
 
@@ -63,7 +63,7 @@ class InvisibleInk(FamilySystem[InvisibleInkParameters]):
         return Bought((draw.event(draws),), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: InvisibleInkParameters, meter: "DrawMeter", rng: RandomSource
+        self, events: Sequence[PrivacyEvent], wanted: InvisibleInkParameters, meter: "Meter", rng: RandomSource
     ) -> "LastingRule":
         """One draw for each token."""
         from tasks.generation.ink_rule import InvisibleInkRule

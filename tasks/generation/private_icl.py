@@ -20,7 +20,7 @@ from tasks.mechanisms.integer_draw import WHOLE_TABLE_NATS
 from tasks.mechanisms.rng import RandomSource
 
 if TYPE_CHECKING:
-    from tasks.generation.decoding import DrawMeter, LastingRule
+    from tasks.generation.decoding import LastingRule, Meter
 
 
 class PrivateIclParameters(FamilyParameters):
@@ -63,7 +63,7 @@ class PrivateIcl(FamilySystem[PrivateIclParameters]):
         return Bought((draw.event(draws),), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: PrivateIclParameters, meter: "DrawMeter", rng: RandomSource
+        self, events: Sequence[PrivacyEvent], wanted: PrivateIclParameters, meter: "Meter", rng: RandomSource
     ) -> "LastingRule":
         """One draw for each token."""
         from tasks.generation.private_icl_rule import PrivateIclRule

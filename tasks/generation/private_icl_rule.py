@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tasks.generation.decoding import DrawMeter, Step
+from tasks.generation.decoding import Meter, Step
 from tasks.generation.rule_parts import Choice
 from tasks.mechanisms import token_scores
 from tasks.mechanisms.recentred_scores import blended, clip_recentred
@@ -25,7 +25,7 @@ class PrivateIclRule:
     draw: Draw
     top_k: int
     rng: RandomSource
-    meter: DrawMeter
+    meter: Meter
 
     def next_tokens(self, step: Step) -> list[int]:
         """One token id for each live generation."""

@@ -27,7 +27,7 @@ from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.sparse_vector import SparseVector, calibrate_tests
 
 if TYPE_CHECKING:
-    from tasks.generation.decoding import DrawMeter, LastingRule
+    from tasks.generation.decoding import LastingRule, Meter
 
 USUAL_PART = 4
 """One token in so many was private in the InvisibleInk authors' runs (their Appendix D.5); r follows from it."""
@@ -85,7 +85,7 @@ class PrivatePrediction(FamilySystem[PrivatePredictionParameters]):
         return Bought((draw.event(runs), tests.event(runs)), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: PrivatePredictionParameters, meter: "DrawMeter", rng: RandomSource
+        self, events: Sequence[PrivacyEvent], wanted: PrivatePredictionParameters, meter: "Meter", rng: RandomSource
     ) -> "LastingRule":
         """Tests, and a draw where one of them says so."""
         from tasks.generation.private_prediction_rule import PrivatePredictionRule

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from tasks.generation.decoding import DrawMeter, Step
+from tasks.generation.decoding import Meter, Step
 from tasks.generation.rule_parts import Choice
 from tasks.inference.session import RowLogits
 from tasks.mechanisms import token_scores
@@ -48,7 +48,7 @@ class PrivatePredictionRule:
     private_tokens: int
     top_k: int
     rng: RandomSource
-    meter: DrawMeter
+    meter: Meter
     _runs: defaultdict[int, _Runs] = field(default_factory=lambda: defaultdict(_Runs))
     _resumed: set[int] = field(default_factory=set)
 

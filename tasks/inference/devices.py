@@ -45,6 +45,18 @@ def choose_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
+def devices_for(name: str, count: int) -> list[torch.device]:
+    """A device for each of `count` processes: `auto` and `cuda` deal out all accelerators, other names mean one device.
+
+    Raises:
+        UnknownDevice, DeviceMissing: as `choose_device`.
+    """
+    device = choose_device(name)
+    if device.type != "cuda" or device.index is not None:
+        return [device] * count
+    return [torch.device("cuda", number % torch.cuda.device_count()) for number in range(count)]
+
+
 def use_threads() -> int:
     """Let torch compute with ALMONER_THREADS threads, or with its own choice where unset; return their number."""
     if value := os.environ.get("ALMONER_THREADS", ""):

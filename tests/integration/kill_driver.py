@@ -35,6 +35,7 @@ AFTER: dict[str, Place] = {
     "while arming": (ledger, "arm", 1),  # in the transaction, before it commits
     "after arm": (flows.running.Run, "arm", 1),
     "mid generation": (InvisibleInkRule, "next_tokens", 6),
+    "after a step is kept": (flows.running.Run, "drawn", 9),
     "after draft": (flows.keep, "write_draft", 1),
     "while committing": (artifacts, "produce", 1),
     "after commit": (flows.execute, "keep", 1),

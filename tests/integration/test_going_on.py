@@ -56,6 +56,24 @@ def test_killed_again_and_again_a_release_costs_its_plan_once(almoner: Almoner) 
     assert not re.search(r'"attempt"|goes_on|going on|journal|interrupt', told)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_with_two_workers_goes_on_and_costs_its_plan_once(almoner: Almoner) -> None:
+    """Worker one has texts 0 and 2, worker two text 1: their steps are lines of their own, in whatever order."""
+    almoner.approved()
+    plan = instalments(almoner)
+    killed("run 1 --workers 2", "after a step is kept")
+    drawn = {number: len(tokens) for number, tokens in left(almoner).tokens.items()}
+    steps = max(drawn.get(0, 0), drawn.get(2, 0)) + drawn.get(1, 0)
+    assert steps == 9
+    assert drawn.get(0) == drawn.get(2)
+    said = almoner.type("run 1 --workers 2")
+    assert f"Going on from attempt 1: {sum(drawn.values())} of 36 tokens are drawn; one draw of each" in said.err
+    assert balance(almoner).spent == total(plan)
+    assert balance(almoner).held == Amount()
+    assert almoner.ask("doctor")["ok"] is True
+
+
 @pytest.mark.parametrize("how", ["damaged", "of another time", "of another request"])
 def test_a_journal_that_does_not_fit_is_refused_before_anything_happens(almoner: Almoner, how: str) -> None:
     almoner.approved(epsilon=2)

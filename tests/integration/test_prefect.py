@@ -15,8 +15,8 @@ from flows.execute import execute
 from flows.propose import propose
 from flows.publish import publish
 from models_db.services.gates import GateClosed
+from tasks.failures import TaskFailed
 from tasks.generation.ink_rule import InvisibleInkRule
-from tasks.shell import TaskFailed
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.story import REQUEST, Almoner
 

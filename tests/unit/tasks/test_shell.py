@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from models_db.errors import EnvironmentProblem, Refused
-from tasks.shell import TaskFailed, private_task
+from tasks.failures import TaskFailed
+from tasks.shell import private_task
 
 PRIVATE = "Anna Example, (555) 0100"
 

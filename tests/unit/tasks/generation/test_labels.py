@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-import tasks.generation.decoding
+import tasks.generation.drawing
 from models_db.home import ProjectHome
 from models_db.requests import Prompt
 from tasks.corpus.store import Corpus, LabelsNotKept
@@ -37,14 +37,14 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """Every generation that is decoded."""
     seen: list[Job] = []
-    decode = tasks.generation.decoding.decode
+    decode = tasks.generation.drawing.decode
 
     def watched(engine: Any, given: Any, *rest: Any, **more: Any) -> Any:
         listed = list(given)
         seen.extend(listed)
         return decode(engine, iter(listed), *rest, **more)
 
-    monkeypatch.setattr(tasks.generation.decoding, "decode", watched)
+    monkeypatch.setattr(tasks.generation.drawing, "decode", watched)
     return seen
 
 
