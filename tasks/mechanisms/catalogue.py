@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from models_db.budgets import Amount
 from models_db.errors import AlmonerError, Refused
 from models_db.events import PrivacyEvent
-from tasks.mechanisms import gaussian, integer_draw, sparse_vector, token_draw, uncharged
+from tasks.mechanisms import gaussian, histogram, integer_draw, sparse_vector, token_draw, uncharged
 
 MECHANISMS: Mapping[str, Callable[[PrivacyEvent], PrivacyEvent]] = {
     token_draw.MECHANISM: lambda event: token_draw.TokenDraw.from_event(event).event(event.count),
     integer_draw.MECHANISM: lambda event: integer_draw.IntegerDraw.from_event(event).event(event.count),
     sparse_vector.MECHANISM: lambda event: sparse_vector.SparseVector.from_event(event).event(event.count),
     gaussian.MECHANISM: lambda event: gaussian.NoisyCount.from_event(event).event(event.count),
+    histogram.MECHANISM: lambda event: histogram.NoisyHistogram.from_event(event).event(event.count),
     **{name: lambda event: uncharged.uncharged(event.mechanism) for name in uncharged.NAMES},
 }
 

@@ -1,0 +1,92 @@
+"""A histogram over public bins, with discrete Gaussian noise in each: `NoisyHistogram` (PRIVACY §2, §5).
+
+Each unit is in at most one bin, by a function of that unit and of public facts alone. Adding or removing a unit
+moves one count by 1, so the counts together move by 1 in L2, and with independent discrete Gaussian noise of scale
+sigma on every bin, the empty ones included, rho = 1 / (2 sigma^2): as much as one noisy count, whatever the number of
+bins (Canonne, Kamath, Steinke, arXiv 2004.00010, Theorem 14). Replacing a unit moves two counts: sensitivity sqrt(2),
+rho twice as much.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models_db.budgets import Amount
+from models_db.errors import UsageError
+from models_db.events import PrivacyEvent
+from tasks.accounting.amounts import exact
+from tasks.mechanisms.gaussian import NoisyCount, calibrate_count
+from tasks.mechanisms.rng import RandomSource
+
+MECHANISM = "noisy_histogram"
+MOST_BINS = 2**16
+
+
+@dataclass(frozen=True)
+class NoisyHistogram:
+    """Counts of units in public bins, at most one bin a unit.
+
+    Attributes:
+        bins: how many there are, a public number.
+        noise: what is added to each.
+    """
+
+    bins: int
+    noise: NoisyCount
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bins <= MOST_BINS:
+            raise BinsInvalid(self.bins)
+
+    def loss(self) -> Amount:
+        """The charge of one histogram."""
+        return self.noise.loss()
+
+    def event(self, count: int = 1) -> PrivacyEvent:
+        """`count` histograms of the same units; in dp-accounting's words as many Gaussian mechanisms."""
+        one = self.noise.event(count)
+        return PrivacyEvent(
+            mechanism=MECHANISM,
+            count=one.count,
+            parameters={**one.parameters, "bins": self.bins},
+            loss=one.loss,
+            dp_event=one.dp_event,
+        )
+
+    @classmethod
+    def from_event(cls, event: PrivacyEvent) -> "NoisyHistogram":
+        """The histogram whose parameters `event` stores.
+
+        Raises:
+            KeyError, ValueError, NoiseInvalid, BinsInvalid: they are not a noisy histogram's.
+        """
+        return cls(int(event.parameters["bins"]), NoisyCount(exact(event.parameters["sigma"])))
+
+    def draw(self, counts: Sequence[int], rng: RandomSource) -> list[int]:
+        """Every count with noise of its own; some may be negative.
+
+        Args:
+            counts: one for each bin, below 2^53; a unit is in at most one of them.
+
+        Raises:
+            ValueError: not as many counts as bins: who leaves an empty bin out tells that it is empty.
+        """
+        if len(counts) != self.bins:
+            raise ValueError(f"{self.bins} bins need a count each, not {len(counts)}")
+        return [self.noise.draw(count, rng) for count in counts]
+
+
+def calibrate_histogram(rho: int, bins: int) -> NoisyHistogram:
+    """The histogram with the least noise that costs at most `rho` (units of 1e-12), within 0.1 %.
+
+    Raises:
+        NoiseInvalid: rho is not positive, or so small that sigma would pass 2^32.
+        BinsInvalid: no such number of bins.
+    """
+    return NoisyHistogram(bins, calibrate_count(rho))
+
+
+class BinsInvalid(UsageError):
+    """A histogram of no bins, or of too many."""
+
+    def __init__(self, bins: int) -> None:
+        super().__init__(f"A histogram has 1 to {MOST_BINS} bins, not {bins}.", "Ask for fewer.", {"bins": bins})
