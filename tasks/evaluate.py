@@ -8,7 +8,8 @@ from tasks.corpus.store import Corpus
 from tasks.evaluation.embedded import Remembering
 from tasks.evaluation.registry import Metric, evaluate
 from tasks.evaluation.results import MetricResult
-from tasks.evaluation.subject import ReleasedText, Subject
+from tasks.evaluation.subject import ReleasedText, Subject, Tagger
+from tasks.evaluation.tagging import load_tagger, require_tagger
 from tasks.inference.embedding import EMBEDDER, load_embedder
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import require_pulled
@@ -22,7 +23,10 @@ def require_tools(metrics: Iterable[Metric]) -> None:
 
     Raises:
         ModelNotPulled: the embedder is not.
+        TaggerChanged: the tagger is not, or is another.
     """
+    if any("tagger" in metric.needs for metric in metrics):
+        require_tagger()
     if any("embedder" in metric.needs for metric in metrics):
         require_pulled(EMBEDDER, "embedder")
 
@@ -57,6 +61,7 @@ def evaluate_texts(
         documents if corpus else None,
         schema,
         embed=_embedder(model) if "embedder" in needs else None,
+        tag=_tagger() if "tagger" in needs else None,
         labelled=corpus.labelled if corpus and has_labels else None,
     )
     return evaluate(metrics, subject)
@@ -65,3 +70,7 @@ def evaluate_texts(
 def _embedder(model: LanguageModel) -> Remembering:
     """On the language model's device; its bar counts the texts of a metric that no metric before it has read."""
     return Remembering(load_embedder(device=str(model.device), progress=partial(report, "embedding")))
+
+
+def _tagger() -> Tagger:
+    return load_tagger(partial(report, "tagging"))

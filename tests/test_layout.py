@@ -103,12 +103,16 @@ SEEDED = {"import random", "np.random", "import numpy.random"}
 
 
 def test_seeded_generators_make_fiction_and_error_bars_only() -> None:
-    """The demo corpus, a bootstrap interval, which released texts a prompt shows; nothing that protects a person."""
+    """The demo corpus, bootstraps, which texts are compared or shown in a prompt; nothing that protects a person."""
     seeded = [named(path) for path in MODULES if any(what in SEEDED for _, what in uses(path))]
     assert seeded == [
         "tasks/corpus/demo.py",
+        "tasks/evaluation/bootstrap.py",
+        "tasks/evaluation/clusters.py",
+        "tasks/evaluation/embedded.py",
         "tasks/evaluation/in_context/demonstrations.py",
-        "tasks/evaluation/perplexity.py",
+        "tasks/evaluation/sampling.py",
+        "tasks/evaluation/train_on_synthetic.py",
     ]
 
 

