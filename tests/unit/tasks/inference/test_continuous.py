@@ -1,6 +1,7 @@
 """Generations enter and leave between steps; rows keep every bit, and the timetable keeps its times."""
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from tasks.inference.plan import Sizes
 from tasks.inference.ring import Clock
 from tests.unit.tasks.inference.conftest import Twins
 from tests.unit.tasks.inference.rows_at_work import PRIVATE, PUBLIC, text
-from tests.unit.tasks.inference.traffic import LIFETIMES, MOST, Rows, crowd, differing, drive
+from tests.unit.tasks.inference.traffic import LIFETIMES, MOST, Diary, Rows, crowd, differing, drive
 
 CHANGED = "1-1"
 
@@ -41,13 +42,27 @@ CHANGES: dict[str, Callable[[Rows], Rows]] = {
 }
 
 
+Undisturbed = Callable[[int | None, bool], tuple[Engine, Diary]]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny: Twins) -> Undisturbed:
+    """An engine with so many rows a chunk, and what the crowd is in it before anything changes; run once each."""
+
+    @cache
+    def run(chunk_rows: int | None, chosen: bool) -> tuple[Engine, Diary]:
+        engine = Engine(tiny.model, chunk_rows)
+        return engine, drive(engine, crowd(), chosen=chosen)
+
+    return run
+
+
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(("chunk_rows", "chosen"), [(None, True), (4, True), (4, False)])
 def test_with_staggered_entries_and_a_wrapped_clock_other_rows_keep_every_bit(
-    tiny: Twins, change: str, chunk_rows: int | None, chosen: bool
+    undisturbed: Undisturbed, change: str, chunk_rows: int | None, chosen: bool
 ) -> None:
-    engine = Engine(tiny.model, chunk_rows)
-    before = drive(engine, crowd(), chosen=chosen)
+    engine, before = undisturbed(chunk_rows, chosen)
     after = drive(engine, CHANGES[change](crowd()), chosen=chosen)
     felt = {name for name in differing(before.rows, after.rows) if not name.startswith("new")}
     if change == "remove a whole batch":

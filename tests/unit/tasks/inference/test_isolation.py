@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -60,14 +61,28 @@ CHANGES = {
 }
 
 
+CANDIDATES = {True: torch.arange(60).view(3, 20) * 4, False: None}
+Undisturbed = Callable[[int | None, bool], tuple[Engine, dict[str, Tensor]]]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny: Twins) -> Undisturbed:
+    """An engine with so many rows a chunk, and what the rows are in it before anything changes; run once each."""
+
+    @cache
+    def run(chunk_rows: int | None, chosen: bool) -> tuple[Engine, dict[str, Tensor]]:
+        engine = Engine(tiny.model, chunk_rows)
+        return engine, by_row(engine, batches(), candidates=CANDIDATES[chosen])
+
+    return run
+
+
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("chunk_rows", [None, 4, 12])
 @pytest.mark.parametrize("chosen", [True, False], ids=["candidates", "vocabulary"])
-def test_other_rows_keep_every_bit(tiny: Twins, change: str, chunk_rows: int | None, chosen: bool) -> None:
-    candidates = torch.arange(60).view(3, 20) * 4 if chosen else None
-    engine = Engine(tiny.model, chunk_rows)
-    before = by_row(engine, batches(), candidates=candidates)
-    after = by_row(engine, CHANGES[change](batches()), candidates=candidates)
+def test_other_rows_keep_every_bit(undisturbed: Undisturbed, change: str, chunk_rows: int | None, chosen: bool) -> None:
+    engine, before = undisturbed(chunk_rows, chosen)
+    after = by_row(engine, CHANGES[change](batches()), candidates=CANDIDATES[chosen])
     others = before.keys() - {"changed"}
     assert len(others) == 8
     for name in others:
@@ -117,6 +132,7 @@ def test_real_model_keeps_every_bit(real: LanguageModel) -> None:
             assert torch.equal(before[name], after[name]), f"row {name} felt {change!r}"
 
 
+@pytest.mark.slow
 def test_joint_padding_fails_on_the_real_model(real: LanguageModel) -> None:
     with quiet_libraries():
         plain = AutoModelForCausalLM.from_pretrained(model_folder(real.name, real.revision), dtype=torch.float32)
@@ -216,7 +232,7 @@ def test_what_the_device_is_asked_is_public(tiny: Twins, chosen: bool) -> None:
 
     def asked(rows: Batches) -> set[tuple[str | int, ...]]:
         engine = Engine(tiny.model, 4)
-        by_row(engine, rows, candidates=torch.arange(60).view(3, 20) * 4 if chosen else None)
+        by_row(engine, rows, candidates=CANDIDATES[chosen])
         return engine.isolation._passed
 
     expected = asked(batches())

@@ -18,7 +18,7 @@ from tasks.inference.precision import PRECISIONS, Precision, PrecisionMissing
 from tests.support import require
 from tests.unit.tasks.inference.conftest import REAL, tiny_network
 from tests.unit.tasks.inference.rows_at_work import by_row, text
-from tests.unit.tasks.inference.test_isolation import CHANGES, NOTES, batches
+from tests.unit.tasks.inference.test_isolation import CANDIDATES, CHANGES, NOTES, batches
 
 CPU = torch.device("cpu")
 LOWERED = [precision for precision in PRECISIONS if precision != "float32"]
@@ -39,10 +39,16 @@ def lowered(precision: Precision) -> LanguageModel:
     return adopt(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision=precision)
 
 
-def felt_by_others(engine: Engine, change: str, candidates: Tensor | None = None) -> list[str]:
-    """The rows that `change` of one row gave other bits."""
-    before = by_row(engine, batches(), candidates=candidates)
-    after = by_row(engine, CHANGES[change](batches()), candidates=candidates)
+@cache
+def undisturbed(precision: Precision, chosen: bool) -> tuple[Engine, dict[str, Tensor]]:
+    """An engine in `precision`, and what the rows are in it before anything changes."""
+    engine = Engine(lowered(precision))
+    return engine, by_row(engine, batches(), candidates=CANDIDATES[chosen])
+
+
+def felt_by_others(engine: Engine, before: dict[str, Tensor], change: str, chosen: bool = False) -> list[str]:
+    """The rows that `change` of one row gave other bits than `before`."""
+    after = by_row(engine, CHANGES[change](batches()), candidates=CANDIDATES[chosen])
     others = before.keys() - {"changed"}
     assert len(others) == 8
     return [name for name in others if not torch.equal(before[name], after[name])]
@@ -52,8 +58,8 @@ def felt_by_others(engine: Engine, change: str, candidates: Tensor | None = None
 @pytest.mark.parametrize("precision", LOWERED)
 @pytest.mark.parametrize("chosen", [True, False], ids=["candidates", "vocabulary"])
 def test_other_rows_keep_every_bit(precision: Precision, change: str, chosen: bool) -> None:
-    candidates = torch.arange(60).view(3, 20) * 4 if chosen else None
-    assert felt_by_others(Engine(lowered(precision)), change, candidates) == []
+    engine, before = undisturbed(precision, chosen)
+    assert felt_by_others(engine, before, change, chosen) == []
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -85,8 +91,10 @@ def test_one_scale_for_all_rows_fails_the_same_test(coupled: LanguageModel, monk
         """The device is not asked."""
 
     monkeypatch.setattr(IsolationCheck, "_once", unchecked)
+    engine = Engine(coupled)
+    before = by_row(engine, batches())
     for change in ("replace", "lengthen", "shorten", "remove"):
-        assert felt_by_others(Engine(coupled), change), f"{change!r} was not felt"
+        assert felt_by_others(engine, before, change), f"{change!r} was not felt"
 
 
 def test_one_scale_for_all_rows_is_noticed_by_the_engine(coupled: LanguageModel) -> None:
@@ -105,6 +113,7 @@ REAL_CHANGES: dict[str, Callable[[dict[str, list[int]]], dict[str, list[int]]]] 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", LOWERED)
 def test_real_model_keeps_every_bit(real: LanguageModel, precision: Precision) -> None:
     available(precision)
