@@ -167,7 +167,7 @@ def explore(ledgers: Ledgers, backend: str, examples: int, *, mutation: str = ""
     run_state_machine_as_test(kind, settings=limits)
 
 
-@pytest.mark.parametrize(("backend", "examples"), [("sqlite", 20), ("postgresql", 6)])
+@pytest.mark.parametrize(("backend", "examples"), [("sqlite", 12), ("postgresql", 4)])
 def test_any_order_of_steps(ledgers: Ledgers, backend: str, examples: int) -> None:
     explore(ledgers, backend, examples)
 

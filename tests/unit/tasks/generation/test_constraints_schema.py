@@ -214,12 +214,23 @@ def test_a_record_is_an_object() -> None:
         record_schema({"type": "string"})
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(schema=schemas, seed=st.integers(0, 2**32))
-def test_the_automaton_admits_every_value_of_the_schema(schema: dict[str, Any], seed: int) -> None:
+def admits_every_value(schema: dict[str, Any], seed: int) -> None:
     built, choice = grammar_schema(schema), random.Random(seed)
     automaton = Automaton.of(built)
     for separators in ((", ", ": "), (",", ":")):
         text = json.dumps(instance(built, choice), ensure_ascii=False, separators=separators)
         assert is_valid(schema, text)
         assert automaton.final[automaton.after(automaton.start, text.encode())]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(schema=schemas, seed=st.integers(0, 2**32))
+def test_the_automaton_admits_every_value_of_the_schema(schema: dict[str, Any], seed: int) -> None:
+    admits_every_value(schema, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(schema=schemas, seed=st.integers(0, 2**32))
+def test_the_automaton_admits_every_value_of_many_schemas(schema: dict[str, Any], seed: int) -> None:
+    admits_every_value(schema, seed)
