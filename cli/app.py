@@ -6,6 +6,7 @@ import typer
 
 from cli import (
     approve,
+    attack,
     audit,
     budget,
     dataset,
@@ -17,6 +18,7 @@ from cli import (
     policy,
     publish,
     release,
+    report,
     run,
     standing,
     user,
@@ -38,7 +40,7 @@ def root(almoner_home: HomeOption = None) -> None:
         os.environ["ALMONER_HOME"] = str(almoner_home)
 
 
-for each in (home, approve, run, publish, release, evaluate, demo):
+for each in (home, approve, run, publish, release, evaluate, report, demo):
     each.add_to(app)
 for name, group in (
     ("dataset", dataset.app),
@@ -47,6 +49,7 @@ for name, group in (
     ("motion", motion.app),
     ("standing", standing.app),
     ("audit", audit.app),
+    ("attack", attack.app),
     ("policy", policy.app),
     ("user", user.app),
     ("models", models.app),

@@ -10,6 +10,7 @@ import typer
 from cli.approval_screen import render
 from cli.asking import at_terminal, confirm
 from cli.command import Answer, Opened, command, show
+from cli.tables import plain
 from flows import decide as deciding
 from flows.approval_files import read_approval, read_ask, write_approval
 from flows.matter import Gate as MatterGate
@@ -34,6 +35,13 @@ MaybeGate = Annotated[Gate | None, typer.Option(help="Which decision; none with 
 Reason = Annotated[str, typer.Option(help="Why; recorded, signed, and published with the release.")]
 MaybeReason = Annotated[
     str | None, typer.Option(help="Why; recorded, signed, and published with the release. Needed to approve.")
+]
+Override = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="In place of --reason at the publish gate: why to approve although the policy's bounds are missed.",
+    ),
 ]
 OnBehalfOf = Annotated[
     str | None, typer.Option("--on-behalf-of", metavar="NAME", help="The steward who delegated this dataset to you.")
@@ -79,6 +87,12 @@ class Typed:
     ask: Path | None
     signed: Path | None
     yes: bool | None
+    override: str | None = None
+
+    @property
+    def why(self) -> str:
+        """The option that says why: --reason, or --override in its place."""
+        return "reason" if self.override is None else "override"
 
     def require(self, needed: tuple[str, ...], also: tuple[str, ...] = ()) -> None:
         """Check that what this form of the command needs was typed, and nothing that it would not heed.
@@ -103,10 +117,12 @@ def approve(
     ask: Ask = None,
     signed: Signed = None,
     yes: Yes = False,
+    override: Override = None,
 ) -> Answer:
     """Approve what waits at a gate. Shows what is decided, then asks for the dataset's name.
 
     approve ID --gate GATE --reason TEXT: decide here.
+    approve ID --gate publish --override TEXT: the same, although the release misses bounds of its policy.
     approve ID --gate GATE --export ask.json: write the question for a steward without access to the ledger.
     approve --from ask.json --reason TEXT --export signed.json: sign it on the steward's own machine.
     approve --from ask.json --reason TEXT: decide in a home that reaches the ledger, on texts that lie in another.
@@ -116,7 +132,7 @@ def approve(
 
     Example: almoner approve 1 --gate spend --reason "agreed in the March board"
     """
-    typed = Typed(number, gate, reason, on_behalf_of, export, ask, signed, yes or None)
+    typed = Typed(number, gate, reason, on_behalf_of, export, ask, signed, yes or None, override)
     if typed.yes and typed.signed is None:
         raise OptionForeign("yes")
     if ask is not None:
@@ -125,7 +141,7 @@ def approve(
         return _bring(opened, typed)
     if export is not None:
         return _export(opened, typed)
-    typed.require(("number", "gate", "reason"), ("on_behalf_of",))
+    typed.require(("number", "gate", typed.why), ("on_behalf_of",))
     return _decide(opened, typed, "approve")
 
 
@@ -164,12 +180,14 @@ def withdraw_approval(
 
 
 def _decide(opened: Opened, typed: Typed, verdict: str) -> Answer:
-    number, gate, reason = _number(typed), _gate(typed), _reason(typed)
+    number, gate = _number(typed), _gate(typed)
+    _said(typed)
     workspace = open_workspace(opened.home)
     asked = deciding.matter(workspace, number, gate)
+    reason = _reason(typed, asked)
     if verdict == "approve":
         deciding.require_waiting(asked)
-        _show_and_confirm(opened, asked, unasked=asked.policy.several_roles and not at_terminal())
+        _show_and_confirm(opened, asked, reason, unasked=asked.policy.several_roles and not at_terminal())
     else:
         opened.say(*render(asked))
     state = deciding.decide(workspace, asked, verdict, reason, typed.on_behalf_of)
@@ -188,13 +206,15 @@ def _export(opened: Opened, typed: Typed) -> Answer:
 
 
 def _sign_elsewhere(opened: Opened, typed: Typed) -> Answer:
-    typed.require(("ask", "reason", "export"), ("on_behalf_of",))
-    home, path, reason = opened.home.require(), _path(typed.export), _reason(typed)
+    typed.require(("ask", typed.why, "export"), ("on_behalf_of",))
+    _said(typed)
+    home, path = opened.home.require(), _path(typed.export)
     key = SigningKey.load(signing_key_path(home))
     asked = read_ask(_path(typed.ask), key.public_key, home.root)
+    reason = _reason(typed, asked)
     deciding.require_waiting(asked)
     deciding.require_steward(asked, key)
-    _show_and_confirm(opened, asked, elsewhere=True)
+    _show_and_confirm(opened, asked, reason, elsewhere=True)
     made = deciding.sign_elsewhere(key, asked, reason, typed.on_behalf_of)
     write_approval(path, made)
     data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "by": made.approver,
@@ -204,12 +224,14 @@ def _sign_elsewhere(opened: Opened, typed: Typed) -> Answer:
 
 
 def _decide_on(opened: Opened, typed: Typed) -> Answer:
-    typed.require(("ask", "reason"), ("on_behalf_of",))
-    workspace, reason = open_workspace(opened.home), _reason(typed)
+    typed.require(("ask", typed.why), ("on_behalf_of",))
+    _said(typed)
+    workspace = open_workspace(opened.home)
     asked = read_ask(_path(typed.ask), workspace.key.public_key, opened.home.root)
+    reason = _reason(typed, asked)
     deciding.require_waiting(asked)
     deciding.require_steward(asked, workspace.key)
-    _show_and_confirm(opened, asked, elsewhere=True)
+    _show_and_confirm(opened, asked, reason, elsewhere=True)
     state = deciding.decide(workspace, asked, "approve", reason, typed.on_behalf_of)
     return _decided(asked, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")
 
@@ -220,14 +242,18 @@ def _bring(opened: Opened, typed: Typed) -> Answer:
     asked = deciding.matter(workspace, _number(typed), _gate(typed))
     deciding.require_waiting(asked)
     deciding.check(asked, signed)
-    _show_and_confirm(opened, asked, unasked=bool(typed.yes))
+    _show_and_confirm(opened, asked, signed.reason, unasked=bool(typed.yes))
     state = deciding.bring(workspace, asked, signed)
     said = f"Approved by {signed.approver}, brought by {workspace.actor.name},"
     return _decided(asked, "approve", state, signed.approver, said)
 
 
-def _show_and_confirm(opened: Opened, asked: Matter, *, unasked: bool = False, elsewhere: bool = False) -> None:
+def _show_and_confirm(
+    opened: Opened, asked: Matter, reason: str, *, unasked: bool = False, elsewhere: bool = False
+) -> None:
     screen = render(asked, elsewhere=elsewhere)
+    if asked.outside:
+        screen.append(plain(f"\nThe approval says: {reason}"))  # which names what it overrides
     if unasked:
         opened.say(*screen)
         return
@@ -264,10 +290,17 @@ def _gate(typed: Typed) -> MatterGate:
     return typed.gate.value
 
 
-def _reason(typed: Typed) -> str:
-    if typed.reason is None or not typed.reason.strip():
+def _said(typed: Typed) -> str:
+    """What was typed as --reason or --override."""
+    said = typed.reason if typed.override is None else typed.override
+    if said is None or not said.strip():
         raise ReasonMissing
-    return typed.reason.strip()
+    return said.strip()
+
+
+def _reason(typed: Typed, asked: Matter) -> str:
+    """What is signed as the reason: an override also names what it overrides."""
+    return _said(typed) if typed.override is None else deciding.override(asked, _said(typed))
 
 
 def _path(path: Path | None) -> Path:
@@ -280,6 +313,7 @@ _SPELT = {
     "number": "ID",
     "gate": "--gate",
     "reason": "--reason",
+    "override": "--override",
     "on_behalf_of": "--on-behalf-of",
     "export": "--export",
     "ask": "--from",
@@ -294,7 +328,7 @@ class OptionMissing(UsageError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"This form of `almoner approve` needs {_SPELT[name]}.",
-            "`almoner approve --help` shows the five forms.",
+            "`almoner approve --help` shows the six forms.",
             {"option": _SPELT[name]},
         )
 
@@ -308,7 +342,7 @@ class OptionForeign(UsageError):
             if name == "yes"
             else f"{_SPELT[name]} does not go together with the other options."
         )
-        super().__init__(reason, "`almoner approve --help` shows the five forms.", {"option": _SPELT[name]})
+        super().__init__(reason, "`almoner approve --help` shows the six forms.", {"option": _SPELT[name]})
 
 
 class ReasonMissing(UsageError):

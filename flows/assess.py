@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy.orm import Session
+
 from flows.publish import find_artifact
 from flows.workspace import open_workspace
 from models_db.canonical import Json
@@ -28,6 +30,18 @@ class Plain:
     label: str | None = None
 
 
+def require_decided(session: Session, request_id: int) -> None:
+    """Check that internal figures of a release may be made and seen (PRIVACY §7).
+
+    Raises:
+        WrongState: governed data, and nobody has decided yet.
+    """
+    state, dataset_id = releases.state_of(session, request_id), releases.find(session, request_id).dataset_id
+    decided = state in ("published", "retracted", "discarded")
+    if session.get_one(Dataset, dataset_id).governed and not decided:
+        raise WrongState(request_id, state, "published or discarded: internal metrics wait for the decision")
+
+
 def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
     """Compare a decided release with its private corpus, and keep the result in the ledger as internal.
 
@@ -37,10 +51,8 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
     workspace = open_workspace(ProjectHome.locate(home))
     artifact = find_artifact(workspace, request_id)
     with workspace.database.read() as session:
+        require_decided(session, request_id)
         request = releases.find(session, request_id)
-        state = releases.state_of(session, request_id)
-        if session.get_one(Dataset, request.dataset_id).governed and state not in ("published", "discarded"):
-            raise WrongState(request_id, state, "published or discarded: internal metrics wait for the decision")
         uid = session.get_one(DatasetVersion, request.version_id).uid
         model = releases.model_of(request)
         dataset_name = session.get_one(Dataset, request.dataset_id).name

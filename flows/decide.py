@@ -23,6 +23,8 @@ from models_db.services.gates import Decision, withdrawal_statement
 from models_db.services.motions import MotionDecided
 from models_db.services.releases import WrongState
 from models_db.tables import Artifact
+from tasks.evaluation.bounds import OutsideBounds
+from tasks.evaluation.override import NothingToOverride, overriding
 from tasks.publishing.attestation import attest, envelope
 from tasks.publishing.layout import FileUnfit
 from tasks.publishing.signing import SigningKey, fingerprint, verify
@@ -116,21 +118,35 @@ def decide(workspace: Workspace, asked: Matter, verdict: str, reason: str, on_be
     """Sign and record a decision; returns the new state of what was decided on.
 
     Raises:
-        OutsideBounds: an approval of a release whose figures are not what its policy demands.
+        OutsideBounds: an approval of a release whose figures are not what its policy demands, without an override.
     """
     decision = _decision(asked, verdict, reason, on_behalf_of)
     signature = workspace.key.sign(decision.statement(workspace.actor.name))
     with workspace.database.write() as session:
-        _require_good_enough(session, asked, verdict)
+        _require_good_enough(session, asked, verdict, reason)
         return gates.decide(
             session, workspace.actor, decision, signature, attestation=_attestation(workspace.key, asked, verdict)
         )
 
 
-def _require_good_enough(session: Session, asked: Matter, verdict: str) -> None:
-    """A release that its policy does not let out can be rejected, and nothing else."""
+def _require_good_enough(session: Session, asked: Matter, verdict: str, reason: str) -> None:
+    """A release outside the bounds of its policy can be rejected, and approved by a reason that overrides them."""
     if asked.gate == "publish" and verdict == "approve":
-        require_bounds(session, asked.number)
+        require_bounds(session, asked.number, [reason])
+
+
+def override(asked: Matter, reason: str) -> str:
+    """The reason to sign for an approval in spite of the policy's bounds: it names every figure that is outside.
+
+    Raises:
+        NothingToOverride: none is.
+        OutsideBounds: the policy lets nobody override its bounds.
+    """
+    if not asked.outside:
+        raise NothingToOverride(asked.number)
+    if not asked.policy.rules_for(asked.dataset).overrides:
+        raise OutsideBounds(asked.number, asked.outside)
+    return overriding(asked.outside, reason)
 
 
 def require_steward(asked: Matter, key: SigningKey) -> str:
@@ -178,7 +194,7 @@ def bring(workspace: Workspace, asked: Matter, signed: SignedApproval) -> str:
     with workspace.database.write() as session:
         if signed.signature in _signatures(session, asked):
             raise ApprovalUnusable("has been brought here before")
-        _require_good_enough(session, asked, signed.decision)
+        _require_good_enough(session, asked, signed.decision, signed.reason)
         approver = people.identify(session, signed.public_key)
         return gates.decide(
             session,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flows.matter import Matter
 from flows.question import Question
-from flows.sections import publish_sections, spend_sections
+from flows.sections import missed_by, publish_sections, spend_sections
 from models_db.canonical import digest
 from models_db.errors import Refused
 from tasks.publishing.attestation import attestation_payload
@@ -55,6 +55,7 @@ def at_publish(question: Question, folder: Path, files: FileTable, viewer: str |
         sections=publish_sections(question, viewer, record, metrics, samples, files),
         stewards=question.stewards,
         payload=attestation_payload(folder, files),
+        outside=missed_by(question, metrics),
     )
 
 

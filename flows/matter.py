@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from models_db.policy import Policy
+from tasks.evaluation.bounds import Outcome
 from tasks.publishing.record import Person
 
 Gate: TypeAlias = Literal["spend", "publish", "motion"]
@@ -72,6 +73,7 @@ class Matter:
         sections: everything worth knowing first.
         stewards: who may sign, by name and key.
         payload: at the publish gate, the statement that is signed besides.
+        outside: at the publish gate, the bounds of the policy that the release does not keep.
     """
 
     number: int
@@ -83,6 +85,7 @@ class Matter:
     sections: tuple[Section, ...]
     stewards: tuple[Person, ...] = ()
     payload: bytes | None = None
+    outside: tuple[Outcome, ...] = ()
 
     @property
     def title(self) -> str:

@@ -5,7 +5,7 @@ and pacing once more.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,8 @@ from models_db.services.audits import Actor
 from models_db.services.ledger import BudgetExceeded
 from models_db.tables import PolicyVersion, Request
 from tasks.accounting.policy_bounds import bounds_of, terms_of
-from tasks.evaluation.bounds import require_measurable, require_within
+from tasks.evaluation.bounds import require_measurable
+from tasks.evaluation.override import require_admitted
 from tasks.evaluation.results import MetricResult
 
 SEE_FIGURES = frozenset({"steward", "auditor", "admin"})
@@ -40,8 +41,11 @@ def require_policy(policy: Policy, body: Mapping[str, Any], cap: Amount) -> None
     require_allowed(rules, bounds_of(rules, cap), asked)
 
 
-def require_bounds(session: Session, request_id: int) -> None:
+def require_bounds(session: Session, request_id: int, reasons: Iterable[str]) -> None:
     """Check the stored figures of what a request produced against the bounds of its policy.
+
+    Args:
+        reasons: of those who approve it; figures outside are admitted if the policy allows it and each overrides them.
 
     Raises:
         OutsideBounds: with every figure that is outside, or missing.
@@ -51,7 +55,7 @@ def require_bounds(session: Session, request_id: int) -> None:
     stored = artifacts.evaluations(session, artifact) if artifact else ()
     measured = {e.metric: MetricResult.from_json(json.loads(e.result)) for e in stored if e.exposure != "internal"}
     dataset = json.loads(request.canonical)["dataset"]["name"]
-    require_within(request_id, policy_of(session, request).rules_for(dataset).required, measured)
+    require_admitted(request_id, policy_of(session, request).rules_for(dataset), measured, reasons)
 
 
 def policy_of(session: Session, request: Request) -> Policy:

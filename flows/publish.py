@@ -34,7 +34,7 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
 
     Raises:
         GateClosed, WrongState: the publish gate is not passed for exactly these bytes.
-        OutsideBounds: a figure of the release is not what its policy demands.
+        OutsideBounds: a figure of the release is not what its policy demands, and not every approval overrides that.
         ArtifactChanged: the quarantined files are not the approved ones.
     """
     workspace = open_workspace(ProjectHome.locate(home))
@@ -42,7 +42,7 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
     draft = workspace.home.inside("quarantine", artifact.folder)
     with workspace.database.read() as session:
         artifacts.require_publishable(session, request_id)
-        require_bounds(session, request_id)
+        require_bounds(session, request_id, _reasons(session, artifact))
         require_mandates(session, request_id)
         before = _papers(session, artifact)
     require_publishable(draft, artifact, before, workspace.key)
@@ -55,6 +55,12 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
         checkpoint = bundle.checkpoint
         audits.record_checkpoint(session, checkpoint.ledger_head, checkpoint.signature, checkpoint.public_key)
     return Published(request_id, bundle.folder, bundle.digest)
+
+
+def _reasons(session: Session, artifact: Artifact) -> list[str]:
+    """Why exactly these files were approved; expired approvals are among them, so a second delivery finds the same."""
+    decided = gates.given(session, artifact.request_id)
+    return [a.reason for a, _ in decided if (a.decision, a.subject_digest) == ("approve", artifact.digest)]
 
 
 def _papers(session: Session, artifact: Artifact) -> Papers:

@@ -10,7 +10,7 @@ from models_db.budgets import Amount
 from models_db.errors import Refused, UsageError
 from models_db.events import PrivacyEvent
 from models_db.policy import Rules
-from tasks.evaluation.bounds import require_within
+from tasks.evaluation.bounds import Outcome, OutsideBounds, missed
 from tasks.evaluation.results import MetricResult
 from tasks.generation.quote import lifetime_epsilon
 from tasks.publishing.card_text import bounds
@@ -42,6 +42,7 @@ def publish_sections(
         Grid("What would leave", ("file", "bytes", "sha256"), _file_rows(files)),
         _measured(metrics),
         Texts("Samples", samples),
+        Lines("Report", (("all of this as one page, with plots", f"almoner report {question.number}"),), signed=False),
         *_cost(question),
         *_content(question),
         *_background(question, "publish"),
@@ -88,12 +89,23 @@ def _runner_doubts(record: ReleaseRecord, viewer: str | None) -> Iterator[str]:
         yield "You ran this release yourself."
 
 
-def _bound_doubts(question: Question, metrics: tuple[MetricResult, ...]) -> Iterator[str]:
+def missed_by(question: Question, metrics: tuple[MetricResult, ...]) -> tuple[Outcome, ...]:
+    """The bounds of the policy that a release does not keep; internal metrics are not looked at."""
     required = question.policy.rules_for(question.dataset).required
-    try:
-        require_within(question.number, required, {one.name: one for one in metrics if one.exposure != "internal"})
-    except Refused as outside:
-        yield f"{outside.message} It can only be rejected."
+    return missed(required, {one.name: one for one in metrics if one.exposure != "internal"})
+
+
+def _bound_doubts(question: Question, metrics: tuple[MetricResult, ...]) -> Iterator[str]:
+    outside = missed_by(question, metrics)
+    if not outside:
+        return
+    overridable = question.policy.rules_for(question.dataset).overrides
+    choice = (
+        "It can be rejected or, on the record and named in what is published, approved all the same: --override."
+        if overridable
+        else "It can only be rejected: the policy lets nobody override its bounds."
+    )
+    yield f"{OutsideBounds(question.number, outside).message} {choice}"
 
 
 def _cost(question: Question) -> tuple[Section, ...]:

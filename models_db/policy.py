@@ -89,8 +89,12 @@ class Bound(_Rules):
 class Evaluation(_Rules):
     """What has to be measured before a release may be published."""
 
+    later_fields = frozenset({"overrides"})
+
     required: dict[Name, dict[Name, Bound]] = Field(default_factory=dict, max_length=20)
     """By metric, then by figure; a metric without figures has to be measured and may be anything."""
+    overrides: Literal["allowed", "refused"] = "allowed"
+    """Whether stewards may approve a release outside its bounds, explicitly and on the record."""
 
 
 class Pacing(_Rules):
@@ -152,6 +156,8 @@ class Rules:
     models: tuple[str, ...] | None
     required: Mapping[str, Mapping[str, Bound]]
     pacing: Pacing | None
+    overrides: bool = True
+    """Whether a release outside the bounds of what is required may be approved explicitly."""
 
 
 class Policy(_Rules):
@@ -225,4 +231,5 @@ class Policy(_Rules):
             models=other.models or self.models,
             required=MappingProxyType(evaluation.required),
             pacing=self.pacing,
+            overrides=evaluation.overrides == "allowed",
         )

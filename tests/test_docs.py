@@ -46,7 +46,7 @@ CONTRACT = (
     "budget scope open", "budget scope close", "budget scope list", "motion list", "motion show",
     "standing propose", "standing list", "standing show", "standing end",
     "release request", "release list", "release show", "release withdraw", "release retract", "retract",
-    "approve", "reject", "run", "publish", "verify-release",
+    "approve", "reject", "run", "report", "publish", "verify-release",
     "policy show", "policy check", "policy adopt", "policy schema",
     "user add", "user list", "user grant", "user revoke", "user delegate", "user undelegate",
     "audit log", "audit verify", "audit checkpoint", "audit export", "audit mechanism", "models list", "models pull", "demo",

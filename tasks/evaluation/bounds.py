@@ -1,6 +1,7 @@
 """Metrics that a policy requires, and the bounds of their figures."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cache
 
@@ -12,6 +13,25 @@ from tasks.evaluation.results import MetricResult, Value
 from tasks.evaluation.subject import Subject
 
 Required = Mapping[str, Mapping[str, Bound]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A demand of a policy, and what was measured; `figure` is None where the metric just has to be there."""
+
+    metric: str
+    figure: str | None
+    value: Value
+    allowed: str
+    met: bool
+
+    @property
+    def name(self) -> str:
+        """As policies and refusals write it: metric, or metric.figure."""
+        return self.metric if self.figure is None else f"{self.metric}.{self.figure}"
+
+    def __str__(self) -> str:
+        return f"{self.name} is {_shown(self.value)}, allowed is {self.allowed}"
 
 
 def require_measurable(required: Required) -> None:
@@ -31,15 +51,24 @@ def require_within(request_id: int, required: Required, measured: Mapping[str, M
     Raises:
         OutsideBounds: with every figure that is outside, or missing.
     """
-    outside = [
-        (f"{metric}.{figure}", _figure(measured.get(metric), figure), str(bound))
-        for metric, bounds in required.items()
-        for figure, bound in bounds.items()
-        if not _admitted(_figure(measured.get(metric), figure), bound)
-    ]
-    outside += [(metric, None, "measured") for metric in required if metric not in measured]
-    if outside:
+    if outside := missed(required, measured):
         raise OutsideBounds(request_id, outside)
+
+
+def missed(required: Required, measured: Mapping[str, MetricResult]) -> tuple[Outcome, ...]:
+    """The demands that a release does not meet, in the policy's order."""
+    return tuple(found for found in outcomes(required, measured) if not found.met)
+
+
+def outcomes(required: Required, measured: Mapping[str, MetricResult]) -> Iterator[Outcome]:
+    """Every demand of a policy beside what was measured: first the figures, then metrics that have to be there."""
+    for metric, bounds in required.items():
+        for figure, bound in bounds.items():
+            value = _figure(measured.get(metric), figure)
+            yield Outcome(metric, figure, value, str(bound), _admitted(value, bound))
+    for metric, bounds in required.items():
+        if metric not in measured or not bounds:
+            yield Outcome(metric, None, None, "measured", metric in measured)
 
 
 @cache
@@ -87,15 +116,21 @@ class NotMeasurable(UsageError):
 class OutsideBounds(Refused):
     """A release is not as good as its policy demands."""
 
-    def __init__(self, request_id: int, outside: list[tuple[str, Value, str]]) -> None:
-        told = "; ".join(f"{name} is {_shown(value)}, allowed is {bound}" for name, value, bound in outside)
-        facts: list[Json] = [{"figure": name, "value": value, "allowed": bound} for name, value, bound in outside]
+    def __init__(self, request_id: int, outside: Sequence[Outcome], *, overridable: bool = False) -> None:
+        facts: list[Json] = [{"figure": one.name, "value": one.value, "allowed": one.allowed} for one in outside]
+        override = f'`almoner approve {request_id} --gate publish --override "..."`'
+        otherwise = f" or, on the record, approve it all the same: {override}" if overridable else ""
         super().__init__(
-            f"The release of request {request_id} is outside the bounds of its policy: {told}.",
-            f'It cannot be published. Reject it: `almoner reject {request_id} --gate publish --reason "..."`;'
-            " what it spent stays spent.",
-            {"request": request_id, "outside": facts},
+            f"The release of request {request_id} is outside the bounds of its policy: {told(outside)}.",
+            f'Reject it: `almoner reject {request_id} --gate publish --reason "..."`{otherwise}.'
+            " What it spent stays spent.",
+            {"request": request_id, "outside": facts, "overridable": overridable},
         )
+
+
+def told(outside: Sequence[Outcome]) -> str:
+    """Some outcomes in one line."""
+    return "; ".join(map(str, outside))
 
 
 def _shown(value: Value) -> str:

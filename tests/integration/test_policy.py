@@ -353,3 +353,72 @@ def test_a_run_that_cannot_be_afforded_is_refused_quietly(almoner: Almoner, monk
     told = refused(almoner, "run 2", "BudgetRefused")
     assert told["facts"] == {"dataset": "clinic"}
     assert almoner.state(2) == "approved"
+
+
+def outside_its_bounds(almoner: Almoner, **evaluation: Any) -> None:
+    """A release of three texts waits at the publish gate, under a policy that admits two at most."""
+    almoner.ingested()
+    set_rules(almoner, evaluation={"required": {"length": {"texts": {"max": 2}}}, **evaluation})
+    almoner.type(f"release request {request_file(almoner)}")
+    almoner.type('approve 1 --gate spend --reason "a first look"')
+    almoner.type("run 1")
+
+
+OVERRIDDEN = "Overrides the bounds of the policy (length.texts is 3, allowed is at most 2): a pilot needs them"
+
+
+def test_a_release_outside_its_bounds_is_approved_explicitly_or_not_at_all(any_almoner: Almoner) -> None:
+    """The override is signed, recorded, shown, and published with the release; a stranger's check names it."""
+    almoner = any_almoner
+    outside_its_bounds(almoner)
+    told = refused(almoner, 'approve 1 --gate publish --reason "looks fine"', "OutsideBounds")
+    assert "--override" in told["advice"]
+    shown = almoner.type('approve 1 --gate publish --override "a pilot needs them"').err
+    assert "length.texts is 3, allowed is at most 2" in shown
+    assert OVERRIDDEN in " ".join(shown.split())
+    [decided] = [row for row in almoner.ask("audit log") if row["kind"] == "request.approve"][-1:]
+    assert OVERRIDDEN in json.dumps(decided)
+    report = almoner.ask("report 1")
+    assert [one["override"] for one in report["decisions"] if one["gate"] == "publish"] == [
+        "length.texts is 3, allowed is at most 2"
+    ]
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    verified = almoner.ask(f"verify-release {almoner.bundle}")
+    [policy] = [check for check in verified["checks"] if check["name"] == "policy"]
+    assert "in spite of its policy" in policy["detail"]
+    approvals = json.loads((almoner.bundle / "approvals.json").read_text())
+    assert [one["reason"] for one in approvals if one["gate"] == "publish"] == [OVERRIDDEN]
+
+
+def test_an_override_is_for_the_figures_it_names(almoner: Almoner) -> None:
+    """Words that override something else are a reason like any other, and let nothing out."""
+    outside_its_bounds(almoner)
+    for reason in (OVERRIDDEN.replace("is 3", "is 2"), OVERRIDDEN.partition("a pilot")[0], f"- {OVERRIDDEN}"):
+        refused(almoner, f'approve 1 --gate publish --reason "{reason}"', "OutsideBounds")
+
+
+def test_a_policy_may_let_nobody_override_its_bounds(almoner: Almoner) -> None:
+    outside_its_bounds(almoner, overrides="refused")
+    for words in ('--override "a pilot needs them"', f'--reason "{OVERRIDDEN}"'):
+        told = refused(almoner, f"approve 1 --gate publish {words}", "OutsideBounds")
+        assert "--override" not in told["advice"]
+    assert "almoner approve" not in json.dumps(almoner.ask("report 1")["gate"])
+
+
+def test_there_has_to_be_something_to_override(almoner: Almoner) -> None:
+    almoner.produced()
+    told = almoner.ask('approve 1 --gate publish --override "just in case"', 2)
+    assert told["error"] == "NothingToOverride"
+    both = almoner.ask('approve 1 --gate publish --override "a" --reason "b"', 2)
+    assert both["error"] == "OptionForeign"
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+
+
+def test_an_override_is_signed_on_another_machine(almoner: Almoner) -> None:
+    outside_its_bounds(almoner)
+    ask, signed = almoner.folder / "ask.json", almoner.folder / "signed.json"
+    almoner.type(f"approve 1 --gate publish --export {ask}")
+    almoner.type(f'approve --from {ask} --override "a pilot needs them" --export {signed}', piped="clinic\n")
+    assert json.loads(signed.read_text())["reason"] == OVERRIDDEN
+    almoner.type(f"approve 1 --gate publish --import {signed} --yes")
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")

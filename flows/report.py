@@ -1,0 +1,86 @@
+"""The report of a release: collected from its files and the ledger, told by version (`tasks.reporting.facts`)."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from flows.assess import require_decided
+from flows.collecting import question
+from flows.kinds import at_publish
+from flows.policy import require_figures
+from flows.publish import find_artifact
+from flows.report_ledger import earlier_points, ledger_parts, newest_results
+from flows.workspace import Workspace
+from models_db.services import ledger
+from models_db.tables import Artifact
+from tasks.inference.registry import ModelNotPulled
+from tasks.publishing.draft import read_metrics, rehash
+from tasks.publishing.layout import EVALUATION, RECORD, read_document
+from tasks.publishing.record import ReleaseRecord
+from tasks.reporting.facts import Fact, Version
+from tasks.reporting.parts import Map
+from tasks.reporting.projection import LEAST, text_map
+from tasks.reporting.release import Text, read_texts, release_facts
+
+
+def report_facts(workspace: Workspace, request_id: int, version: Version) -> tuple[Fact, ...]:
+    """Everything there is to tell of what a request produced; `tasks.reporting` leaves out what a version may not tell.
+
+    Raises:
+        WrongState: nothing was produced, or the internal version of governed data before the publish decision.
+        FiguresWithheld: the policy keeps balances from whoever asks; the public version has none.
+        ArtifactChanged: the files are not those that were produced.
+    """
+    artifact = find_artifact(workspace, request_id)
+    draft = workspace.home.inside("quarantine", artifact.folder)
+    rehash(draft, json.loads(artifact.files))
+    if version == "public":
+        return tuple(bundle_facts(draft))
+    with workspace.database.read() as session:
+        if version == "internal":
+            require_decided(session, request_id)
+        dataset = question(session, request_id, "publish").dataset
+    require_figures(workspace, dataset)
+    with workspace.database.read() as session:
+        return tuple(_known(workspace, session, artifact, draft))
+
+
+def bundle_facts(folder: Path) -> Iterator[Fact]:
+    """What the files of a draft tell, and nothing that a reader of the bundle could not tell again."""
+    metrics = read_metrics(read_document(folder / EVALUATION))
+    yield from release_facts(_record(folder), metrics, read_texts(folder))
+
+
+def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Path) -> Iterator[Fact]:
+    record, texts = _record(draft), read_texts(draft)
+    asked = question(session, artifact.request_id, "publish")
+    matter = at_publish(asked, draft, json.loads(artifact.files), workspace.key.public_key)
+    bounds = record.policy.rules_for(record.dataset.name).required
+    required = [f"{metric}.{name}" for metric, names in bounds.items() for name in names]
+    # The ledger has what the run measured and what was measured after the decision, with the exposure of each.
+    stored = newest_results(session, artifact)
+    yield from release_facts(record, stored, texts)
+    yield from earlier_points(session, artifact, required)
+    if drawn := _map(texts):
+        yield Fact("public", drawn)
+    spent = ledger.spent_by(session, artifact.request_id)
+    before = question(session, artifact.request_id, "spend").given
+    yield from (Fact("ledger", said) for said in ledger_parts(asked, matter, spent, before))
+
+
+def _record(folder: Path) -> ReleaseRecord:
+    return ReleaseRecord.from_bytes(read_document(folder / RECORD))
+
+
+def _map(texts: list[Text]) -> Map | None:
+    """The texts on a plane; None without an embedder on this machine, or where there are too few."""
+    if len(texts) < LEAST:
+        return None
+    from tasks.inference.embedding import load_embedder  # it knows torch
+
+    try:
+        return text_map(texts, load_embedder())
+    except ModelNotPulled:
+        return None

@@ -1,0 +1,44 @@
+"""Reports as files: 0600, because the steward's version holds unpublished texts."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flows.written import FileUnwritable
+from models_db.canonical import canonical
+from models_db.home import ProjectHome
+from tasks.publishing.layout import write_new
+from tasks.reporting.page import page
+
+
+def write_report(path: Path, said: Mapping[str, Any]) -> Path:
+    """Write the new file `path`: JSON where its name ends so, else the page.
+
+    Raises:
+        FileUnwritable: it is there, or cannot be written.
+    """
+    data = canonical(said) + b"\n" if path.suffix == ".json" else page(said).encode()
+    try:
+        write_new(path, data, 0o600)
+    except OSError as problem:
+        raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
+    return path
+
+
+def keep_page(home: ProjectHome, said: Mapping[str, Any]) -> Path:
+    """The page in the home's own folder of reports, in place of an earlier one of its version.
+
+    Raises:
+        FileUnwritable.
+    """
+    path = home.inside("reports", f"{said['release']['number']}-{said['version']}.html")
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        beside = path.with_suffix(".new")
+        beside.unlink(missing_ok=True)
+        write_new(beside, page(said).encode(), 0o600)
+        os.replace(beside, path)
+    except OSError as problem:
+        raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
+    return path

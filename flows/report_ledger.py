@@ -1,0 +1,163 @@
+"""What only the ledger can tell a report: balances, warnings, decisions, and how earlier releases measured."""
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from flows.matter import Grid, Lines, Matter, Section, Warnings
+from flows.question import Budget, Given, Question
+from models_db.budgets import Amount
+from models_db.policy import Rules
+from models_db.services import artifacts, releases
+from models_db.tables import Artifact, Request
+from tasks.evaluation.override import overridden
+from tasks.evaluation.results import MetricResult
+from tasks.generation.quote import lifetime_epsilon
+from tasks.publishing.strict import figure
+from tasks.reporting import parts
+from tasks.reporting.facts import Content, Fact
+from tasks.reporting.numbers import number, small
+from tasks.reporting.release import figures
+
+SHOWN_OTHERWISE = (
+    "What would leave",
+    "Evaluation",
+    "What it costs",
+    "What it claims",
+    "Lifetime budget",
+    "Mechanisms",
+    "What is made",
+    "Who",
+    "Report",
+)
+"""Sections of the approval screen that a report has in a form of its own."""
+
+PLOTTED = ("perplexity.perplexity", "distinct.distinct_2", "records.valid_share", "length.words_mean")
+"""Figures that show how good releases are, beside those that the policy bounds."""
+
+
+def ledger_parts(asked: Question, matter: Matter, spent: Amount, before: Sequence[Given]) -> Iterator[Content]:
+    """Budget, warnings, decisions and the gate.
+
+    Args:
+        spent: what the release has, in all its attempts.
+        before: the decisions at the spend gate.
+    """
+    yield budget_part(asked.budget, spent)
+    yield from _of_sections(matter.sections)
+    yield from (_decision("spend", one) for one in before)
+    yield from (_decision("publish", one) for one in asked.given)
+    yield _gate(asked, matter)
+
+
+def budget_part(budget: Budget, release: Amount) -> parts.Budget:
+    """The balance, with one release's part of it."""
+    cap, spent, held = budget.cap, budget.spent, budget.held
+    before = Amount(max(spent.rho - release.rho, 0), max(spent.delta - release.delta, 0))
+    left = Amount(max(cap.rho - spent.rho - held.rho, 0))
+    conversion = int(budget.delta_conversion)
+    return parts.Budget(
+        delta_cap=small(budget.delta_cap),
+        cap=_rho(cap),
+        before=_rho(before),
+        release=_rho(release),
+        held=_rho(held),
+        after=_rho(spent),
+        before_percent=_percent(before, cap),
+        release_percent=_percent(release, cap),
+        held_percent=_percent(held, cap),
+        left_percent=_percent(left, cap, ROUND_FLOOR),
+        used_percent=_percent(spent, cap),
+        epsilon_cap=budget.epsilon_cap,
+        epsilon_before=lifetime_epsilon(before, conversion),
+        epsilon_after=lifetime_epsilon(spent, conversion),
+        fails=_fails(spent, cap) if spent.delta else None,
+    )
+
+
+def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]) -> Iterator[Fact]:
+    """What the releases of the same dataset measured, beside their epsilon; the newest artifact of each request.
+
+    Args:
+        required: names (metric.figure) that the policy bounds.
+    """
+    own = session.get_one(Request, artifact.request_id)
+    for request in session.scalars(select(Request).where(Request.dataset_id == own.dataset_id).order_by(Request.id)):
+        made = artifacts.artifact_of(session, request.id)
+        if made is None or json.loads(request.canonical)["epsilon"] is None:
+            continue
+        found = Measurements(request, releases.state_of(session, request.id), this=request.id == own.id)
+        for result in newest_results(session, made):
+            yield from found.points(result, {*required, *PLOTTED})
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """One release on the plot of privacy and utility."""
+
+    request: Request
+    state: str
+    this: bool
+
+    def points(self, result: MetricResult, wanted: Collection[str]) -> Iterator[Fact]:
+        """The figures of a metric that are wanted (metric.figure), as points that keep the metric's exposure."""
+        body = json.loads(self.request.canonical)
+        for one in figures(result.name, result.values):
+            if f"{result.name}.{one.name}" in wanted and number(one.value) is not None:
+                ends = (None if number(end) is None else str(end) for end in (one.low, one.high))
+                yield Fact(
+                    result.exposure,
+                    parts.Point(self.request.id, self.this, self.state, body["mechanism"], body["epsilon"],
+                                result.name, one.name, str(one.value), *ends),
+                )  # fmt: skip
+
+
+def newest_results(session: Session, artifact: Artifact) -> list[MetricResult]:
+    """The stored evaluations of an artifact, internal ones too, the newest of each metric."""
+    stored = [MetricResult.from_json(json.loads(e.result)) for e in artifacts.evaluations(session, artifact)]
+    return list({result.name: result for result in stored}.values())
+
+
+def _of_sections(sections: Sequence[Section]) -> Iterator[Content]:
+    for section in sections:
+        match section:
+            case Warnings(lines=lines):
+                yield from map(parts.Warned, lines)
+            case Lines(title=title, rows=rows) if not title.startswith(SHOWN_OTHERWISE):
+                yield parts.Table(title, (), rows, "")
+            case Grid(title=title, columns=columns, rows=rows, empty=empty) if not title.startswith(SHOWN_OTHERWISE):
+                yield parts.Table(title, columns, rows, empty)
+
+
+def _decision(gate: str, one: Given) -> parts.Decision:
+    return parts.Decision(gate, one.by, None, one.decision, one.reason, one.counts, overridden(one.reason))
+
+
+def _gate(asked: Question, matter: Matter) -> parts.Gate:
+    rules = asked.policy.rules_for(asked.dataset)
+    commands = tuple(_commands(asked.number, matter, rules)) if asked.state == "produced" else ()
+    return parts.Gate(asked.state, matter.subject_digest, asked.counted, rules.publish, commands)
+
+
+def _commands(number: int, matter: Matter, rules: Rules) -> Iterator[str]:
+    if not matter.outside or rules.overrides:
+        why = "override" if matter.outside else "reason"
+        yield f'almoner approve {number} --gate publish --{why} "..."'
+    yield f'almoner reject {number} --gate publish --reason "..."'
+
+
+def _fails(spent: Amount, cap: Amount) -> str:
+    return f"Mechanisms that can fail have spent {small(spent.delta_text)} of {small(cap.delta_text)} for that."
+
+
+def _rho(amount: Amount) -> str:
+    return figure(Decimal(amount.rho_text))
+
+
+def _percent(part: Amount, cap: Amount, rounding: str = ROUND_CEILING) -> str:
+    share = Decimal(part.rho) * 100 / cap.rho if cap.rho else Decimal(0)
+    return figure(share.quantize(Decimal("0.1"), rounding))

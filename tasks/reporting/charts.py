@@ -1,0 +1,201 @@
+"""Where the marks of a chart go: from the parts of a report to plain coordinates, which templates draw as SVG.
+
+A chart is a mapping of numbers rounded to a tenth and of texts, so the same report gives the same page to the byte.
+Every chart also says in a sentence what it shows (`desc`), for those who do not see it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from tasks.reporting.numbers import number
+
+Chart = Mapping[str, Any]
+WIDTH: Final = 640
+LEFT, RIGHT, TOP, BOTTOM = 70, 16, 18, 56
+
+
+def budget_bar(budget: Mapping[str, Any]) -> Chart:
+    """The lifetime budget as one bar, in percent of the cap."""
+    parts, at = [], 0.0
+    for key, name in (("before", "others"), ("release", "this"), ("held", "held")):
+        share = float(budget[f"{key}_percent"]) / 100 * WIDTH
+        share = min(max(share, 3.0) if share else 0.0, WIDTH - at)  # a sliver stays visible
+        if share:
+            parts.append({"kind": name, "x": _tenth(at), "width": _tenth(share)})
+        at += share
+    desc = (
+        f"Of the lifetime budget, other releases have spent {budget['before_percent']} %, this one"
+        f" {budget['release_percent']} %, running ones hold {budget['held_percent']} %;"
+        f" {budget['left_percent']} % is left."
+    )
+    return {"width": WIDTH, "height": 34, "parts": parts, "desc": desc}
+
+
+def guess_scale(claim: Mapping[str, Any]) -> Chart | None:
+    """From a tossed coin (50 %) to certainty (100 %): how often the best guess is right at most."""
+    if claim["right"] is None:
+        return None
+    at = (float(claim["right"]) - 50) / 50 * WIDTH
+    desc = (
+        f"On a scale from 50 % (a tossed coin) to 100 % (certainty), whoever guesses whether a unit is in the data is"
+        f" right in at most {claim['right']} % of cases."
+    )
+    return {"width": WIDTH, "height": 26, "at": _tenth(min(max(at, 2.0), WIDTH)), "desc": desc}
+
+
+def histogram(lengths: Mapping[str, Any]) -> Chart:
+    """Bars of one width, the tallest as high as the chart; the axis counts texts."""
+    edges, counts, height = lengths["edges"], lengths["counts"], 230
+    most, room = max(counts), WIDTH - LEFT - RIGHT
+    step, rise = room / len(counts), height - TOP - BOTTOM
+    bars: list[dict[str, Any]] = [
+        {
+            "x": _tenth(LEFT + place * step + 1),
+            "width": _tenth(step - 2),
+            "y": _tenth(TOP + rise * (1 - count / most)),
+            "height": _tenth(rise * count / most),
+            "said": f"{_span(edges[place], edges[place + 1])}: {count} {'text' if count == 1 else 'texts'}",
+        }
+        for place, count in enumerate(counts)
+    ]
+    every = -(-len(edges) // 7)
+    ticks = [{"x": _tenth(LEFT + place * step), "text": edges[place]} for place in range(0, len(edges), every)]
+    desc = (
+        f"Histogram of words per text, {lengths['texts']} texts: median {lengths['median']}, longest"
+        f" {lengths['longest']}, {lengths['empty']} empty. " + "; ".join(bar["said"] for bar in bars) + "."
+    )
+    return {"width": WIDTH, "height": height, "left": LEFT, "base": height - BOTTOM, "top": TOP, "most": most,
+            "bars": bars, "ticks": ticks, "end": WIDTH - RIGHT, "desc": desc}  # fmt: skip
+
+
+def tradeoffs(points: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """One chart for each figure that two or more releases have: epsilon to the right, the figure upwards."""
+
+    def of(point: Mapping[str, Any]) -> tuple[str, str]:
+        return point["metric"], point["figure"]
+
+    groups = [list(group) for _, group in groupby(sorted(points, key=of), key=of)]
+    return [_tradeoff(group) for group in groups if len(group) > 1]
+
+
+def _tradeoff(points: Sequence[Mapping[str, Any]]) -> Chart:
+    height, name = 260, f"{points[0]['metric']}: {points[0]['figure']}"
+    across = Axis.over([float(p["epsilon"]) for p in points], LEFT, WIDTH - RIGHT)
+    ends = [float(p[key]) for p in points for key in ("value", "low", "high") if p[key] is not None]
+    up = Axis.over(ends, height - BOTTOM, TOP)
+    marks = [
+        {
+            "x": across.place(point["epsilon"]),
+            "y": up.place(point["value"]),
+            "low": None if point["low"] is None else up.place(point["low"]),
+            "high": None if point["high"] is None else up.place(point["high"]),
+            "this": point["this"],
+            "release": point["release"],
+            "said": f"release {point['release']}: epsilon {point['epsilon']}, {point['figure']} {point['value']}",
+        }
+        for point in points
+    ]
+    desc = f"{name} against epsilon. " + "; ".join(mark["said"] for mark in marks) + "."
+    return {"name": name, "width": WIDTH, "height": height, "left": LEFT, "end": WIDTH - RIGHT, "top": TOP,
+            "base": height - BOTTOM, "marks": marks, "across": across.ticks(), "up": up.ticks(), "desc": desc,
+            "points": points}  # fmt: skip
+
+
+def scatter(found: Mapping[str, Any]) -> Chart:
+    """The map of texts, as wide as high; its axes have no unit."""
+    size, edge = 420, 14
+    xs = [float(x) for x, _ in found["points"]]
+    ys = [float(y) for _, y in found["points"]]
+    middle = ((max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2)
+    reach = max(max(xs) - min(xs), max(ys) - min(ys)) / 2 or 1.0
+    scale = (size / 2 - edge) / reach
+    kinds = list(dict.fromkeys(found["labels"]))
+    labels = found["labels"] or [None] * len(xs)
+    marks = [
+        {
+            "x": _tenth(size / 2 + (x - middle[0]) * scale),
+            "y": _tenth(size / 2 - (y - middle[1]) * scale),
+            "kind": kinds.index(label) % 6 if label is not None else 0,
+        }
+        for x, y, label in zip(xs, ys, labels, strict=True)
+    ]
+    legend = [{"kind": place % 6, "name": name} for place, name in enumerate(kinds)]
+    desc = (
+        f"Map of {len(xs)} released texts by meaning ({found['embedder']}); the two axes show"
+        f" {found['explained']} % of the differences. Texts that lie together say similar things."
+    )
+    return {"size": size, "marks": marks, "legend": legend, "desc": desc}
+
+
+def forest(attacks: Sequence[Mapping[str, Any]]) -> Chart | None:
+    """The attacks' areas under the curve with intervals, 0.5 being chance; None where none was measured."""
+    rows = [
+        {"name": attack["name"], "kind": kind, **marks}
+        for attack in attacks
+        for kind in ("protected", "unprotected")
+        if (marks := _interval(attack[kind]))
+    ]
+    if not rows:
+        return None
+    for place, row in enumerate(rows):
+        row["y"] = 20 + place * 28
+    said = [f"{row['name']} on the {row['kind']} run: AUC {row['auc']}" for row in rows]
+    return {"width": WIDTH, "height": 20 + len(rows) * 28 + 18, "chance": _on_unit(0.5), "rows": rows,
+            "ticks": [{"x": _on_unit(tick / 4), "text": f"{tick / 4:g}"} for tick in range(5)],
+            "desc": "Area under the curve of each attack, 0.5 being chance. " + "; ".join(said) + "."}  # fmt: skip
+
+
+def _interval(rates: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    places = {key: number((rates or {}).get(f"auc{key}")) for key in ("", "_low", "_high")}
+    if rates is None or places[""] is None:
+        return None
+    low, high = (places[""] if places[end] is None else places[end] for end in ("_low", "_high"))
+    return {"auc": rates["auc"], "x": _on_unit(places[""]), "low": _on_unit(low), "high": _on_unit(high)}
+
+
+def _on_unit(value: float | None) -> float:
+    """A place between 0 and 1, to the right of the names."""
+    return _tenth(260 + (WIDTH - 260 - RIGHT) * min(max(value or 0.0, 0.0), 1.0))
+
+
+class Axis:
+    """A linear axis with a handful of round ticks.
+
+    Attributes:
+        start, step, count: the first tick, their distance, and how many follow the first.
+        begin, end: the places of the first and last tick.
+    """
+
+    def __init__(self, start: float, step: float, count: int, begin: float, end: float) -> None:
+        self.start, self.step, self.count, self.begin, self.end = start, step, count, begin, end
+
+    @classmethod
+    def over(cls, values: Sequence[float], begin: float, end: float) -> "Axis":
+        """One that holds all `values`."""
+        low, high = min(values), max(values)
+        spread = (high - low) or abs(high) or 1.0
+        power = 10.0 ** math.floor(math.log10(spread / 4))
+        step = next(each * power for each in (1, 2, 5, 10) if each * power >= spread / 4)
+        start = math.floor((low - spread * 0.05) / step)
+        last = math.ceil((high + spread * 0.05) / step)
+        return cls(start * step, step, last - start, begin, end)
+
+    def place(self, value: object) -> float:
+        """Where a figure goes."""
+        share = (float(str(value)) - self.start) / (self.step * self.count)
+        return _tenth(self.begin + (self.end - self.begin) * share)
+
+    def ticks(self) -> list[dict[str, Any]]:
+        """Places and texts of the ticks."""
+        found = [self.start + each * self.step for each in range(self.count + 1)]
+        return [{"at": self.place(value), "text": f"{value:.6g}"} for value in found]
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low} words" if high - low == 1 else f"{low} to {high - 1} words"
+
+
+def _tenth(value: float) -> float:
+    return round(value, 1)

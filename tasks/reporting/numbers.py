@@ -1,0 +1,28 @@
+"""Figures as people read them."""
+
+import re
+from decimal import Decimal
+
+from tasks.publishing.strict import figure
+
+
+def small(value: str) -> str:
+    """A decimal as people write small ones: 1e-7."""
+    number = Decimal(value).normalize()
+    return re.sub(r"e-0*", "e-", f"{number:e}") if 0 < number < Decimal("0.001") else figure(number)
+
+
+def spelt(value: object) -> str:
+    """A figure of a metric; what was not measured says so."""
+    return "not measurable" if value is None else str(value)
+
+
+def number(value: object) -> float | None:
+    """A stored figure as a place on a chart; None for what is none, or not finite."""
+    if value is None:
+        return None
+    try:
+        found = Decimal(str(value))
+    except ArithmeticError:
+        return None
+    return float(found) if found.is_finite() else None

@@ -1,0 +1,149 @@
+"""`almoner report`: what each version tells, when it may be had, and that nothing internal reaches a steward."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models_db.services import artifacts
+from tasks.evaluation.results import MetricResult
+from tests.integration.story import SECRETS, Almoner
+
+SENTINELS = ("31337", "271828", "planted_internal")
+PLANTED = MetricResult("planted_internal", "internal", {"leak": 31337, "more": "2.71828", "named": "271828"}, "s", "m",
+                       "a line of 31337 words")  # fmt: skip
+
+
+def plant(almoner: Almoner, request: int = 1) -> None:
+    """An internal figure in the ledger, as `almoner evaluate --internal` leaves one."""
+    with almoner.database.write() as session:
+        artifact = artifacts.artifact_of(session, request)
+        assert artifact is not None
+        found = (PLANTED, replace(PLANTED, name="perplexity_gap"))
+        artifacts.record_metrics(session, artifact, [(one.name, one.exposure, one.to_json()) for one in found])
+
+
+def page_of(almoner: Almoner, version: str = "") -> str:
+    """What `almoner report 1` puts into the home."""
+    almoner.type(f"report 1 {version}")
+    return (almoner.home.root / "reports" / f"1-{version.strip('-') or 'steward'}.html").read_text()
+
+
+def refused(almoner: Almoner, line: str, error: str) -> Any:
+    told = almoner.ask(line, 1)
+    assert told["error"] == error, told
+    return told
+
+
+def test_a_steward_gets_a_page_and_the_same_as_json(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    almoner.produced()
+    said = almoner.ask("report 1")
+    assert not (almoner.home.root / "reports").exists()
+    assert (said["format"], said["version"]) == ("almoner-report/1", "steward")
+    assert said["claim"]["epsilon"] == "4"
+    assert said["gate"]["state"] == "produced"
+    assert said["gate"]["subject_sha256"] == almoner.ask("release show 1")["artifact"]
+    assert [one["name"] for one in said["metrics"]] == ["length", "distinct", "perplexity"]
+    budget = said["budget"]
+    assert float(budget["before"]) == 0
+    assert budget["release"] == budget["after"] == said["claim"]["rho"]
+    assert len(said["samples"]) == 3
+    page = page_of(almoner)
+    for fact in ("clinic, release 1", "epsilon 4", "almoner approve 1 --gate publish", budget["after"]):
+        assert fact in page
+    for secret in SECRETS:
+        assert secret not in page
+
+
+def test_a_file_is_written_once_and_for_its_owner_alone(almoner: Almoner, tmp_path: Path) -> None:
+    almoner.produced()
+    page, data = tmp_path / "page.html", tmp_path / "report.json"
+    almoner.type(f"report 1 --out {page}")
+    almoner.type(f"report 1 --public --out {data}")
+    assert page.stat().st_mode & 0o777 == data.stat().st_mode & 0o777 == 0o600
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert json.loads(data.read_text())["version"] == "public"
+    assert almoner.ask(f"report 1 --out {page}", 2)["error"] == "FileUnwritable"
+    kept = page_of(almoner)
+    assert page_of(almoner) == kept == page.read_text()
+
+
+def test_the_public_version_knows_nothing_of_the_ledger(almoner: Almoner) -> None:
+    almoner.produced()
+    said = almoner.ask("report 1 --public")
+    assert said["budget"] is said["gate"] is said["map"] is None
+    assert said["warnings"] == said["tables"] == said["tradeoff"] == []
+    before = page_of(almoner, "--public")
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert page_of(almoner, "--public") == before
+
+
+def test_the_internal_version_waits_for_the_decision(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    almoner.produced()
+    told = refused(almoner, "report 1 --internal", "WrongState")
+    assert "internal metrics wait for the decision" in told["message"]
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    refused(almoner, "report 1 --internal", "WrongState")
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert "There are none yet" in page_of(almoner, "--internal")
+    plant(almoner)
+    page = page_of(almoner, "--internal")
+    for sentinel in SENTINELS:
+        assert sentinel in page
+
+
+@pytest.mark.parametrize("version", ["", "--public"])
+def test_no_internal_figure_reaches_a_steward_or_a_reader(almoner: Almoner, version: str) -> None:
+    """It is in the ledger, of this release and of an earlier one, and in neither page nor JSON."""
+    almoner.published()
+    plant(almoner)
+    for said in (page_of(almoner, version), json.dumps(almoner.ask(f"report 1 {version}"))):
+        for sentinel in (*SENTINELS, "perplexity_gap"):
+            assert sentinel not in said
+        assert "perplexity" in said
+
+
+def test_on_public_data_it_needs_no_decision(almoner: Almoner) -> None:
+    almoner.type("init")
+    almoner.type("dataset register clinic --public --unit patient_id --epsilon 8 --delta 1e-6")
+    almoner.type(f"dataset ingest clinic {almoner.notes_file()}")
+    almoner.type(f"release request {almoner.request_file(evaluation=['length', 'verbatim_overlap'])}")
+    almoner.type('approve 1 --gate spend --reason "a first look"')
+    almoner.type("run 1")
+    assert "verbatim_overlap" in page_of(almoner, "--internal")
+    for version in ("", "--public"):
+        assert "verbatim_overlap" not in page_of(almoner, version)
+
+
+def test_a_report_needs_something_that_was_made(almoner: Almoner) -> None:
+    almoner.approved()
+    refused(almoner, "report 1", "WrongState")
+    assert almoner.ask("report 2", 2)["error"] == "RequestUnknown"
+    assert almoner.ask("report 1 --public --internal", 2)["error"] == "VersionsTwo"
+
+
+def test_files_that_were_changed_are_not_reported(almoner: Almoner) -> None:
+    almoner.produced()
+    [draft] = almoner.home.quarantine.iterdir()
+    (draft / "texts.jsonl").write_text('{"id":1,"text":"other"}\n')
+    for version in ("", "--public"):
+        refused(almoner, f"report 1 {version}", "ArtifactChanged")
+
+
+def test_releases_of_one_dataset_are_compared(almoner: Almoner) -> None:
+    almoner.published()
+    almoner.type(f"release request {almoner.request_file(epsilon=2.0)}")
+    almoner.type('approve 2 --gate spend --reason "cheaper"')
+    almoner.type("run 2")
+    plant(almoner)
+    said = almoner.ask("report 2")
+    points = [(p["release"], p["epsilon"], p["this"]) for p in said["tradeoff"] if p["figure"] == "perplexity"]
+    assert points == [(1, "4", False), (2, "2", True)]
+    assert not {p["metric"] for p in said["tradeoff"]} & {PLANTED.name}
+    assert said["budget"]["before"] == almoner.ask("report 1 --public")["claim"]["rho"]
+    assert any(table["title"].startswith("Difference to release 1") for table in said["tables"])

@@ -1,0 +1,158 @@
+"""Reports made by hand: a small release with everything that a report can hold, in every exposure."""
+
+import math
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from models_db.policy import Policy
+from models_db.requests import as_json
+from tasks.evaluation.results import MetricResult
+from tasks.publishing.record import ReleaseRecord
+from tasks.reporting import parts
+from tasks.reporting.facts import Fact
+from tasks.reporting.release import Text, release_facts
+from tasks.reporting.twin import Rates, Twin, TwinAttack, TwinAttacks
+from tests.unit.tasks.publishing.builders import a_record, a_request, digest, metrics_of
+
+NOTES = (
+    """Doctor: How have you been since the last visit? Patient: The cough is better, but I am short of breath on the \
+stairs. Doctor: Any fever at night? Patient: No. Doctor: We keep the inhaler, twice a day, and see you in March.""",
+    "Follow-up after an ankle sprain. Swelling has gone down, full weight bearing, no instability. Exercises as shown.",
+    "Patient: I sleep badly.\nDoctor: Since when?\nPatient: Since the move. I wake at four.",
+    "Blood pressure 142/88 in three home readings; the dose stays as it is. Next laboratory in six weeks.",
+    "Plan: rest, fluids, paracetamol if needed. Return if the fever lasts longer than three days.",
+)
+NASTY = '<script>alert("x")</script> </p> &amp; <img src=https://example.org/x> \u202edrow ylno'
+TEXTS = tuple(
+    Text(number, text, ("general", "follow-up")[number % 2])
+    for number, text in enumerate((NASTY, *NOTES * 3, "", "word " * 400, *NOTES * 2), 1)
+)
+RULES = {
+    "version": 2,
+    "evaluation": {"required": {"length": {"texts": {"min": 2}, "empty": {"max": 0}}, "distinct": {}}},
+}
+POLICY = Policy.model_validate(RULES)
+PERPLEXITY = MetricResult(
+    name="perplexity",
+    exposure="public",
+    values={"perplexity": "21.417", "interval_low": "18.020", "interval_high": "25.911", "scored": 27, "unscored": 1},
+    source="Jelinek and others, 1977",
+    method="exp of the mean log-loss per token under the public model",
+    line="perplexity 21.417 under the public model",
+)
+CHARGED = MetricResult(
+    name="coverage",
+    exposure="charged",
+    values={"coverage": "0.81", "coverage_low": "0.74", "coverage_high": "0.88", "centres": 50},
+    source="PRIVACY §7",
+    method="a noisy histogram of nearest public centres, charged to the claim",
+    line="81 % of the mass of the private corpus is near a released text",
+)
+INTERNAL = MetricResult(
+    name="verbatim_overlap",
+    exposure="internal",
+    values={"texts": 28, "max_words": 31337, "mean_words": "271.82", "p95_words": "314.15"},
+    source="Lee and others, ACL 2022",
+    method="the longest run of words found in a private document",
+    line="longest shared run 31337 words",
+)
+TWIN = TwinAttacks(
+    Twin("mts_dialog (public)", "Same mechanism, epsilon, delta and parameters; 700 of its dialogues as units."),
+    (
+        TwinAttack(
+            "membership_embedding",
+            "to tell from similar texts whether a unit was in the data",
+            "0.01",
+            Rates("0.507", "0.470", "0.544", "0.011", "0.002", "0.031"),
+            Rates("0.981", "0.970", "0.990", "0.640", "0.581", "0.697"),
+        ),
+        TwinAttack(
+            "canary_exposure",
+            "to find planted secrets again",
+            "0.01",
+            Rates("0.498", "0.452", "0.545", "0.010", "0.001", "0.036"),
+            Rates("0.911", "0.880", "0.940", "0.420", "0.352", "0.490"),
+        ),
+        TwinAttack(
+            "membership_loss",
+            "to tell by the model's loss whether a unit was in the data",
+            "0.01",
+            Rates("0.512", "0.471", "0.553", "0.012", "0.002", "0.033"),
+            Rates("0.524", "0.480", "0.566", "0.014", "0.003", "0.037"),
+        ),
+    ),
+)
+BUDGET = parts.Budget(
+    delta_cap="1e-6",
+    cap="1",
+    before="0.215",
+    release="0.266313639024",
+    held="0.05",
+    after="0.481313639024",
+    before_percent="21.5",
+    release_percent="26.7",
+    held_percent="5",
+    left_percent="46.8",
+    used_percent="48.2",
+    epsilon_cap="8",
+    epsilon_before="3.4461",
+    epsilon_after="5.3217",
+    fails=None,
+)
+
+
+def the_record(**changes: Any) -> ReleaseRecord:
+    """The record of release 1, under a policy with bounds."""
+    return a_record(a_request(policy=digest(as_json(POLICY))), **{"policy": POLICY} | changes)
+
+
+def the_metrics() -> list[MetricResult]:
+    """One of every exposure, and those that the policy bounds."""
+    public = metrics_of([text.text for text in TEXTS], "length", "distinct")
+    return [*public, PERPLEXITY, CHARGED, INTERNAL]
+
+
+@cache
+def the_facts() -> tuple[Fact, ...]:
+    """Every place of a report has something, and every exposure too."""
+    return tuple(_facts())
+
+
+def _facts() -> Iterator[Fact]:
+    yield from release_facts(the_record(), the_metrics(), TEXTS)
+    yield from TWIN.facts()
+    yield from (Fact("ledger", said) for said in of_the_ledger())
+    yield from (Fact("public", point) for point in the_points())
+    for release, this, value in ((3, False, "0.6931"), (1, True, "0.5772")):
+        point = parts.Point(release, this, "produced", "invisible_ink", "4", "mauve", "mauve", value, None, None)
+        yield Fact("internal", point)
+    yield Fact("public", the_map())
+
+
+def of_the_ledger() -> Iterator[Any]:
+    """What only stewards are told."""
+    yield BUDGET
+    yield parts.Warned("You asked for this release yourself.")
+    yield parts.Decision("spend", "sue", None, "approve", "agreed in the March board", True, None)
+    yield parts.Decision("publish", "tom", "sue", "approve", "names nobody", True, None)
+    yield parts.Table("Policy it was asked under", (), (("approvals needed", "1 to spend, 2 to publish"),), "")
+    yield parts.Table("Difference to release 1", ("field", "then", "now"), (("epsilon", "2", "4"),), "")
+    yield parts.Gate("produced", "ab" * 32, 1, 2, ('almoner approve 1 --gate publish --reason "..."',))
+
+
+def the_points() -> Iterator[parts.Point]:
+    """Three releases with two figures."""
+    for release, epsilon, value in ((3, "1", 41.3), (5, "2", 30.2), (1, "4", 21.4)):
+        own = release == 1
+        state = "produced" if own else "published"
+        ends = (f"{value * 0.85:.3f}", f"{value * 1.2:.3f}")
+        yield parts.Point(release, own, state, "invisible_ink", epsilon, "perplexity", "perplexity", str(value), *ends)
+        variety = f"{0.3 + release / 100:.4f}"
+        yield parts.Point(release, own, state, "invisible_ink", epsilon, "distinct", "distinct_2", variety, None, None)
+
+
+def the_map() -> parts.Map:
+    """A spiral."""
+    points = tuple((f"{n * math.cos(n) / 20:.4f}", f"{n * math.sin(n) / 20:.4f}") for n in range(len(TEXTS)))
+    return parts.Map("all-minilm-l6-v2 0.1", "37", len(TEXTS), points, tuple(text.label or "" for text in TEXTS))

@@ -1,0 +1,123 @@
+"""Where marks go: inside the picture, in proportion, and the same every time."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.reporting import charts
+from tasks.reporting.charts import Axis
+from tasks.reporting.projection import text_map
+from tasks.reporting.release import Text
+from tasks.reporting.twin import Rates, TwinAttack
+from tests.unit.tasks.reporting.a_report import BUDGET, TWIN, the_map, the_points
+
+
+def budget(**percents):
+    shares = {f"{name}_percent": "0" for name in ("before", "release", "held", "left")}
+    return shares | {f"{name}_percent": str(value) for name, value in percents.items()}
+
+
+def test_the_budget_bar_is_in_proportion():
+    parts = charts.budget_bar(BUDGET.to_json())["parts"]
+    assert [(part["kind"], part["x"], part["width"]) for part in parts] == [
+        ("others", 0.0, 137.6),
+        ("this", 137.6, 170.9),
+        ("held", 308.5, 32.0),
+    ]
+
+
+@pytest.mark.parametrize("percents", [{"release": "0.1", "left": "99.9"}, {"before": "99.9", "release": "0.1"}, {}])
+def test_a_sliver_can_be_seen_and_nothing_runs_over(percents):
+    parts = charts.budget_bar(budget(**percents))["parts"]
+    assert len(parts) == sum(name != "left" for name in percents)
+    assert all(part["width"] > 0.5 for part in parts)
+    assert all(part["x"] + part["width"] <= charts.WIDTH + 0.11 for part in parts)
+
+
+def test_bars_are_as_high_as_their_counts():
+    found = {"texts": 7, "empty": 0, "median": "3", "longest": 9, "edges": [0, 5, 10], "counts": [6, 3]}
+    first, second = charts.histogram(found)["bars"]
+    assert first["height"] == pytest.approx(2 * second["height"], abs=0.1)
+    assert first["said"] == "0 to 4 words: 6 texts"
+    assert "0 to 4 words: 6 texts" in charts.histogram(found)["desc"]
+
+
+def test_one_plot_for_each_figure_that_two_releases_have():
+    found = charts.tradeoffs([point.to_json() for point in the_points()])
+    assert [chart["name"] for chart in found] == ["distinct: distinct_2", "perplexity: perplexity"]
+    alone = [point.to_json() for point in the_points()][:1]
+    assert charts.tradeoffs(alone) == []
+    marks = {mark["release"]: mark for mark in found[1]["marks"]}
+    assert marks[3]["x"] < marks[5]["x"] < marks[1]["x"]
+    assert marks[3]["y"] < marks[5]["y"] < marks[1]["y"], "more is higher up"
+    assert marks[1]["this"] is True
+    assert marks[1]["high"] < marks[1]["y"] < marks[1]["low"]
+
+
+@given(
+    st.lists(
+        st.floats(-1e9, 1e9, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-9), min_size=1, max_size=8
+    )
+)
+def test_an_axis_holds_every_value(values):
+    axis = Axis.over(values, 0, 100)
+    ticks = axis.ticks()
+    assert 2 <= len(ticks) <= 9
+    assert all(-0.2 <= axis.place(value) <= 100.2 for value in values)
+    assert [tick["at"] for tick in ticks] == sorted(tick["at"] for tick in ticks)
+
+
+def test_the_map_fills_its_square():
+    found = charts.scatter(the_map().to_json())
+    assert all(13 <= mark[axis] <= found["size"] - 13 for mark in found["marks"] for axis in ("x", "y"))
+    assert [one["name"] for one in found["legend"]] == ["follow-up", "general"]
+
+
+class Embedder:
+    """Texts on a line that leans: (number, 2 number, noise, 0)."""
+
+    name = "a line"
+
+    def __call__(self, texts):
+        return np.array([[float(t), 2 * float(t), math.sin(float(t)), 0] for t in texts], np.float32)
+
+
+def test_a_map_keeps_the_directions_of_most_difference():
+    found = text_map([Text(n, str(n), "ab"[n % 2]) for n in range(9)], Embedder())
+    assert found is not None
+    xs = [float(x) for x, _ in found.points]
+    assert xs == sorted(xs)
+    assert xs[-1] - xs[0] == pytest.approx(8 * math.sqrt(5), rel=0.02)
+    assert found.explained == "100"
+    assert found.labels == tuple("ababababa")
+
+
+def test_texts_on_one_point_have_no_map():
+    assert text_map([Text(n, "3") for n in range(5)], Embedder()) is None
+
+
+@pytest.mark.parametrize(
+    ("protected", "unprotected", "verdict"),
+    [
+        (Rates("0.5", "0.45", "0.55"), Rates("0.9", "0.8", "0.95"), "does not win"),
+        (Rates("0.6", "0.51", "0.7"), Rates("0.9", "0.8", "0.95"), "wins"),
+        (Rates("0.6", "0.51", "0.7"), None, "wins"),
+        (Rates("0.5", "0.45", "0.55"), Rates("0.5", "0.45", "0.55"), "says nothing"),
+        (Rates("0.5", "0.45", "0.55"), None, "says nothing"),
+        (Rates(None), Rates("0.9", "0.8", "0.95"), "not measured"),
+    ],
+)
+def test_an_attack_is_judged_beside_its_run_without_protection(protected, unprotected, verdict):
+    attack = TwinAttack("a", "to find out", "0.01", protected, unprotected)
+    assert attack.to_json()["verdict"] == verdict
+
+
+def test_attacks_stand_beside_chance():
+    chart = charts.forest([attack.to_json() for attack in TWIN.attacks])
+    assert chart is not None
+    assert len(chart["rows"]) == 6
+    assert all(row["low"] <= row["x"] <= row["high"] for row in chart["rows"])
+    assert charts.forest([TwinAttack("a", "b", "0.01", Rates(None)).to_json()]) is None
