@@ -1,6 +1,7 @@
 """A ledger of the oldest schema, with rows in every table and requests in every state, becomes one of the newest."""
 
 import importlib
+import shutil
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -413,7 +414,7 @@ attempts: 5
 
 
 @pytest.fixture
-def old_home(any_almoner: Almoner) -> Almoner:
+def old_home(any_almoner: Almoner, backend: str, ledgers: Ledgers) -> Almoner:
     """A home as 0001 left it, around the recorded ledger; its key is that of the first principal."""
     home = any_almoner.home
     home.create()
@@ -424,7 +425,12 @@ def old_home(any_almoner: Almoner) -> Almoner:
     create_key(overlap_key_path(home))
     home.policy.write_text(POLICY_OF_0001)
     home.policy.chmod(0o600)
-    rebuild(any_almoner.database)
+    if backend == "sqlite":
+        recorded = ledgers.recorded(backend, upgraded=False)
+        recorded.dispose()  # so that the file is whole
+        shutil.copy(recorded.engine.url.database or "", home.root / "almoner.db")
+    else:
+        rebuild(any_almoner.database)
     return any_almoner
 
 
