@@ -1,22 +1,46 @@
 """Project homes on both backends, worked by a tiny model."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import typer.testing
 
+import flows.health
 import tasks.evaluate
+from migrations import inventory
 from tests import tiny_model
 from tests.conftest import PostgreSQL
 from tests.integration.story import Almoner
 from tests.tiny_embedder import Letters
+
+WATCHED = {"caplog", "capsys", "capfd", "prefect_home"}
+"""Who uses one of these looks at how a stage is reached, not only at what it leaves."""
+
+ASKED_ONCE: list[tuple[Any, str, Callable[..., Any]]] = [
+    (typer.testing, "_get_command", cache(typer.testing._get_command)),
+    (flows.health, "packages_distributions", cache(flows.health.packages_distributions)),
+    (inventory, "_in_memory", cache(inventory._in_memory)),
+]
+"""What every command, `doctor` and `init` ask of the installation, whose answer is always the same."""
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Homes at the stages of the story."""
+    return tmp_path_factory.mktemp("shelf")
 
 
 @pytest.fixture
 def real_almoner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Almoner]:
     """A home that `almoner init` has not made yet, with the models of this machine."""
     made = Almoner(tmp_path)
+    for room, name, answered in ASKED_ONCE:
+        monkeypatch.setattr(room, name, answered)
     monkeypatch.setenv("ALMONER_HOME", str(made.home.root))
     # On a busy machine two threads spend their time waiting for each other: 154 s instead of 8 were measured.
     monkeypatch.setenv("ALMONER_THREADS", "1")
@@ -27,11 +51,13 @@ def real_almoner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Al
 
 
 @pytest.fixture
-def almoner(real_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Almoner:
+def almoner(
+    real_almoner: Almoner, shelf: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Almoner:
     """The same with a tiny model and a tiny embedder, its ledger on SQLite."""
     tiny_model.install(monkeypatch)
     monkeypatch.setattr(tasks.evaluate, "load_embedder", lambda **_: Letters())
-    return real_almoner
+    return replace(real_almoner, shelf=None if WATCHED & set(request.fixturenames) else shelf)
 
 
 @pytest.fixture

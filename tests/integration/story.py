@@ -1,15 +1,21 @@
 """The story of a release as people type it: one object per project home, one method per stage."""
 
+import getpass
 import json
+import os
 import shlex
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate
 
 import yaml
 from typer.testing import CliRunner
 
 from cli.app import app
+from models_db.canonical import digest
 from models_db.engine import Database
 from models_db.home import ProjectHome
 from tasks.corpus.demo import demo_notes, planted_secrets
@@ -55,11 +61,28 @@ class Told:
         return json.loads(self.out)
 
 
+def kept(
+    stage: "Callable[Concatenate[Almoner, ...], None]",
+) -> "Callable[Concatenate[Almoner, ...], None]":
+    """What a stage leaves behind is kept, and copied for the next test that wants the same."""
+
+    @wraps(stage)
+    def bring(self: "Almoner", options: str = "", **changes: Any) -> None:
+        self.brought(f"{stage.__name__} {options} {changes!r}", lambda: stage(self, options, **changes))
+
+    return bring
+
+
 @dataclass(frozen=True)
 class Almoner:
-    """A project home in `folder`, whose ALMONER_HOME names it, and everything typed there."""
+    """A project home in `folder`, whose ALMONER_HOME names it, and everything typed there.
+
+    Attributes:
+        shelf: where folders are kept as the stages leave them; None where every stage is to be typed.
+    """
 
     folder: Path
+    shelf: Path | None = None
 
     @property
     def home(self) -> ProjectHome:
@@ -104,36 +127,59 @@ class Almoner:
         """The corpus as JSONL."""
         return self.write(name, "".join(json.dumps(note) + "\n" for note in notes))
 
+    def brought(self, stage: str, make: Callable[[], object]) -> None:
+        """An empty folder becomes what `make` makes of it, once; later ones become copies of that.
+
+        A folder in which something lies already is another beginning, and a ledger on a server is not in the folder:
+        there `make` is called every time.
+        """
+        if self.shelf is None or "ALMONER_DATABASE_URL" in os.environ or any(self.folder.iterdir()):
+            make()
+            return
+        found = self.shelf / digest({"stage": stage, "by": getpass.getuser()})
+        if found.exists():
+            shutil.copytree(found, self.folder, dirs_exist_ok=True)
+        else:
+            make()
+            shutil.copytree(self.folder, found)
+
+    @kept
     def registered(self, options: str = "") -> None:
         """A home with an empty dataset."""
         self.type("init")
         self.type(f"dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6 {options}")
 
+    @kept
     def ingested(self, options: str = "") -> None:
         """A home with a corpus."""
         self.registered(options)
         self.type(f"dataset ingest clinic {self.notes_file()}")
 
+    @kept
     def submitted(self, options: str = "", **changes: Any) -> None:
         """A request waits at the spend gate."""
         self.ingested(options)
         self.type(f"release request {self.request_file(**changes)}")
 
+    @kept
     def approved(self, options: str = "", **changes: Any) -> None:
         """A request may run."""
         self.submitted(options, **changes)
         self.type('approve 1 --gate spend --reason "a first look"')
 
+    @kept
     def produced(self, options: str = "", **changes: Any) -> None:
         """A release waits at the publish gate."""
         self.approved(options, **changes)
         self.type("run 1")
 
+    @kept
     def passed(self, options: str = "", **changes: Any) -> None:
         """A release may be published."""
         self.produced(options, **changes)
         self.type('approve 1 --gate publish --reason "names nobody"')
 
+    @kept
     def published(self, options: str = "", **changes: Any) -> None:
         """A release is out."""
         self.passed(options, **changes)

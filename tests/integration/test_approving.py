@@ -73,6 +73,13 @@ class Team:
 
 def gathered(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
     """Separate roles; sue is a steward; anna's request 1 waits at the spend gate."""
+    almoner.brought("a team that approves", lambda: gather(almoner, monkeypatch))
+    made = Team(almoner, almoner.home.database_url, monkeypatch)
+    made.at(almoner)
+    return made
+
+
+def gather(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     almoner.registered()
     text = almoner.home.policy.read_text().replace("several_roles: true", "several_roles: false")
     almoner.type(f"policy adopt {almoner.write('team.yaml', text)}")
@@ -80,8 +87,6 @@ def gathered(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
     made.enrol("sue", "steward")
     made.at(almoner).type(f"dataset ingest clinic {almoner.notes_file()}")
     made.at(made.enrol("anna", "analyst")).type(f"release request {almoner.request_file()}")
-    made.at(almoner)
-    return made
 
 
 @pytest.fixture

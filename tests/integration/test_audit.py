@@ -83,12 +83,16 @@ def test_what_is_no_witness_is_named(kept: Almoner) -> None:
 @pytest.fixture
 def rolled_back(almoner: Almoner) -> Almoner:
     """SQLite: the file is an older one; what was done since is lost, and `newest.db` still has it."""
-    almoner.type("init")
-    shutil.copy(almoner.home.root / "almoner.db", almoner.folder / "older.db")
-    almoner.type("dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6")
-    almoner.type(f"audit checkpoint --to {almoner.folder / 'head.json'}")
-    shutil.copy(almoner.home.root / "almoner.db", almoner.folder / "newest.db")
-    shutil.copy(almoner.folder / "older.db", almoner.home.root / "almoner.db")
+
+    def make() -> None:
+        almoner.type("init")
+        shutil.copy(almoner.home.root / "almoner.db", almoner.folder / "older.db")
+        almoner.type("dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6")
+        almoner.type(f"audit checkpoint --to {almoner.folder / 'head.json'}")
+        shutil.copy(almoner.home.root / "almoner.db", almoner.folder / "newest.db")
+        shutil.copy(almoner.folder / "older.db", almoner.home.root / "almoner.db")
+
+    almoner.brought("a ledger put back", make)
     return almoner
 
 

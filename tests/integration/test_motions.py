@@ -22,11 +22,15 @@ TWO = "approvals: {spend: 1, publish: 1, motion: 2}"
 @pytest.fixture
 def team(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
     """A corpus; root does everything, but motions take two stewards, and sue is the other one."""
-    almoner.ingested()
-    text = almoner.home.policy.read_text().replace("approvals: {spend: 1, publish: 1, motion: 1}", TWO)
-    almoner.type(f"policy adopt {almoner.write('two.yaml', text)}")
     made = Team(almoner, almoner.home.database_url, monkeypatch)
-    made.enrol("sue", "steward")
+
+    def gather() -> None:
+        almoner.ingested()
+        text = almoner.home.policy.read_text().replace("approvals: {spend: 1, publish: 1, motion: 1}", TWO)
+        almoner.type(f"policy adopt {almoner.write('two.yaml', text)}")
+        made.enrol("sue", "steward")
+
+    almoner.brought("a team of two stewards", gather)
     made.at(almoner)
     return made
 
