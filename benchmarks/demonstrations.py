@@ -1,13 +1,15 @@
 """Released demonstrations for the in-context benchmark: the real generators, at a bench in memory.
 
 The data sets are public, which is why a bench without a ledger may arm nothing and why the loss it counts protects
-nobody. Labels are public sets, declared here from general knowledge: for classification the task's own, for slots
-well-known genres and directors. A slot's text that came out without its value is no demonstration and is left out.
+nobody. A pool is kept in a file with what made it, and serves every number of shots. Labels are public sets, declared
+here from general knowledge: for classification the task's own, for slots well-known genres and directors. A slot's
+text that came out without its value is no demonstration and is left out.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,25 @@ class Sizes:
     max_new_tokens: int
     max_reference_tokens: int
     temperature: str
+    precision: str
+
+
+def kept_pool(
+    kept: Path | None, task: Task, column: str, sizes: Sizes, make: Callable[[], list[Example]]
+) -> list[Example]:
+    """The pool that `kept` has of these sizes, or the one that `make` makes, which is then appended to it."""
+    made_by = {"task": task.name, "column": column, "sizes": asdict(sizes)}
+    if kept and kept.exists():
+        for row in map(json.loads, kept.open(encoding="utf-8")):
+            if {name: row[name] for name in made_by} == made_by:
+                return [Example(text, label) for text, label in row["texts"]]
+    started = time.process_time()
+    pool = make()
+    row = made_by | {"texts": [[made.text, made.label] for made in pool], "seconds": time.process_time() - started}
+    if kept:
+        with kept.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(row) + "\n")
+    return pool
 
 
 def public_labels(task: Task) -> dict[str, str]:
@@ -133,6 +154,7 @@ def _parameters(sizes: Sizes) -> dict[str, Any]:
         "max_reference_tokens": sizes.max_reference_tokens,
         "temperature": sizes.temperature,
         "top_k": TOP_K,
+        "precision": sizes.precision,
     }
 
 

@@ -1,12 +1,13 @@
 """In-context learning from released demonstrations: accuracy by data set, source of demonstrations, and their number.
 
     python benchmarks/in_context.py --out results.jsonl                       # zero-shot and real demonstrations
-    python benchmarks/in_context.py --out results.jsonl --released            # and released ones
+    python benchmarks/in_context.py --out results.jsonl --pools pools.jsonl --released   # and released ones
     python benchmarks/in_context.py --out results.jsonl --table               # print what is there
 
 Every cell is appended to the file when it is measured, and one that is there already is not measured again; so a
 run that was stopped goes on. Test items are the last ones of a set, demonstrations come from all others; both by
-public rules, the same for every column. Released demonstrations are made by the real generators from public data.
+public rules, the same for every column. Released demonstrations are made by the real generators from public data;
+`--pools` keeps them, so that more shots or items need no new release, and `--make` makes them and asks nothing.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
-from demonstrations import PUBLIC_ONLY, Sizes, public_labels, public_only, released, store
+from demonstrations import PUBLIC_ONLY, Sizes, kept_pool, public_labels, public_only, released, store
 
 from models_db.errors import AlmonerError
 from tasks.evaluation.in_context.definitions import SHOTS, TASKS, Task
@@ -64,20 +65,26 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=60)
     parser.add_argument("--text-tokens", type=int, default=64)
     parser.add_argument("--released", action="store_true", help="also released and public-only demonstrations")
-    parser.add_argument("--released-shots", nargs="+", type=int, default=[4])
-    parser.add_argument("--mechanisms", nargs="+", default=["invisible_ink", "private_icl"])
+    parser.add_argument("--released-shots", nargs="+", type=int, default=list(SHOTS))
+    parser.add_argument("--pools", type=Path, help="JSON lines, one for each pool of released demonstrations")
+    parser.add_argument("--make", action="store_true", help="only make the pools that are missing")
+    parser.add_argument("--mechanisms", nargs="+", default=["invisible_ink", "private_prediction", "private_icl"])
     parser.add_argument("--epsilons", nargs="+", default=["1", "8"])
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--references", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--temperature", default="1")
+    parser.add_argument("--precision", default="bfloat16", help="of drawing; answers are always read in float32")
     parser.add_argument("--demonstrations", nargs="*", default=[], metavar="NAME=TASK=FILE", help="a release's texts")
-    parser.add_argument("--full", action="store_true", help="500 items, 5 seeds, all shots, 48 texts of 31 references")
+    parser.add_argument("--full", action="store_true", help="500 items, 5 seeds, 48 texts of 31 references")
     parser.add_argument("--table", action="store_true", help="only print the table of what is there")
     arguments = parser.parse_args()
     if arguments.full:
-        arguments.items, arguments.seeds, arguments.released_shots = 500, 5, list(SHOTS)
+        arguments.items, arguments.seeds = 500, 5
         arguments.samples, arguments.references = 48, 31
+    if arguments.make:
+        make_pools(arguments)
+        return
     if not arguments.table:
         measure(arguments)
     print_table([json.loads(line) for line in arguments.out.open(encoding="utf-8")])
@@ -92,6 +99,14 @@ def measure(arguments: argparse.Namespace) -> None:
             for column, shots, run in cells(model, split(arguments, TASKS[name]), Path(folder), arguments):
                 if (name, column, shots) not in there:
                     _append(arguments.out, name, column, shots, run)
+
+
+def make_pools(arguments: argparse.Namespace) -> None:
+    """Make every pool that `--pools` does not have yet."""
+    for name in arguments.tasks:
+        with tempfile.TemporaryDirectory() as folder:
+            for column, pool in pools(split(arguments, TASKS[name]), Path(folder), arguments).items():
+                print(name, column, len(pool()), flush=True)
 
 
 def _append(out: Path, name: str, column: str, shots: int, run: Callable[[], InContextResult]) -> None:
@@ -132,33 +147,38 @@ def cells(model: LanguageModel, data: Set, folder: Path, arguments: argparse.Nam
                 few(name, partial(read_examples, data.task, Path(file)), shots) for shots in arguments.released_shots
             )
     if arguments.released:
-        for column, pool in pools(model, data, folder, arguments).items():
+        for column, pool in pools(data, folder, arguments).items():
             for shots in arguments.released_shots:
                 yield few(column, pool, shots)
 
 
-def pools(
-    model: LanguageModel, data: Set, folder: Path, arguments: argparse.Namespace
-) -> dict[str, Callable[[], Sequence[Example]]]:
+def pools(data: Set, folder: Path, arguments: argparse.Namespace) -> dict[str, Callable[[], Sequence[Example]]]:
     """Released demonstrations by column, each made when it is first asked for and once."""
-    engine = Engine(model)
     sizes = Sizes(
         max(arguments.samples, len(public_labels(data.task))),
         arguments.references,
         arguments.tokens,
         arguments.text_tokens,
         arguments.temperature,
+        arguments.precision,
     )
+    engine = cache(lambda: Engine(load(arguments.model, arguments.device, arguments.precision)))
     corpus = cache(lambda: store(data.task, data.private, folder))
-    found = {PUBLIC_ONLY: cache(lambda: public_only(engine, data.task, corpus(), sizes))}
+    units = len(data.private)
+    makers: dict[str, Callable[[], list[Example]]] = {
+        PUBLIC_ONLY: lambda: public_only(engine(), data.task, corpus(), sizes)
+    }
     for mechanism in arguments.mechanisms:
         for epsilon in arguments.epsilons:
 
-            def pool(mechanism: str = mechanism, epsilon: str = epsilon) -> Sequence[Example]:
-                return released(engine, data.task, corpus(), len(data.private), mechanism, epsilon, sizes)
+            def make(mechanism: str = mechanism, epsilon: str = epsilon) -> list[Example]:
+                return released(engine(), data.task, corpus(), units, mechanism, epsilon, sizes)
 
-            found[f"{mechanism}, epsilon {epsilon}"] = cache(pool)
-    return found
+            makers[f"{mechanism}, epsilon {epsilon}"] = make
+    return {
+        column: cache(partial(kept_pool, arguments.pools, data.task, column, sizes, make))
+        for column, make in makers.items()
+    }
 
 
 def print_table(results: list[dict[str, Any]]) -> None:

