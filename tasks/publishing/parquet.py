@@ -29,7 +29,7 @@ def parquet(lines: Iterable[bytes], kind: str, *, labelled: bool) -> bytes:
         _table(lines, kind, labelled=labelled),
         out,
         version="2.6",
-        compression="zstd",
+        compression="none",  # whoever searches a bundle for a word finds it, and no second library decides on bytes
         data_page_version="1.0",
         row_group_size=_ROWS_OF_A_GROUP,
         store_schema=False,

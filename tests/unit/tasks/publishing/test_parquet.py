@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow.parquet import ParquetFile, ParquetWriter, read_table, write_table
 
@@ -55,6 +55,11 @@ def test_its_bytes_are_the_same_every_time_and_tell_nothing_but_the_writer() -> 
     assert ParquetFile(BytesIO(data)).metadata.metadata is None
 
 
+def test_a_word_in_it_can_be_searched_for() -> None:
+    assert TEXTS[0].encode() in parquet(rows("synthetic_corpus"), "synthetic_corpus", labelled=False)
+
+
+@settings(max_examples=30)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
 def test_any_text_comes_back(texts: list[str]) -> None:
     lines = rows("synthetic_corpus", tuple(texts))
