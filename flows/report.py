@@ -1,12 +1,14 @@
 """The report of a release: collected from its files and the ledger, told by version (`tasks.reporting.facts`)."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from flows.assess import require_decided
+from flows.attack_store import results_for
 from flows.collecting import question
 from flows.kinds import at_publish
 from flows.policy import require_figures
@@ -23,6 +25,7 @@ from tasks.reporting.facts import Fact, Version
 from tasks.reporting.parts import Map
 from tasks.reporting.projection import LEAST, text_map
 from tasks.reporting.release import Text, read_texts, release_facts
+from tasks.reporting.twin import TwinAttacks
 
 
 def report_facts(workspace: Workspace, request_id: int, version: Version) -> tuple[Fact, ...]:
@@ -63,11 +66,19 @@ def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Pa
     stored = newest_results(session, artifact)
     yield from release_facts(record, stored, texts)
     yield from earlier_points(session, artifact, required)
+    yield from _attacks(workspace, asked.request)
     if drawn := _map(texts):
         yield Fact("public", drawn)
     spent = ledger.spent_by(session, artifact.request_id)
     before = question(session, artifact.request_id, "spend").given
     yield from (Fact("ledger", said) for said in ledger_parts(asked, matter, spent, before))
+
+
+def _attacks(workspace: Workspace, request: Mapping[str, Any]) -> Iterator[Fact]:
+    """What attacks on a public twin of the request's configuration found; those by the same software first."""
+    found = sorted(results_for(workspace.home, request), key=lambda one: one["code"] != request["code"])
+    if found:
+        yield from TwinAttacks.of(found[0], request["code"]).facts()
 
 
 def _record(folder: Path) -> ReleaseRecord:

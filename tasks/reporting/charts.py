@@ -130,29 +130,27 @@ def scatter(found: Mapping[str, Any]) -> Chart:
 
 
 def forest(attacks: Sequence[Mapping[str, Any]]) -> Chart | None:
-    """The attacks' areas under the curve with intervals, 0.5 being chance; None where none was measured."""
-    rows = [
-        {"name": attack["name"], "kind": kind, **marks}
+    """The areas under the curve with intervals, of the attacks that have one, 0.5 being chance; None without any."""
+    rows: list[dict[str, Any]] = [
+        {"name": attack["name"], "run": run["run"], "first": place == 0, **_interval(run)}
         for attack in attacks
-        for kind in ("protected", "unprotected")
-        if (marks := _interval(attack[kind]))
+        for place, run in enumerate(attack["runs"])
+        if number(run["auc"]) is not None
     ]
     if not rows:
         return None
     for place, row in enumerate(rows):
         row["y"] = 20 + place * 28
-    said = [f"{row['name']} on the {row['kind']} run: AUC {row['auc']}" for row in rows]
+    said = [f"{row['name']}, {row['run']}: {row['auc']}" for row in rows]
     return {"width": WIDTH, "height": 20 + len(rows) * 28 + 18, "chance": _on_unit(0.5), "rows": rows,
             "ticks": [{"x": _on_unit(tick / 4), "text": f"{tick / 4:g}"} for tick in range(5)],
             "desc": "Area under the curve of each attack, 0.5 being chance. " + "; ".join(said) + "."}  # fmt: skip
 
 
-def _interval(rates: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    places = {key: number((rates or {}).get(f"auc{key}")) for key in ("", "_low", "_high")}
-    if rates is None or places[""] is None:
-        return None
-    low, high = (places[""] if places[end] is None else places[end] for end in ("_low", "_high"))
-    return {"auc": rates["auc"], "x": _on_unit(places[""]), "low": _on_unit(low), "high": _on_unit(high)}
+def _interval(run: Mapping[str, Any]) -> dict[str, Any]:
+    at = number(run["auc"])
+    low, high = (at if number(run[end]) is None else number(run[end]) for end in ("auc_low", "auc_high"))
+    return {"auc": run["auc"], "x": _on_unit(at), "low": _on_unit(low), "high": _on_unit(high)}
 
 
 def _on_unit(value: float | None) -> float:

@@ -1,70 +1,80 @@
-"""What attacks on a public twin found, as whoever runs them hands it to a report.
+"""What attacks on a public twin found (`almoner attack run`), as a report tells it.
 
-A steward may not see attacks on the release itself before deciding: they read private data (PRIVACY §7). The same
-configuration run on a *public* corpus can be attacked by anybody; beside it stands its run without protection, so that
-an attack that cannot win at all shows as one.
+A steward may not see attacks on the release itself before deciding: they are judged by private data (PRIVACY §7). The
+same configuration on a *public* corpus can be attacked by anybody; beside it stand its run without protection and the
+corpus itself, so that an attack that cannot win at all shows as one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from models_db.canonical import Json
+from tasks.evaluation.results import MetricResult, Value
 from tasks.reporting.facts import Content, Fact
 from tasks.reporting.numbers import number
 
 Verdict: TypeAlias = Literal["wins", "does not win", "says nothing", "not measured"]
 
+RUNS: Final = {"request": "as released", "non_private": "without protection", "copy": "the corpus itself"}
+"""The runs of a stored result, in the order in which they are shown; the first is the release's configuration."""
+
+TRIES: Final = {
+    "membership_embedding": "to tell by similar texts who was in the corpus",
+    "membership_likelihood": "to tell by unusual words who was in the corpus",
+    "membership_overlap": "to tell by copied words who was in the corpus",
+    "canary_membership": "to tell planted secrets from others of the same form",
+    "canary_exposure": "to find planted secrets again among many",
+    "identifier_extraction": "to find addresses, numbers and names of the corpus",
+    "attribute_inference": "to guess something about a person from similar texts",
+    "replay": "to find texts of the corpus again, word for word or nearly so",
+}
+
 
 @dataclass(frozen=True)
-class Rates:
-    """How well one attack did on one run, with 95 % intervals; decimals, null where there is no figure.
+class Run:
+    """One attack on one run.
 
     Attributes:
-        auc, auc_low, auc_high: area under the curve; 0.5 is chance.
-        tpr, tpr_low, tpr_high: true positives at the attack's low rate of false ones.
+        run: as in RUNS.
+        line: the result in one line.
+        wins: whether it finds more than it finds of people who were not there, beyond the 95 % intervals; null where
+            that could not be measured.
+        auc, auc_low, auc_high: area under the curve, where the attack has one; 0.5 is chance.
     """
 
-    auc: str | None
-    auc_low: str | None = None
-    auc_high: str | None = None
-    tpr: str | None = None
-    tpr_low: str | None = None
-    tpr_high: str | None = None
+    run: str
+    line: str
+    wins: bool | None
+    auc: Value = None
+    auc_low: Value = None
+    auc_high: Value = None
 
-    @property
-    def wins(self) -> bool | None:
-        """Whether the whole interval lies above chance; None without one."""
-        low = number(self.auc_low)
-        return None if low is None else low > 0.5
+    @classmethod
+    def of(cls, run: str, found: MetricResult) -> "Run":
+        """A stored result."""
+        ends = (found.values.get(f"auc{end}") for end in ("", "_low", "_high"))
+        return cls(RUNS[run], found.line, wins(found.values), *ends)
 
 
 @dataclass(frozen=True)
 class TwinAttack(Content):
-    """One attack on the twin.
-
-    Attributes:
-        name: its stable name.
-        tries: what it tries to find out, in plain words.
-        false_positives: the low rate at which `tpr` is read, such as 0.01.
-        protected, unprotected: on the twin under the release's configuration, and without protection.
-    """
+    """One attack on the twin; the first run is under the release's configuration, the others protect nothing."""
 
     place: ClassVar[str] = "attacks"
     name: str
     tries: str
-    false_positives: str
-    protected: Rates
-    unprotected: Rates | None = None
+    runs: tuple[Run, ...]
 
     @property
     def verdict(self) -> Verdict:
         """`says nothing` where it does not win without protection either."""
-        if self.protected.wins is None:
+        protected, *others = self.runs
+        if protected.wins is None:
             return "not measured"
-        if self.protected.wins:
+        if protected.wins:
             return "wins"
-        return "does not win" if self.unprotected is not None and self.unprotected.wins else "says nothing"
+        return "does not win" if any(one.wins for one in others) else "says nothing"
 
     def to_json(self) -> dict[str, Json]:
         """With its verdict."""
@@ -76,13 +86,15 @@ class Twin(Content):
     """The corpus that was attacked in place of the private one.
 
     Attributes:
-        corpus: the public corpus.
-        configuration: how the twin's run compares with the release's, in one line (same parameters, or what differs).
+        same_code: whether the software that made the twin is that of the release.
     """
 
     place: ClassVar[str] = "twin"
     corpus: str
-    configuration: str
+    members: int
+    nonmembers: int
+    canaries: int
+    same_code: bool
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,53 @@ class TwinAttacks:
     twin: Twin
     attacks: tuple[TwinAttack, ...]
 
+    @classmethod
+    def of(cls, stored: Mapping[str, Any], code: str) -> "TwinAttacks":
+        """A finished result as `almoner attack run` stores it; `code` is the digest of the release's software.
+
+        Raises:
+            KeyError, ValueError: it is not one.
+        """
+        runs = {one["name"]: [MetricResult.from_json(each) for each in one["results"]] for one in stored["runs"]}
+        if any(each.exposure != "public" for results in runs.values() for each in results):
+            raise ValueError("an attack on a public twin is public")
+        names = [each.name for each in runs["request"]]
+        found = {run: {each.name: each for each in results} for run, results in runs.items()}
+        attacks = tuple(TwinAttack(name, TRIES.get(name, name), tuple(_runs_of(name, found))) for name in names)
+        members, nonmembers, canaries = (int(stored[key]) for key in ("members", "nonmembers", "canaries"))
+        twin = Twin(str(stored["twin"]["name"]), members, nonmembers, canaries, stored["code"] == code)
+        return cls(twin, attacks)
+
     def facts(self) -> Iterator[Fact]:
         """They read public data only."""
         yield Fact("public", self.twin)
         yield from (Fact("public", attack) for attack in self.attacks)
+
+
+def wins(values: Mapping[str, Value]) -> bool | None:
+    """Whether an attack's figures are above what it finds where nothing can have leaked; None without figures.
+
+    The area under the curve against 0.5; exposure against chance; shares against the same share for held-out people.
+    An interval has to lie above the other one, or above the level, as a whole.
+    """
+    pairs = [
+        ("auc_low", 0.5),
+        ("exposure_mean_low", number(values.get("exposure_by_chance"))),
+        *((low, number(values.get(f"held_out_{high}"))) for low, high in _shares(values)),
+    ]
+    known = [(number(values.get(low)), level) for low, level in pairs if values.get(low) is not None]
+    found = [low > level for low, level in known if low is not None and level is not None]
+    return any(found) if found else None
+
+
+def _shares(values: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
+    """(lower end, name of the upper end) of every share that is also measured of held-out people."""
+    for name in values:
+        if name.endswith("_share_low") and f"held_out_{name}" in values:
+            yield name, f"{name.removesuffix('_low')}_high"
+
+
+def _runs_of(name: str, found: Mapping[str, Mapping[str, MetricResult]]) -> Iterator[Run]:
+    for run in RUNS:
+        if name in found.get(run, {}):
+            yield Run.of(run, found[run][name])

@@ -12,7 +12,7 @@ from tasks.publishing.record import ReleaseRecord
 from tasks.reporting import parts
 from tasks.reporting.facts import Fact
 from tasks.reporting.release import Text, release_facts
-from tasks.reporting.twin import Rates, Twin, TwinAttack, TwinAttacks
+from tasks.reporting.twin import TwinAttacks
 from tests.unit.tasks.publishing.builders import a_record, a_request, digest, metrics_of
 
 NOTES = (
@@ -57,32 +57,44 @@ INTERNAL = MetricResult(
     method="the longest run of words found in a private document",
     line="longest shared run 31337 words",
 )
-TWIN = TwinAttacks(
-    Twin("mts_dialog (public)", "Same mechanism, epsilon, delta and parameters; 700 of its dialogues as units."),
-    (
-        TwinAttack(
-            "membership_embedding",
-            "to tell from similar texts whether a unit was in the data",
-            "0.01",
-            Rates("0.507", "0.470", "0.544", "0.011", "0.002", "0.031"),
-            Rates("0.981", "0.970", "0.990", "0.640", "0.581", "0.697"),
-        ),
-        TwinAttack(
-            "canary_exposure",
-            "to find planted secrets again",
-            "0.01",
-            Rates("0.498", "0.452", "0.545", "0.010", "0.001", "0.036"),
-            Rates("0.911", "0.880", "0.940", "0.420", "0.352", "0.490"),
-        ),
-        TwinAttack(
-            "membership_loss",
-            "to tell by the model's loss whether a unit was in the data",
-            "0.01",
-            Rates("0.512", "0.471", "0.553", "0.012", "0.002", "0.033"),
-            Rates("0.524", "0.480", "0.566", "0.014", "0.003", "0.037"),
-        ),
-    ),
-)
+
+
+def attacked(name: str, line: str, **values: str | int | None) -> dict[str, Any]:
+    """An attack's stored result."""
+    return MetricResult(name, "public", values, "s", "m", line).to_json()
+
+
+def membership(auc: str, low: str, high: str) -> dict[str, Any]:
+    """Of the attack by similar texts."""
+    return attacked("membership_embedding", f"AUC {auc} ({low} to {high})", auc=auc, auc_low=low, auc_high=high)
+
+
+def replayed(low: str, held_out: str) -> dict[str, Any]:
+    """Of the search for copies."""
+    ends = {"near_copies_share_low": low, "near_copies_share_high": "0.99"}
+    others = {"held_out_near_copies_share_low": "0.00", "held_out_near_copies_share_high": held_out}
+    return attacked("replay", f"near copies from {low}, of others up to {held_out}", **ends, **others)
+
+
+STORED: dict[str, Any] = {
+    "format": "almoner-attacks/1",
+    "code": "c0" * 32,
+    "twin": {"name": "mts-dialog", "version": 1, "uid": "9a"},
+    "members": 60,
+    "nonmembers": 121,
+    "canaries": 20,
+    "finished": True,
+    "runs": [
+        {"name": "request", "texts": 28, "results": [membership("0.507", "0.470", "0.544"), replayed("0.00", "0.12")]},
+        {
+            "name": "non_private",
+            "texts": 80,
+            "results": [membership("0.981", "0.970", "0.990"), replayed("0.62", "0.05")],
+        },
+        {"name": "copy", "texts": 80, "results": [membership("1.000", "0.952", "1.000"), replayed("0.95", "0.04")]},
+    ],
+}
+TWIN = TwinAttacks.of(STORED, "c0" * 32)
 BUDGET = parts.Budget(
     delta_cap="1e-6",
     cap="1",
