@@ -49,7 +49,8 @@ CONTRACT = (
     "approve", "reject", "run", "report", "publish", "verify-release",
     "policy show", "policy check", "policy adopt", "policy schema",
     "user add", "user list", "user grant", "user revoke", "user delegate", "user undelegate",
-    "audit log", "audit verify", "audit checkpoint", "audit export", "audit mechanism", "models list", "models pull", "demo",
+    "audit log", "audit verify", "audit checkpoint", "audit export", "audit mechanism",
+    "attack run", "attack list", "models list", "models pull", "demo",
 )  # fmt: skip
 
 

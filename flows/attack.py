@@ -1,0 +1,215 @@
+"""Attacks on a public twin: the same configuration on a public corpus whose members are known (PRIVACY §7).
+
+What a steward may see before deciding. The request is made again from a copy of the public corpus, with canaries; and
+beside it what the attacks find where nothing protects: the non-private reference made from the same copy, and the copy
+itself. An attack that finds nothing there cannot win, and its failure against the request says nothing.
+
+Nothing of governed data is read, nothing is charged, and every result is public.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from flows.attack_store import FORMAT, AttackFolder, configuration_of
+from flows.pricing import dataset_facts
+from flows.workspace import Workspace, code_digest, open_workspace
+from models_db.canonical import Json, canonical, digest
+from models_db.errors import Refused
+from models_db.home import ProjectHome
+from models_db.requests import ReleaseRequest, parse
+from models_db.services import audits, datasets, releases
+from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
+from tasks.attacks.twin import CANARIES, COPIES, Stage, set_stage
+from tasks.corpus.store import open_corpus
+from tasks.generation.precision_request import precision_of
+from tasks.generation.quote import DatasetFacts, Quote, labels_of, model_facts, quote
+from tasks.inference.loading import load
+from tasks.mechanisms.rng import OS_RANDOM
+
+REQUEST, NON_PRIVATE, COPY = "request", "non_private", "copy"
+"""What is attacked: the request's configuration, the reference without protection, and the corpus itself."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to attack, and how.
+
+    Attributes:
+        request: a request's number, or a request as it is written in a file.
+        twin: the public dataset; the request's own unless told.
+        members: how many units are in; as many as the request's batches hold unless told, at most half.
+        canaries, copies: how many secrets are planted, and how often each is said.
+        anew: forget what an earlier attack has left.
+    """
+
+    request: int | Mapping[str, object]
+    twin: str | None = None
+    members: int | None = None
+    canaries: int = CANARIES
+    copies: int = COPIES
+    anew: bool = False
+
+
+def attack_on_twin(home: Path, wanted: Wanted, device: str = "auto") -> dict[str, Any]:
+    """Make the releases, attack each, and keep what was found; what an interrupted attack has left is gone on from.
+
+    Returns:
+        the result as it is stored (`flows.attack_store`), with `finished` true.
+
+    Raises:
+        TwinGoverned: the dataset is not marked public.
+        TwinTooSmall, CanariesInvalid: it cannot be cut in two like that.
+        AttackUnwritable, AttackUnreadable.
+        whatever pricing the request, or making it, raises.
+    """
+    workspace = open_workspace(ProjectHome.locate(home))
+    request = _request(workspace, wanted)
+    facts = _public_facts(workspace, request.dataset)
+    priced = _quoted(workspace, request, facts)
+    folder = AttackFolder.of(workspace.home, configuration_of(priced.body), facts.version_uid)
+    _forget_what_is_old(folder, wanted)
+    stage = _stage(workspace, folder, priced, wanted)
+    result = _head(wanted, priced, stage)
+    made = _releases(workspace, folder, priced, stage, device)
+    tools = tools_at_hand(load(priced.request.model, device))
+    for what, texts in made.items():
+        found = attack_release(stage, texts, what, tools)
+        result["runs"].append({"name": what, "texts": len(texts), "results": [each.to_json() for each in found]})
+        folder.keep_result(result)
+    result["finished"] = True
+    folder.keep_result(result)
+    _record(workspace, result)
+    return result
+
+
+def _request(workspace: Workspace, wanted: Wanted) -> ReleaseRequest:
+    """What is asked for, on the twin, without evaluations or an envelope: neither has a part in an attack."""
+    if isinstance(wanted.request, int):
+        with workspace.database.read() as session:
+            body = json.loads(releases.find(session, wanted.request).canonical)
+        written: dict[str, object] = {
+            **{name: body[name] for name in ("kind", "mechanism", "epsilon", "delta", "parameters", "prompt")},
+            "dataset": body["dataset"]["name"],
+            "model": body["model"]["name"],
+        }
+    else:
+        written = {name: value for name, value in wanted.request.items() if name not in ("evaluation", "scope")}
+    on_twin = {**written, **({"dataset": wanted.twin} if wanted.twin else {})}
+    return parse(ReleaseRequest, on_twin, "The request")
+
+
+def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
+    with workspace.database.read() as session:
+        dataset = datasets.find(session, name)
+        if dataset.governed:
+            raise TwinGoverned(name)
+        return dataset_facts(session, dataset, datasets.newest_version(session, dataset))
+
+
+def _quoted(workspace: Workspace, request: ReleaseRequest, facts: DatasetFacts) -> Quote:
+    return quote(request, facts, model_facts(request.model), workspace.policy_digest, code_digest())
+
+
+def _forget_what_is_old(folder: AttackFolder, wanted: Wanted) -> None:
+    """What other code has made says nothing about this one; and whoever asks for other canaries wants another stage."""
+    if wanted.anew:
+        folder.clear()
+    stage, result = folder.stage(), folder.result()
+    other = stage is not None and (
+        len(stage.canaries.planted) != wanted.canaries
+        or {canary.copies for canary in stage.canaries.planted} != {wanted.copies}
+        or wanted.members not in (None, len(stage.members))
+    )
+    if other or (result is not None and result.get("code") != code_digest()):
+        folder.clear()
+
+
+def _stage(workspace: Workspace, folder: AttackFolder, priced: Quote, wanted: Wanted) -> Stage:
+    if (left := folder.stage()) is not None:
+        return left
+    units = units_of(open_corpus(workspace.home, priced.dataset.version_uid), labels_of(priced.parameters))
+    held = priced.plan.samples * int(getattr(priced.parameters, "references", 1))
+    stage = set_stage(
+        units,
+        OS_RANDOM,
+        members=wanted.members or held,
+        canaries=wanted.canaries,
+        copies=wanted.copies,
+    )
+    folder.keep_stage(stage)
+    return stage
+
+
+def _releases(
+    workspace: Workspace, folder: AttackFolder, priced: Quote, stage: Stage, device: str
+) -> dict[str, list[str]]:
+    """Every release by its name; those that are finished already are not made again."""
+    labels = labels_of(priced.parameters)
+    size = len(stage.members) + len(stage.canaries.planted)
+    facts = replace(priced.dataset, population=size if priced.dataset.population else None)
+    wanted = {REQUEST: _quoted(workspace, priced.request, facts)}
+    if priced.system.name != NON_PRIVATE:
+        # One text for each unit and label: the reference reads one document for each text, and must read them all.
+        parameters = {**priced.request.parameters, "samples": size * max(1, len(labels))}
+        unprotected = priced.request.model_copy(
+            update={"mechanism": NON_PRIVATE, "epsilon": None, "delta": None, "parameters": parameters}
+        )
+        wanted[NON_PRIVATE] = _quoted(workspace, unprotected, facts)
+    made: dict[str, list[str]] = {}
+    with copied(workspace.home, stage, labels) as corpus:
+        for what, quoted in wanted.items():
+            texts = folder.texts(what)
+            if texts is None:
+                model = load(quoted.request.model, device, precision_of(quoted.parameters))
+                texts = release(quoted, corpus, model, stage.key, what)
+                folder.keep_texts(what, texts)
+            made[what] = texts
+    return {**made, COPY: everything_there_is(stage)}
+
+
+def _head(wanted: Wanted, priced: Quote, stage: Stage) -> dict[str, Any]:
+    configuration = configuration_of(priced.body)
+    return {
+        "format": FORMAT,
+        "configuration": configuration,
+        "configuration_digest": digest(configuration),
+        "request": wanted.request if isinstance(wanted.request, int) else None,
+        "code": priced.body["code"],
+        "twin": priced.body["dataset"],
+        "members": len(stage.members),
+        "nonmembers": len(stage.nonmembers),
+        "canaries": len(stage.canaries.planted),
+        "copies": wanted.copies,
+        "finished": False,
+        "runs": [],
+    }
+
+
+def _record(workspace: Workspace, result: Mapping[str, Any]) -> None:
+    """That it was attacked, and the digest of what was found, go on record."""
+    told: dict[str, Json] = {
+        "request": result["request"],
+        "configuration": result["configuration_digest"],
+        "result": sha256(canonical(dict(result))).hexdigest(),
+        "attacks": [each["name"] for each in result["runs"][0]["results"]],
+    }
+    with workspace.database.write() as session:
+        audits.append(session, workspace.actor, "attack.public_twin", told, result["twin"]["name"])
+
+
+class TwinGoverned(Refused):
+    """An attack on data that people are protected in."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The dataset {name!r} is governed: an attack on it would tell who is in it, and a publish decision that"
+            " has seen that is not differentially private.",
+            "Attack the same request on a public corpus of the same kind: `almoner dataset register NAME --public ...`,"
+            " ingest it, and name it with --on NAME. After the publish decision, `almoner evaluate ID --internal`"
+            " compares the release with its own corpus.",
+            {"dataset": name},
+        )

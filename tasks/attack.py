@@ -1,0 +1,150 @@
+"""Attack: make a release from a copy of a public corpus, and attack it. Never on governed data (PRIVACY §7)."""
+
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from models_db.errors import EnvironmentProblem
+from models_db.home import ProjectHome
+from tasks.attacks.canaries import CorpusDocument
+from tasks.attacks.results import AttackResult
+from tasks.attacks.scene import Scene
+from tasks.attacks.suite import possible
+from tasks.attacks.twin import Stage
+from tasks.corpus.ingest import ingest
+from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.store import Corpus, open_corpus
+from tasks.evaluation.subject import Embedder, Scorer, Tagger
+from tasks.generation.interface import Bench
+from tasks.generation.quote import Quote
+from tasks.mechanisms.rng import OS_RANDOM
+from tasks.progress import report, tell
+from tasks.shell import private_task
+
+if TYPE_CHECKING:
+    from tasks.inference.language_model import LanguageModel
+
+_ANY_SCHEME = "attack"
+
+
+@private_task
+def units_of(corpus: Corpus, labels: Sequence[str]) -> list[CorpusDocument]:
+    """One document for each unit of a public corpus; with declared labels, of each unit that carries one of them.
+
+    Without declared labels a unit of one document keeps that document's label, if the corpus has labels.
+    """
+    everything = PartitionScheme(secrets.token_bytes(32), 1)
+    places = [(0, number, 0) for number in range(max(1, len(labels)))]
+    rows = corpus.batches(everything, _ANY_SCHEME, 1, places, labels)
+    known = dict(corpus.labelled()) if not labels and corpus.label_field() is not None else {}
+    return [
+        CorpusDocument(row.unit, row.text, labels[number] if labels else known.get(row.text))
+        for (_, number, _), members in sorted(rows.items())
+        for row in members
+    ]
+
+
+@contextmanager
+def copied(home: ProjectHome, stage: Stage, labels: Sequence[str]) -> Iterator[Corpus]:
+    """The members and the canaries as a corpus of their own, for as long as the block lasts."""
+    with TemporaryDirectory(prefix="attack-", dir=home.scratch) as folder:
+        beside = ProjectHome(Path(folder) / "home")
+        beside.create()
+        source = Path(folder) / "members.jsonl"
+        with source.open("x", encoding="utf-8") as out:
+            for document in stage.corpus(labels):
+                line = {"unit": document.unit, "text": document.text, "label": document.label}
+                out.write(json.dumps({name: value for name, value in line.items() if value is not None}) + "\n")
+        made = ingest(
+            beside, source, "unit", secrets.token_bytes(32), label_field="label" if labels else None,
+            progress=lambda done, total: report("copying the twin", done, total),
+        )  # fmt: skip
+        yield open_corpus(beside, made.uid)
+
+
+@private_task
+def release(quote: Quote, corpus: Corpus, model: "LanguageModel", key: bytes, what: str) -> list[str]:
+    """The texts that a priced request makes of a public corpus; nothing is charged, because nothing is claimed."""
+    from tasks.inference.engine import Engine
+
+    bench = Bench(
+        engine=Engine(model),
+        corpus=corpus,
+        scheme=PartitionScheme(key, quote.dataset.blocks),
+        scheme_id=f"{_ANY_SCHEME}/{what}",
+        prompt=quote.prompt,
+        rng=OS_RANDOM,
+        arm=lambda sequence, instalment: None,
+        progress=lambda _, done, total: report(what, done, total),
+    )
+    return [text.text for text in quote.system.generate(quote.plan, quote.parameters, bench).texts]
+
+
+@dataclass(frozen=True)
+class Tools:
+    """An attacker's public tools; each reads a text once, however many releases are attacked."""
+
+    score: Scorer | None = None
+    embed: Embedder | None = None
+    tag: Tagger | None = None
+
+
+def tools_at_hand(model: "LanguageModel") -> Tools:
+    """The public tools of this machine; one that is missing is told of, and its attacks are left out."""
+    from tasks.evaluation.embedded import Remembering
+    from tasks.evaluation.tagging import load_tagger
+    from tasks.inference.embedding import load_embedder
+    from tasks.inference.scoring import log_likelihoods
+
+    embed, tag = None, None
+    try:
+        embed = Remembering(load_embedder(device=str(model.device), progress=partial(report, "embedding")))
+    except EnvironmentProblem as problem:
+        tell(f"Without attacks by embeddings: {problem.message} {problem.advice}")
+    try:
+        tag = load_tagger(partial(report, "tagging"))
+    except EnvironmentProblem as problem:
+        tell(f"Without names: {problem.message} {problem.advice}")
+    known: dict[str, tuple[float, int]] = {}
+
+    def score(texts: Sequence[str]) -> Sequence[tuple[float, int]]:
+        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        known.update(zip(missing, log_likelihoods(model, missing, partial(report, "scoring")), strict=True))
+        return [known[text] for text in texts]
+
+    return Tools(score, embed, tag)
+
+
+@private_task
+def attack_release(stage: Stage, released: Sequence[str], what: str, tools: Tools) -> tuple[AttackResult, ...]:
+    """Every attack that the tools allow, on texts that were made from the stage's members; its results are public."""
+    labels = [[document.label or "" for document in side] for side in (stage.members, stage.nonmembers)]
+    scene = Scene(
+        released=released,
+        members=[document.text for document in stage.members],
+        nonmembers=[document.text for document in stage.nonmembers],
+        exposure="public",
+        canaries=stage.canaries,
+        member_labels=labels[0] if any(labels[0]) else (),
+        nonmember_labels=labels[1] if any(labels[1]) else (),
+        score=tools.score,
+        embed=tools.embed,
+        tag=tools.tag,
+    )
+    attacks, found = possible(scene), []
+    for number, attack in enumerate(attacks):
+        report(f"attacking {what}", number, len(attacks))
+        found.append(attack.compute(scene))
+    report(f"attacking {what}", len(attacks), len(attacks))
+    return tuple(found)
+
+
+def everything_there_is(stage: Stage) -> list[str]:
+    """The worst release: the corpus itself, canaries and all. An attack that fails on it cannot win at all."""
+    return [document.text for document in stage.corpus()]
