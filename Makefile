@@ -52,6 +52,7 @@ bench: weights
 	$(BIN)/python benchmarks/ledger.py
 	$(BIN)/python benchmarks/ingest.py
 	$(BIN)/python benchmarks/audit.py
+	$(BIN)/python benchmarks/evaluation.py --texts 50 --documents 50
 
 lock: setup
 	(head -1 requirements.lock; $(PIP) freeze --exclude-editable | sed 's/+cpu//') > requirements.new

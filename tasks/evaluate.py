@@ -8,7 +8,7 @@ from tasks.corpus.store import Corpus
 from tasks.evaluation.embedded import Remembering
 from tasks.evaluation.registry import Metric, evaluate
 from tasks.evaluation.results import MetricResult
-from tasks.evaluation.subject import ReleasedText, Subject, Tagger
+from tasks.evaluation.subject import ReleasedText, Scorer, Subject, Tagger
 from tasks.evaluation.tagging import load_tagger, require_tagger
 from tasks.inference.embedding import EMBEDDER, load_embedder
 from tasks.inference.language_model import LanguageModel
@@ -47,9 +47,6 @@ def evaluate_texts(
         ModelNotPulled: the embedder is needed and not on this machine.
     """
 
-    def score(wanted: Sequence[str]) -> Sequence[tuple[float, int]]:
-        return log_likelihoods(model, wanted, partial(report, "scoring"))
-
     def documents() -> Iterable[str]:
         return corpus.texts() if corpus else ()
 
@@ -57,7 +54,7 @@ def evaluate_texts(
     has_labels = corpus is not None and corpus.label_field() is not None
     subject = Subject(
         texts,
-        score,
+        _scorer(model),
         documents if corpus else None,
         schema,
         embed=_embedder(model) if "embedder" in needs else None,
@@ -65,6 +62,20 @@ def evaluate_texts(
         labelled=corpus.labelled if corpus and has_labels else None,
     )
     return evaluate(metrics, subject)
+
+
+def _scorer(model: LanguageModel) -> Scorer:
+    """Each text is scored once for all metrics: that is what takes longest."""
+    known: dict[str, tuple[float, int]] = {}
+
+    def score(wanted: Sequence[str]) -> list[tuple[float, int]]:
+        missing = [text for text in dict.fromkeys(wanted) if text not in known]
+        if missing:
+            found = log_likelihoods(model, missing, partial(report, "scoring"))
+            known.update(zip(missing, found, strict=True))
+        return [known[text] for text in wanted]
+
+    return score
 
 
 def _embedder(model: LanguageModel) -> Remembering:

@@ -9,7 +9,7 @@ import pytest
 from models_db.canonical import canonical
 from tasks.evaluation.distinct import distinct
 from tasks.evaluation.length import length
-from tasks.evaluation.perplexity import Surprise, perplexity, perplexity_gap
+from tasks.evaluation.perplexity import COMPARED, Surprise, perplexity, perplexity_gap
 from tasks.evaluation.registry import METRICS, evaluate
 from tasks.evaluation.results import MetricResult, rounded
 from tasks.evaluation.subject import Subject
@@ -108,7 +108,31 @@ def test_perplexity_gap():
     found = perplexity_gap(Subject(texts("out"), score, lambda: ["private"]))
     assert found.values["gap_nats_per_token"] == "0.50000"
     assert found.values["ratio"] == rounded(math.exp(0.5), 4)
+    assert found.values["gap_nats_per_token_low"] is None
     assert found.exposure == "internal"
+
+
+def test_the_gap_has_an_interval_of_both_sides():
+    """Two sides of 50 losses 0..49 of one token: the mean of each has variance 208.25/50, so the gap 2.886 squared."""
+
+    def score(given: Sequence[str]) -> list[tuple[float, int]]:
+        return [(-float(text.split()[-1]), 1) for text in given]
+
+    sides = [f"loss {number}" for number in range(50)]
+    found = perplexity_gap(Subject(texts(*sides), score, lambda: sides)).values
+    assert float(found["gap_nats_per_token_low"]) == pytest.approx(-1.96 * 2.886, abs=0.8)
+    assert float(found["gap_nats_per_token_high"]) == pytest.approx(1.96 * 2.886, abs=0.8)
+
+
+def test_a_large_corpus_is_sampled_before_it_is_scored():
+    scored: list[str] = []
+
+    def score(given: Sequence[str]) -> list[tuple[float, int]]:
+        scored.extend(given)
+        return [(-1.0, 1) for _ in given]
+
+    perplexity_gap(Subject(texts("a"), score, lambda: (f"d{number}" for number in range(COMPARED + 300))))
+    assert len(scored) == 1 + COMPARED
 
 
 def test_a_hopeless_text_does_not_overflow():
