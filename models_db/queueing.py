@@ -1,14 +1,19 @@
-"""Writers of one SQLite file queue politely.
+"""Writers of one SQLite file queue politely, and each does some of its work before the next one begins.
 
 SQLite lets a writer that finds the file locked sleep, longer each time, up to a tenth of a second, and the file lies
-idle meanwhile. Here the next one begins at once: whoever writes holds a lock of its own on the log beside the file,
-and the others look for it often. It is courtesy only: SQLite's lock decides, and who cannot have this one goes on to
+idle meanwhile. Here whoever writes holds a lock of its own on the log beside the file, and one of the others, the head
+of the queue, looks for it often. It is courtesy only: SQLite's lock decides, and who cannot have this one goes on to
 wait for that one.
+
+To change writers costs more than to write: the pages must be read again, and the processor knows nothing of the next
+process. So who has had the turn may come back for it within its slice, and the head takes a turn that lies free only
+if it still does a moment later. When the slice is over, its owner queues like all others (docs/decisions/0025).
 """
 
 import fcntl
+import os
 import time
-from io import FileIO
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Engine, event
@@ -16,8 +21,26 @@ from sqlalchemy import Engine, event
 PATIENCE = 1.0
 """Seconds to wait in the queue before going on without: somebody stopped while they held it, say."""
 
+SLICE = 0.02
+"""Seconds for which a writer may come back for the turn while others wait."""
+
 _LOOK = 0.0004
+_SOON = 0.002  # when a single transaction should be over
+_MOMENT = 0.0003  # longer than a writer needs between two transactions
 _HELD = "almoner_turn"
+_HAD = "almoner_slice"
+
+
+@dataclass
+class _Slice:
+    """When a connection's slice began, and when it last gave the turn back. Who stays away is a newcomer again."""
+
+    began: float
+    left: float
+
+    def lets(self, now: float) -> bool:
+        """Whether a free turn may be taken now, whoever waits."""
+        return now - self.left >= SLICE or now - self.began < SLICE
 
 
 def take_turn(path: str, info: dict[str, Any]) -> None:
@@ -26,24 +49,68 @@ def take_turn(path: str, info: dict[str, Any]) -> None:
         log = open(f"{path}-wal", "rb", buffering=0)  # noqa: SIM115 (SQLite puts no lock of its own on it)
     except OSError:
         return  # no log yet, so there is no crowd
-    if _mine(log):
-        info[_HELD] = log
-    else:
-        log.close()
+    try:
+        if _won(os.path.dirname(path) or ".", log.fileno(), info):
+            info[_HELD] = log
+    except OSError:
+        pass  # a file system without such locks
+    finally:
+        if info.get(_HELD) is not log:
+            log.close()
 
 
-def _mine(log: FileIO) -> bool:
-    """Whether the turn came; False also on a file system without such locks."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        try:
-            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def _won(folder: str, log: int, info: dict[str, Any]) -> bool:
+    """Whether the turn came: at once to newcomers and within a slice, else in the queue."""
+    now = time.monotonic()
+    had: _Slice | None = info.get(_HAD)
+    at_once = (had is None or had.lets(now)) and _locked(log)
+    if not at_once and not _queued(folder, log, now):
+        return False
+    if had is None or not at_once or now - had.left >= SLICE:
+        now = time.monotonic()
+        info[_HAD] = _Slice(now, now)
+    return True
+
+
+def _queued(folder: str, log: int, begun: float) -> bool:
+    """Wait behind the head of the queue, then as the head. Its lock is on the folder, to need no file of its own."""
+    place = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        waited = 0.0
+        while not _locked(place):
+            waited = time.monotonic() - begun
+            if waited > PATIENCE / 2 and _locked(log):
+                return True  # the head itself may have been stopped
+            if waited > PATIENCE:
+                return False
+            time.sleep(max(0.002, 0.01 - waited / 30))  # who waits long looks often
+        return _first(log, begun + PATIENCE, waited == 0)
+    finally:
+        os.close(place)
+
+
+def _first(log: int, end: float, free: bool) -> bool:
+    """Wait as the head; `free` if a turn that is found free needs no second look."""
+    since = time.monotonic()
+    while (now := time.monotonic()) < end:
+        if not _locked(log):
+            free = False
+            time.sleep(_LOOK if not _SOON < now - since < SLICE else 4 * _LOOK)  # to look costs the owner time, too
+        elif free or now - since > SLICE:
             return True
-        except BlockingIOError:
-            time.sleep(_LOOK)
-        except OSError:
-            break
+        else:
+            fcntl.flock(log, fcntl.LOCK_UN)
+            free = True
+            time.sleep(_MOMENT)
     return False
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def give_turns_back(engine: Engine) -> None:
@@ -55,3 +122,4 @@ def give_turns_back(engine: Engine) -> None:
         if log is not None:
             fcntl.flock(log, fcntl.LOCK_UN)  # a process that was forked off meanwhile has it open, too
             log.close()
+            record.info[_HAD].left = time.monotonic()

@@ -1,9 +1,15 @@
-"""The queue of writers on SQLite: one at a time, the next at once, and nobody is kept by it for long."""
+"""The queue of writers on SQLite: one at a time, each for a slice, and nobody is kept by it for long."""
 
 import fcntl
+import multiprocessing
+import os
+import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -20,13 +26,15 @@ def log(sqlite_database: Database) -> Path:
     return Path(f"{sqlite_database.engine.url.database}-wal")
 
 
-def is_free(log: Path) -> bool:
-    with log.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+def is_free(path: Path) -> bool:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(file)
+    return True
 
 
 def note(database: Database, said: str) -> None:
@@ -95,3 +103,184 @@ def test_without_such_locks_it_is_written_all_the_same(
     monkeypatch.setattr(fcntl, "flock", unsupported)
     note(sqlite_database, "a")
     assert fetch(sqlite_database, "SELECT said FROM note") == [("a",)]
+
+
+# --- the head of the queue, and slices ------------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Somebody else has this lock: the log's is the turn, the folder's makes the head of the queue."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def turn(log: Path, began: float | None = None) -> float:
+    """Seconds until the turn came to somebody whose slice began so many seconds ago (None: to a newcomer)."""
+    now = time.monotonic()
+    info: dict[str, Any] = {}
+    if began is not None:
+        info["almoner_slice"] = queueing._Slice(now - began, now)
+    queueing.take_turn(str(log).removesuffix("-wal"), info)
+    took = time.monotonic() - now
+    info.pop("almoner_turn").close()
+    return took
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patience and slices so long that nothing comes about because they have ended."""
+    monkeypatch.setattr(queueing, "PATIENCE", 60.0)
+    monkeypatch.setattr(queueing, "SLICE", 30.0)
+
+
+@pytest.mark.usefixtures("patient")
+def test_within_its_slice_a_writer_goes_before_the_head(log: Path) -> None:
+    with locked(log.parent):
+        assert turn(log, began=1.0) < 20.0
+        assert turn(log) < 20.0
+
+
+def test_after_its_slice_a_writer_waits_behind_the_head(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queueing, "PATIENCE", 1.0)
+    with locked(log.parent):
+        assert turn(log, began=100.0) > 0.5  # it goes on at last: the head may have been stopped
+
+
+def test_who_is_alone_begins_its_next_slice_at_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queueing, "PATIENCE", 60.0)
+    assert turn(log, began=100.0) < 20.0
+
+
+def waiting(log: Path) -> tuple[threading.Thread, list[float]]:
+    """A newcomer in a thread, and how long it had to wait once it has the turn."""
+    took: list[float] = []
+    newcomer = threading.Thread(target=lambda: took.append(turn(log)))
+    newcomer.start()
+    while is_free(log.parent):
+        time.sleep(0.001)
+    return newcomer, took
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_head_leaves_a_turn_that_is_taken_up_again(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queueing, "_MOMENT", 1.0)
+    with log.open("rb") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        newcomer, took = waiting(log)
+        for _ in range(3):
+            fcntl.flock(owner, fcntl.LOCK_UN)
+            time.sleep(0.05)  # long enough to be seen
+            fcntl.flock(owner, fcntl.LOCK_EX)
+            assert not took
+    newcomer.join(30)
+    assert took
+
+
+def test_after_a_slice_the_head_takes_any_gap(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queueing, "PATIENCE", 60.0)
+    monkeypatch.setattr(queueing, "_MOMENT", 50.0)
+    with log.open("rb") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        newcomer, took = waiting(log)
+        time.sleep(2 * queueing.SLICE)
+    newcomer.join(30)
+    assert took[0] < 30.0
+
+
+@pytest.mark.usefixtures("patient")
+def test_ctrl_c_ends_the_wait_and_frees_the_head(log: Path) -> None:
+    with locked(log):
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            turn(log)
+        assert is_free(log.parent)
+    assert is_free(log)
+
+
+def _stand_still(url: str, said: Any) -> None:
+    with Database(url).write() as session:
+        session.execute(text("INSERT INTO note VALUES ('never')"))
+        said.set()
+        time.sleep(300)
+
+
+def _wait_as_head(url: str, said: Any) -> None:
+    queueing.PATIENCE = 60.0
+    said.set()
+    note(Database(url), "never")
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_writer_that_is_killed_holds_up_nobody(sqlite_database: Database, log: Path) -> None:
+    holder = _started(_stand_still, sqlite_database)
+    newcomer = threading.Thread(target=note, args=(sqlite_database, "next"))
+    newcomer.start()
+    time.sleep(0.1)
+    assert newcomer.is_alive()
+    holder.kill()
+    newcomer.join(30)
+    assert not newcomer.is_alive()
+    assert fetch(sqlite_database, "SELECT said FROM note") == [("next",)]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_head_that_is_killed_makes_room_for_the_next(sqlite_database: Database, log: Path) -> None:
+    with locked(log):
+        head = _started(_wait_as_head, sqlite_database)
+        while is_free(log.parent):
+            time.sleep(0.001)
+        head.kill()
+        head.join()
+        newcomer, took = waiting(log)
+    newcomer.join(30)
+    assert took
+    assert fetch(sqlite_database, "SELECT said FROM note") == []
+
+
+def _started(act: Callable[[str, Any], None], database: Database) -> Any:
+    context = multiprocessing.get_context("spawn")
+    said = context.Event()
+    process = context.Process(target=act, args=(database.url, said), daemon=True)
+    process.start()
+    assert said.wait(60)
+    return process
+
+
+def test_many_writers_lose_nothing_and_all_come_to_their_turn(
+    sqlite_database: Database, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One never stops writing until the others are done, so they are done only if it lets them in."""
+    monkeypatch.setattr(queueing, "PATIENCE", 60.0)
+    execute(sqlite_database, "INSERT INTO note VALUES ('0')")
+    others_done = threading.Event()
+    greedy = [0]
+
+    def add() -> None:
+        with sqlite_database.write() as session:
+            before = int(session.scalar(text("SELECT said FROM note")) or 0)
+            session.execute(text("UPDATE note SET said = :now"), {"now": str(before + 1)})
+
+    def never_stop() -> None:
+        while not others_done.is_set():
+            add()
+            greedy[0] += 1
+
+    def add_some() -> None:
+        for _ in range(10):
+            add()
+
+    writers = [threading.Thread(target=add_some) for _ in range(3)]
+    one = threading.Thread(target=never_stop)
+    for each in (one, *writers):
+        each.start()
+    for each in writers:
+        each.join(50)
+    others_done.set()
+    one.join(50)
+    assert greedy[0] > 0
+    assert fetch(sqlite_database, "SELECT said FROM note") == [(str(30 + greedy[0]),)]
