@@ -26,8 +26,9 @@ def length_gap(subject: Subject) -> MetricResult:
     released = _lengths([text.text for text in subject.texts])
     corpus = _lengths(sample(subject.documents(), COMPARED) if len(released) else [])
     gap = LengthGap.between(released, corpus) if len(released) and len(corpus) else None
-    apart_low, apart_high = (gap and bootstrap.of_two(len(released), len(corpus), gap.distance)) or (None, None)
-    longer_low, longer_high = (gap and bootstrap.of_two(len(released), len(corpus), gap.longer)) or (None, None)
+    counts = len(released), len(corpus)
+    apart_low, apart_high = (gap and bootstrap.around(gap.distance(), *counts, gap.distance)) or (None, None)
+    longer_low, longer_high = (gap and bootstrap.of_two(*counts, gap.longer)) or (None, None)
     distance, longer = (gap.distance(), gap.longer()) if gap else (None, None)
     return MetricResult(
         name="length_gap",
@@ -46,8 +47,8 @@ def length_gap(subject: Subject) -> MetricResult:
         " of utility: InvisibleInk, section 5.1",
         method="area between the two distribution functions of words per text, and mean of the released texts minus"
         f" mean of the documents; at most {COMPARED} documents, sampled with a fixed ordinary random start; both sides"
-        f" resampled: {bootstrap.METHOD}; two samples of one distribution are apart too, so near 0 the interval of the"
-        " distance lies too high",
+        f" resampled: {bootstrap.METHOD}, that of the distance moved to lie around it; two samples of one distribution"
+        " are apart too",
         line=f"lengths {rounded(distance, 1)} words apart" if gap else "nothing to compare",
     )
 

@@ -10,6 +10,7 @@ from tasks.evaluation.distinct import distinct
 from tasks.evaluation.entities import entities
 from tasks.evaluation.frechet import frechet
 from tasks.evaluation.jaccard import jaccard
+from tasks.evaluation.judge import judge, judge_preference
 from tasks.evaluation.length import length
 from tasks.evaluation.length_gap import length_gap
 from tasks.evaluation.manifold import precision_recall
@@ -59,6 +60,8 @@ METRICS: Mapping[str, Metric] = {
         Metric("perplexity", "public", perplexity, _MODEL),
         Metric("verbatim_overlap", "internal", verbatim_overlap),
         Metric("entities", "public", entities, _TAGGER),
+        Metric("judge", "public", judge, _MODEL),
+        Metric("judge_preference", "internal", judge_preference, _MODEL),
         Metric("jaccard", "internal", jaccard, _TAGGER),
         Metric("length_gap", "internal", length_gap),
         Metric("rouge", "internal", rouge),

@@ -79,6 +79,19 @@ class Tagger(Protocol):
         """The base noun phrases of each text, in their order."""
 
 
+class Judge(Protocol):
+    """A public model that answers questions about texts."""
+
+    @property
+    def name(self) -> str:
+        """What is recorded beside a figure: the model and its revision."""
+
+    def __call__(
+        self, instruction: str, contents: Sequence[str], question: str, answers: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """How likely it finds each answer, log-probabilities in nats: float64 [contents, answers]."""
+
+
 @dataclass(frozen=True)
 class Subject:
     """A release, and what it may be compared with.
@@ -90,6 +103,7 @@ class Subject:
         schema: the public JSON schema that a release of records declares; None where it declares none.
         embed: a public embedder; None where none is at hand.
         tag: a public tagger; None where none is at hand.
+        judge: a public model that judges; None where none is at hand.
         labelled: the private documents with their labels; None where they have none, and for everything but internal
             metrics.
     """
@@ -101,3 +115,4 @@ class Subject:
     embed: Embedder | None = None
     tag: Tagger | None = None
     labelled: LabelledDocuments | None = None
+    judge: Judge | None = None

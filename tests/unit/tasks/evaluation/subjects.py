@@ -4,6 +4,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tasks.evaluation.subject import Entity
 
 
@@ -39,3 +42,14 @@ class Capitals:
 
     def noun_chunks(self, given: Sequence[str]) -> list[list[str]]:
         return [re.findall(r"\w{4,}", text) for text in given]
+
+
+class Undecided:
+    """A judge to whom all answers are the same."""
+
+    name = "undecided 1"
+
+    def __call__(
+        self, instruction: str, contents: Sequence[str], question: str, answers: Sequence[str]
+    ) -> NDArray[np.float64]:
+        return np.zeros((len(contents), len(answers)))

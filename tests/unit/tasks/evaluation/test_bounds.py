@@ -11,7 +11,7 @@ from tasks.evaluation.registry import METRICS, names
 from tasks.evaluation.results import MetricResult, Value
 from tasks.evaluation.subject import Subject
 from tests.tiny_embedder import Letters
-from tests.unit.tasks.evaluation.subjects import Capitals
+from tests.unit.tasks.evaluation.subjects import Capitals, Undecided
 
 
 class Text:
@@ -81,6 +81,7 @@ def test_the_figures_of_a_metric_are_the_same_with_texts_and_without(metric: str
         documents=lambda: ["a b c"],
         embed=Letters(),
         tag=Capitals(),
+        judge=Undecided(),
         labelled=lambda: [("a b c", "note")],
     )
     assert set(METRICS[metric].compute(subject).values) == figures_of(metric) != set()

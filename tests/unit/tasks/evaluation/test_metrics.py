@@ -16,7 +16,7 @@ from tasks.evaluation.subject import Subject
 from tasks.evaluation.verbatim_overlap import verbatim_overlap
 from tasks.evaluation.words import words
 from tests.tiny_embedder import Letters
-from tests.unit.tasks.evaluation.subjects import Capitals, Text, nats_per_word, texts
+from tests.unit.tasks.evaluation.subjects import Capitals, Text, Undecided, nats_per_word, texts
 
 LABELLED = (Text("the cat sat", 3, label="cats"), Text("the dog", 2, label="dogs"))
 SUBJECT = Subject(
@@ -25,6 +25,7 @@ SUBJECT = Subject(
     lambda: ["a dog sat"],
     embed=Letters(),
     tag=Capitals(),
+    judge=Undecided(),
     labelled=lambda: [(text.text, text.label) for text in LABELLED * 2],
 )
 
@@ -197,6 +198,7 @@ def test_internal_metrics_are_exactly_those_that_read_documents():
         "train_on_synthetic",
         "jaccard",
         "entities",
+        "judge",
     ],
 )
 def test_a_missing_ingredient_is_named(name):

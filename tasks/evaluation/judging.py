@@ -1,0 +1,62 @@
+"""A language model that answers a question about a text by one of a few words: which it finds likelier."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluation.in_context.answers import label_scores
+from tasks.evaluation.in_context.reading import read_prompt
+from tasks.inference.language_model import LanguageModel
+from tasks.inference.prompt_spec import PromptSpec
+from tasks.inference.prompts import private_prompt, reference_tokens
+
+SYSTEM = "You judge texts. Reply with the answer alone, without any explanation."
+
+_AT_ONCE = 16  # contents between two reports of progress
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class ModelJudge:
+    """A public model at work; a `Judge` of tasks/evaluation/subject.py.
+
+    Attributes:
+        model: the model, with a chat template.
+        progress: called with the number of contents done and their total.
+    """
+
+    model: LanguageModel
+    progress: Progress = lambda done, of: None
+
+    @property
+    def name(self) -> str:
+        """What a metric records."""
+        return f"{self.model.name} {self.model.revision}"
+
+    def __call__(
+        self, instruction: str, contents: Sequence[str], question: str, answers: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """log P(answer | instruction, content, question) in nats, float64 [contents, answers].
+
+        The content is text, whatever it spells: no control token comes out of it. What is beyond the model's context is
+        cut from its end.
+
+        Raises:
+            NoChatTemplate: the model has none.
+        """
+        tokenizer = self.model.tokenizer
+        message = f"{instruction}\n\n{{reference}}\n\n{question}"
+        pieces = private_prompt(tokenizer, PromptSpec("texts to be judged", system=SYSTEM, private=message))
+        words = [tuple(tokenizer(answer, add_special_tokens=False)["input_ids"]) for answer in answers]
+        room = self.model.positions - len(pieces.tokens) - max(map(len, words))
+        shared = read_prompt(self.model, pieces.prefix)
+        found = np.empty((len(contents), len(answers)))
+        for start in range(0, len(contents), _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            asked = [reference_tokens(tokenizer, content, room) + pieces.suffix for content in contents[some]]
+            found[some] = label_scores(shared, asked, words).numpy()
+            self.progress(min(start + _AT_ONCE, len(contents)), len(contents))
+        return found
