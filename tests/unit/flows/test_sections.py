@@ -189,3 +189,11 @@ def test_files_of_another_request_are_refused(tmp_path, changes):
     draft, files = a_draft(tmp_path)
     with pytest.raises(DraftForeign):
         at_publish(a_question(**changes), draft, files, None)
+
+
+def test_what_is_declared_about_what_is_published_is_on_the_screen():
+    request = a_request(public_metadata={"licence": "CC0-1.0", "language": ["en", "de"]})
+    shown = text_of(at_spend(a_question(request=request), None))
+    assert "declared: licence | CC0-1.0" in shown
+    assert "declared: language | en, de" in shown
+    assert "declared:" not in text_of(at_spend(a_question(), None))
