@@ -80,7 +80,8 @@ def set_stage(
     Args:
         units: one document for each.
         members: how many at most; never more than half of the units.
-        canaries: how many secrets to plant, each behind the beginning of a non-member's text.
+        canaries: how many secrets to plant, each behind the beginning of the text of somebody who then is on neither
+            side; at most a quarter of those who are not members lend one.
         copies: how many times a canary says its secret.
 
     Raises:
@@ -90,15 +91,17 @@ def set_stage(
     inside = min(members, len(units) // 2)
     if inside < FEWEST:
         raise TwinTooSmall(len(units), members)
-    order = _shuffled(units, rng)
-    outside = order[inside : inside + max(MOST_NONMEMBERS, inside)]
-    prefixes = [_beginning(document.text) for document in outside[:canaries]]
-    made = make_canaries(canaries, rng, copies=copies, prefixes=prefixes)
+    order = shuffled(units, rng)
+    rest = order[inside:]
+    # Whoever lends a canary its beginning is in the copy with it, so on neither side.
+    lending = min(canaries, len(rest) // 4)
+    lent, outside = rest[:lending], rest[lending:][: max(MOST_NONMEMBERS, inside)]
+    made = make_canaries(canaries, rng, copies=copies, prefixes=[_beginning(each.text) for each in lent])
     return Stage(rng.random_bytes(32), tuple(order[:inside]), tuple(outside), made)
 
 
-def _shuffled(units: Sequence[CorpusDocument], rng: RandomSource) -> list[CorpusDocument]:
-    """Fisher and Yates."""
+def shuffled(units: Sequence[CorpusDocument], rng: RandomSource) -> list[CorpusDocument]:
+    """Every order is as likely as any other (Fisher and Yates, 1938)."""
     order = list(units)
     for last in range(len(order) - 1, 0, -1):
         other = rng.uniform_below(last + 1)

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tasks.attacks.canaries import CanariesInvalid, CorpusDocument
-from tasks.attacks.twin import MOST_NONMEMBERS, Stage, TwinTooSmall, set_stage
+from tasks.attacks.twin import MOST_NONMEMBERS, Stage, TwinTooSmall, set_stage, shuffled
 from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
 
 UNITS = [
@@ -16,8 +16,11 @@ UNITS = [
 
 def test_nobody_is_on_both_sides_and_nobody_is_lost():
     stage = set_stage(UNITS, OS_RANDOM, members=15, canaries=3, copies=2)
-    assert (len(stage.members), len(stage.nonmembers)) == (15, 25)
-    assert sorted((*stage.members, *stage.nonmembers), key=lambda d: d.unit) == sorted(UNITS, key=lambda d: d.unit)
+    assert (len(stage.members), len(stage.nonmembers)) == (15, 22)
+    known = {document.unit for document in (*stage.members, *stage.nonmembers)}
+    lent = [document.text for document in UNITS if document.unit not in known]
+    assert len(known) == 37
+    assert sorted(canary.prefix for canary in stage.canaries.planted) == sorted(lent)
     assert len(stage.key) == 32
     assert len(stage.canaries.planted) == len(stage.canaries.held_out) == 3
 
@@ -27,8 +30,17 @@ def test_planted_canaries_begin_like_others_of_the_corpus():
     corpus = stage.corpus(["a", "b"])
     assert [document.unit for document in corpus[15:]] == ["canary-00000", "canary-00001", "canary-00002"]
     assert [document.label for document in corpus[15:]] == ["a", "b", "a"]
-    for document, canary, other in zip(corpus[15:], stage.canaries.planted, stage.nonmembers, strict=False):
-        assert document.text == f"{other.text} {canary.sentence} {canary.sentence}"
+    for document, canary in zip(corpus[15:], stage.canaries.planted, strict=True):
+        assert document.text == f"{canary.prefix} {canary.sentence} {canary.sentence}"
+
+
+def test_nothing_of_a_nonmember_is_in_the_copy():
+    """Not even the beginning that a canary borrows: a copy of the corpus must give away members alone."""
+    stage = set_stage(UNITS, OS_RANDOM, members=15, canaries=30)
+    copied = "\n".join(document.text for document in stage.corpus())
+    assert len(stage.nonmembers) == 19  # a quarter of 25 lend, in turn
+    assert all(document.text in copied for document in stage.members)
+    assert not any(document.text in copied for document in stage.nonmembers)
 
 
 def test_never_more_than_half_and_never_more_nonmembers_than_are_needed():
@@ -37,10 +49,10 @@ def test_never_more_than_half_and_never_more_nonmembers_than_are_needed():
     assert len(set_stage(many, OS_RANDOM, members=10).nonmembers) == MOST_NONMEMBERS
 
 
-def test_everybody_is_a_member_equally_often():
-    """2,000 cuts of 4 units: each is in 1,000 times, +/- 22; 150 is 6.7 deviations."""
+def test_everybody_comes_first_equally_often():
+    """2,000 orders of 4 units: each is among the first two in 1,000, +/- 22; 150 is 6.7 deviations."""
     rng, units = DeterministicRandom("cut"), UNITS[:4]
-    counts = Counter(each.unit for _ in range(2000) for each in set_stage(units, rng, members=2, canaries=1).members)
+    counts = Counter(each.unit for _ in range(2000) for each in shuffled(units, rng)[:2])
     assert all(abs(counts[unit.unit] - 1000) < 150 for unit in units)
 
 
