@@ -23,6 +23,7 @@ from tasks.generate import generate_texts
 from tasks.generation.constraints_request import schema_of
 from tasks.generation.interface import Bench
 from tasks.generation.journal import Journal, JournalUnwritable
+from tasks.generation.measuring import Measuring
 from tasks.generation.precision_request import precision_of
 from tasks.generation.quote import labels_of
 from tasks.generation.workers import Workers
@@ -95,8 +96,23 @@ def produce(run: Run, device: str, where: str, workers: int) -> tuple[str, int]:
     generated = generate_texts(quote.system, quote.plan, quote.parameters, bench)
     corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
     schema = schema_of(quote.parameters)
-    results = evaluate_texts(quote.metrics, generated.texts, bench.engine.model, corpus, schema)
+    results = evaluate_texts(
+        quote.metrics, generated.texts, bench.engine.model, corpus, schema, measuring_of(run, bench)
+    )
     return keep(run, generated, results), len(generated.texts)
+
+
+def measuring_of(run: Run, bench: Bench) -> Measuring:
+    """What draws the charged metrics of a run, behind what an interrupted one has released."""
+    return Measuring(
+        plan=run.quote.plan,
+        charged=run.quote.charged,
+        labels=labels_of(run.quote.parameters),
+        bench=bench,
+        paid=run.left.paid if run.left else (),
+        earlier=run.left.measured if run.left else {},
+        keep=run.measured,
+    )
 
 
 def prepare(run: Run, device: str, workers: int) -> Bench:

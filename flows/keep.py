@@ -49,6 +49,7 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
 
 
 def _commit(run: Run, files: Mapping[str, Any], metrics: Sequence[MetricResult]) -> str:
+    plan = run.quote.plan
     with run.workspace.database.write() as session:
         artifact = artifacts.produce(
             session,
@@ -58,6 +59,7 @@ def _commit(run: Run, files: Mapping[str, Any], metrics: Sequence[MetricResult])
             sum(int(file["bytes"]) for file in files.values()),
             run.quarantine.name,
             [(metric.name, metric.exposure, metric.to_json()) for metric in metrics],
+            {name: len(plan.invocations) + place for place, name in enumerate(run.quote.charged)},
         )
         return artifact.digest
 
@@ -65,7 +67,7 @@ def _commit(run: Run, files: Mapping[str, Any], metrics: Sequence[MetricResult])
 def release_record(run: Run, generated: Generated) -> ReleaseRecord:
     """Everything public about the release; whatever is not on the record's list cannot be published."""
     lifetime, changes = _lifetime(run)
-    events = [invocation.event for invocation in run.quote.plan.invocations]
+    events = [invocation.event for invocation in run.quote.plan.every]
     return ReleaseRecord.from_request(
         run.request_id,
         run.body,

@@ -5,7 +5,8 @@ keeps the split into batches, skips one draw of every text for each time the wor
 paid, and pays only what never was: all attempts together never cost more than the plan (docs/decisions/0023).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy.orm import Session
@@ -29,6 +30,7 @@ class Resumed:
         paid: for each invocation of the plan, how many of its instalments are paid for.
         earlier: what is drawn.
         total: how many tokens the plan has at most.
+        measured: what charged metrics have released, by name, in their stored form.
     """
 
     first: int
@@ -36,6 +38,7 @@ class Resumed:
     paid: tuple[int, ...]
     earlier: Earlier
     total: int
+    measured: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def drawn(self) -> int:
@@ -44,9 +47,7 @@ class Resumed:
 
     def of(self, plan: Plan) -> Amount:
         """What is paid of the plan."""
-        return total(
-            [p for each, paid in zip(plan.invocations, self.paid, strict=True) for p in each.instalments[:paid]]
-        )
+        return total([p for each, paid in zip(plan.every, self.paid, strict=True) for p in each.instalments[:paid]])
 
     def to_json(self) -> dict[str, Json]:
         """As programs read it."""
@@ -80,9 +81,10 @@ def resumed(session: Session, request: Request, plan: Plan, left: Contents) -> R
     if left.request != request.digest:
         raise JournalUnfit(request.id, "it is another request's")
     paid = _paid(session, request.id, plan, left)
-    armed = min(paid[left.first :])
+    drawing = paid[left.first : len(plan.invocations)]
+    armed = min(drawing)
     # A step takes the next draw, and each attempt that went on skips one: no more can be armed and not written down.
-    if not left.armed <= armed <= max(paid[left.first :]) <= min(armed + 1, left.armed + left.since + 1):
+    if not left.armed <= armed <= max(drawing) <= min(armed + 1, left.armed + left.since + 1):
         raise JournalUnfit(request.id, "the ledger says that more was drawn, or less")
     drawn = sorted(left.tokens.items())
     if any(not 0 <= number < plan.samples or len(tokens) > plan.steps for number, tokens in drawn):
@@ -92,13 +94,14 @@ def resumed(session: Session, request: Request, plan: Plan, left: Contents) -> R
     if event.loss != Amount() and lost >= event.count:
         raise JournalUnfit(request.id, "the run was interrupted as often as a text has draws")
     earlier = Earlier(left.released, left.tokens, left.kept, armed, lost)
-    return Resumed(left.attempts[0], left.attempts[-1], paid, earlier, plan.samples * plan.steps)
+    total = plan.samples * plan.steps
+    return Resumed(left.attempts[0], left.attempts[-1], paid, earlier, total, left.measured)
 
 
 def _paid(session: Session, request_id: int, plan: Plan, left: Contents) -> tuple[int, ...]:
     found = ledger.armed_by(session, request_id, left.attempts)
-    paid = tuple(len(found.get(sequence, ())) for sequence in range(len(plan.invocations)))
+    paid = tuple(len(found.get(sequence, ())) for sequence in range(len(plan.every)))
     in_order = all(found.get(sequence, set()) == set(range(number)) for sequence, number in enumerate(paid))
-    if not in_order or not 0 <= left.first < len(paid) or not all(paid[: left.first]):
+    if not in_order or not 0 <= left.first < len(plan.invocations) or not all(paid[: left.first]):
         raise JournalUnfit(request_id, "the ledger does not know what it went on from")
     return paid

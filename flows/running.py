@@ -83,13 +83,13 @@ class Run:
             BudgetExceeded, BudgetRefused: some block, envelope or window cannot afford it.
             JournalUnwritable: it cannot be written down that this attempt goes on.
         """
-        paid = self.left.paid if self.left else (0,) * len(self.quote.plan.invocations)
+        paid = self.left.paid if self.left else (0,) * len(self.quote.plan.every)
         with told_by_policy(self.workspace), self.workspace.database.write() as session:
             ledger.hold(
                 session,
                 self.workspace.actor,
                 self.attempt,
-                self.quote.plan.invocations,
+                self.quote.plan.every,
                 provenance(device, rng_kind),
                 paid,
             )
@@ -132,6 +132,10 @@ class Run:
     def drawn(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
         """Write down what a step has drawn."""
         self.journal.step(armed, drawn)
+
+    def measured(self, name: str, result: Json) -> None:
+        """Write down what a charged metric has released."""
+        self.journal.measured(name, result)
 
     def abandon(self, reason: str) -> None:
         """Forfeit what was armed, give back the rest, and let the request be run again."""

@@ -156,7 +156,7 @@ class PublicMetadata(Written):
 class ReleaseRequest(Written):
     """One request file."""
 
-    later_fields = frozenset({"scope", "public_metadata"})
+    later_fields = frozenset({"scope", "public_metadata", "evaluation_share"})
 
     dataset: Annotated[str, Field(min_length=1, max_length=100)]
     kind: Kind
@@ -167,6 +167,7 @@ class ReleaseRequest(Written):
     parameters: dict[str, Any] = Field(default_factory=dict)
     prompt: Prompt
     evaluation: tuple[str, ...] = ()
+    evaluation_share: Annotated[Exact, Field(gt=0, le=Decimal("0.5"))] = Decimal("0.1")
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     public_metadata: PublicMetadata | None = None
 

@@ -1,6 +1,6 @@
 """Evaluate: metrics of released texts; the internal ones also read the corpus."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,10 +39,12 @@ def evaluate_texts(
     model: LanguageModel,
     corpus: Corpus | None = None,
     schema: Mapping[str, Any] | None = None,
+    charged: Callable[[Metric, Subject], MetricResult] | None = None,
 ) -> tuple[MetricResult, ...]:
     """Compute `metrics` of `texts` under the public `model`; `corpus` only for internal ones (PRIVACY §7).
 
-    `schema` is the public one that a release of records declares. The embedder is loaded only if a metric needs it.
+    `schema` is the public one that a release of records declares, `charged` draws charged metrics. The embedder is
+    loaded only if a metric needs it.
 
     Raises:
         ModelNotPulled: the embedder is needed and not on this machine.
@@ -63,7 +65,7 @@ def evaluate_texts(
         judge=ModelJudge(model, partial(report, "judging")),
         labelled=corpus.labelled if corpus and has_labels else None,
     )
-    return evaluate(metrics, subject)
+    return evaluate(metrics, subject, charged)
 
 
 def _scorer(model: LanguageModel) -> Scorer:

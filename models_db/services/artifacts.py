@@ -1,6 +1,7 @@
 """What attempts produce: committed with their holds, measured, published, delivered."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -15,6 +16,7 @@ from models_db.tables import (
     Dataset,
     Delivery,
     Evaluation,
+    Invocation,
     Publication,
     Request,
 )
@@ -28,8 +30,12 @@ def produce(
     size: int,
     folder: str,
     metrics: Sequence[tuple[str, str, Json]],
+    charged: Mapping[str, int] = MappingProxyType({}),
 ) -> Artifact:
     """Commit an attempt: holds, artifact and its (metric, exposure, result) evaluations, in one transaction.
+
+    Args:
+        charged: for each charged metric the sequence number of the invocation that released it.
 
     Raises:
         Fenced: the attempt was swept away meanwhile.
@@ -46,7 +52,7 @@ def produce(
         created_by=actor.id,
     )
     record(session, made)
-    record_metrics(session, made, metrics)
+    record_metrics(session, made, metrics, charged)
     releases.move(session, actor, attempt.request_id, "running", "produced")
     audits.append(
         session,
@@ -59,12 +65,18 @@ def produce(
     return made
 
 
-def record_metrics(session: Session, artifact: Artifact, metrics: Sequence[tuple[str, str, Json]]) -> None:
-    """Store evaluations of an artifact.
+def record_metrics(
+    session: Session,
+    artifact: Artifact,
+    metrics: Sequence[tuple[str, str, Json]],
+    charged: Mapping[str, int] = MappingProxyType({}),
+) -> None:
+    """Store evaluations of an artifact; `charged` as for `produce`.
 
     Raises:
         Denied: an internal metric before the publish decision, on governed data (PRIVACY §7).
     """
+    invocations = _invocations(session, artifact) if charged else {}
     record_all(
         session,
         [
@@ -72,12 +84,21 @@ def record_metrics(session: Session, artifact: Artifact, metrics: Sequence[tuple
                 artifact_id=artifact.id,
                 metric=metric,
                 exposure=exposure,
+                invocation_id=invocations[charged[metric]] if metric in charged else None,
                 result=canonical(result).decode(),
                 created_at=moment(),
             )
             for metric, exposure, result in metrics
         ],
     )
+
+
+def _invocations(session: Session, artifact: Artifact) -> dict[int, int]:
+    """Ids of the invocations of the attempt that produced an artifact, by their sequence numbers."""
+    query = select(Invocation.sequence, Invocation.id).where(
+        Invocation.request_id == artifact.request_id, Invocation.attempt == artifact.attempt
+    )
+    return {sequence: number for sequence, number in session.execute(query)}  # noqa: C416 - rows are no pairs to mypy
 
 
 def evaluations(session: Session, artifact: Artifact) -> Sequence[Evaluation]:

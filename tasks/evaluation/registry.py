@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from models_db.errors import Refused, UsageError
+from tasks.evaluation import dp_coverage, dp_labels, dp_length
 from tasks.evaluation.bert_score import bert_score
 from tasks.evaluation.distinct import distinct
 from tasks.evaluation.entities import entities
+from tasks.evaluation.estimates import Asked, Estimate
 from tasks.evaluation.frechet import frechet
 from tasks.evaluation.jaccard import jaccard
 from tasks.evaluation.judge import judge, judge_preference
@@ -39,12 +41,19 @@ class Metric:
         exposure: what its result will be marked.
         compute: the computation.
         needs: the public tools it computes with.
+        estimate: of a charged metric, how it is priced and drawn.
     """
 
     name: str
     exposure: Exposure
     compute: Callable[[Subject], MetricResult]
     needs: frozenset[Need] = frozenset()
+    estimate: Estimate | None = None
+
+    @classmethod
+    def charged(cls, name: str, estimate: Estimate, needs: frozenset[Need] = frozenset()) -> "Metric":
+        """A metric that costs something; computed without its mechanism all its figures are null."""
+        return cls(name, "charged", lambda subject: estimate.result(subject, Asked(0, ()), None), needs, estimate)
 
 
 _MODEL: frozenset[Need] = frozenset({"model"})
@@ -58,6 +67,9 @@ METRICS: Mapping[str, Metric] = {
         Metric("distinct", "public", distinct),
         Metric("records", "public", records),
         Metric("perplexity", "public", perplexity, _MODEL),
+        Metric.charged(dp_coverage.NAME, dp_coverage.CoverageEstimate(), _EMBEDDER),
+        Metric.charged(dp_labels.NAME, dp_labels.LabelEstimate()),
+        Metric.charged(dp_length.NAME, dp_length.LengthEstimate()),
         Metric("verbatim_overlap", "internal", verbatim_overlap),
         Metric("entities", "public", entities, _TAGGER),
         Metric("judge", "public", judge, _MODEL),
@@ -96,15 +108,22 @@ def requested(names: Iterable[str], *, governed: bool) -> tuple[Metric, ...]:
     return tuple(found)
 
 
-def evaluate(metrics: Iterable[Metric], subject: Subject) -> tuple[MetricResult, ...]:
+def evaluate(
+    metrics: Iterable[Metric], subject: Subject, charged: Callable[[Metric, Subject], MetricResult] | None = None
+) -> tuple[MetricResult, ...]:
     """Compute `metrics`.
 
     No text, or only empty texts, is no error: the figures that cannot be measured are null.
 
+    Args:
+        charged: draws a charged metric, which is paid for; without it their figures are null.
+
     Raises:
         ValueError: the subject lacks the model, or the documents, that a metric needs.
     """
-    return tuple(metric.compute(subject) for metric in metrics)
+    return tuple(
+        charged(metric, subject) if charged and metric.estimate else metric.compute(subject) for metric in metrics
+    )
 
 
 def names(*exposures: Exposure) -> list[str]:

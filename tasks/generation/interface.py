@@ -49,13 +49,14 @@ class Plan:
     """What a release will do, fixed before it begins.
 
     Attributes:
-        invocations: mechanisms in order, with their instalments, charged on each of `blocks`.
+        invocations: mechanisms that make the texts, in order, with their instalments, charged on each of `blocks`.
         blocks: the blocks the release is eligible to read.
         samples: how many texts it makes.
         facts: the public parameters as people read them (C, B, T, ...), for the price and the card.
         rows: how many model rows are expected in each step, from public numbers.
         steps: how many steps each row takes at most.
         prompt_tokens: the longest prompt of a row, in tokens, without the description.
+        measuring: the mechanisms of charged metrics, invoked once each after the texts, in the request's order.
     """
 
     invocations: tuple[PlannedInvocation, ...]
@@ -65,11 +66,17 @@ class Plan:
     rows: int
     steps: int
     prompt_tokens: int
+    measuring: tuple[PlannedInvocation, ...] = ()
+
+    @property
+    def every(self) -> tuple[PlannedInvocation, ...]:
+        """All mechanisms in order: those of the texts, then those of the metrics."""
+        return self.invocations + self.measuring
 
     @property
     def loss(self) -> Amount:
         """What the plan charges to every block."""
-        return total([part for invocation in self.invocations for part in invocation.instalments])
+        return total([part for invocation in self.every for part in invocation.instalments])
 
 
 @dataclass(frozen=True)

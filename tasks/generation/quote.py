@@ -21,6 +21,7 @@ from tasks.accounting.conversions import replace_one
 from tasks.evaluation.registry import Metric, requested
 from tasks.generation.constraints_request import require_schema_for
 from tasks.generation.interface import Ask, Generator, LabelsNeeded, Plan
+from tasks.generation.measuring import plan_with_metrics
 from tasks.generation.systems import system_for
 from tasks.inference import registry
 from tasks.inference.prompt_spec import PromptSpec, prompt_json
@@ -99,6 +100,11 @@ class Quote:
     plan: Plan
     body: Mapping[str, Json]
     dataset: DatasetFacts
+
+    @property
+    def charged(self) -> tuple[str, ...]:
+        """The names of its charged metrics, in the order of `plan.measuring`."""
+        return tuple(metric.name for metric in self.metrics if metric.estimate)
 
     @property
     def affordable(self) -> bool:
@@ -224,7 +230,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     prompt, written_prompt = PromptSpec.of(request.prompt, labels), prompt_json(request.prompt, labels)
     metrics = requested(request.evaluation, governed=dataset.governed)
     ask = Ask(_amount(request, system), parameters, dataset.blocks, dataset.population, dataset.governed)
-    plan = system.plan(ask)
+    plan = plan_with_metrics(system, ask, metrics, request.evaluation_share)
     public = as_json(dataset.public.under(request.public_metadata))
     body: dict[str, Json] = {
         "format": FORMAT,
@@ -245,6 +251,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "plan": plan_json(plan),
         "policy": policy_digest,
         "code": code,
+        **({"evaluation_share": as_json(request.evaluation_share)} if plan.measuring else {}),
         **({} if request.scope is None else {"scope": request.scope}),
         **({"public_metadata": public} if public else {}),
     }
@@ -276,7 +283,7 @@ def plan_json(plan: Plan) -> Json:
                 "event": invocation.event.to_json(),
                 "instalments": [{"rho": str(part.rho), "delta": str(part.delta)} for part in invocation.instalments],
             }
-            for invocation in plan.invocations
+            for invocation in plan.every
         ],
     }
 

@@ -257,8 +257,8 @@ class ReleaseRecord(Strict):
             raise ValueError("the first format knows no cap changes, no standing authorisations and no later policies")
         if self.format in (FORMAT_1, FORMAT_2) and (self.templates or self.labels or self.kind != SYNTHETIC_CORPUS):
             raise ValueError("formats before the third know no templates, no labels and no other kinds")
-        if self.format != FORMAT_4 and "public_metadata" in self.request:
-            raise ValueError("formats before the fourth know no public metadata")
+        if self.format != FORMAT_4 and {"public_metadata", "evaluation_share"} & set(self.request):
+            raise ValueError("formats before the fourth know no public metadata and no charged metrics")
         if CUT_FIGURE in self.released and self.claim is not None:
             raise ValueError("how many documents were cut is private wherever something is claimed")
         return self

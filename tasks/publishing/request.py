@@ -4,6 +4,7 @@ The format is closed, as the record's is. Whoever verifies a release plans it ag
 and the declared facts of the dataset, as `tasks.generation.quote` did: so no event can belong to another request.
 """
 
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -11,10 +12,12 @@ from pydantic import Field
 from models_db.budgets import Amount
 from models_db.canonical import Json, canonical
 from models_db.errors import Refused
-from models_db.requests import Prompt, PublicMetadata, as_json, parse
+from models_db.requests import Prompt, PublicMetadata, ReleaseRequest, as_json, parse
 from tasks.accounting.zcdp import release_amount
+from tasks.evaluation.registry import requested
 from tasks.generation.constraints_request import require_schema_for
 from tasks.generation.interface import Ask, Generator
+from tasks.generation.measuring import plan_with_metrics
 from tasks.generation.quote import labels_of, plan_json, require_labels_for
 from tasks.generation.systems import system_for
 from tasks.inference.prompt_spec import TEMPLATES, prompt_json
@@ -89,6 +92,8 @@ class ApprovedRequest(Strict):
     nonce: Name
     scope: Name | None = None
     """The envelope of the budget that it draws on; requests without one have no such field."""
+    evaluation_share: Figure | None = None
+    """The part of rho that charged metrics get; requests without them have no such field."""
     public_metadata: dict[str, Any] | None = None
     """What is declared about what is published; requests of nothing declared have no such field."""
 
@@ -114,10 +119,20 @@ class ApprovedRequest(Strict):
         if len(self.plan.blocks) != self.blocks:
             raise PlanForeign("it charges other blocks than the dataset has")
         ask = Ask(self._amount(system), parameters, self.blocks, self.population, self.governed)
-        if canonical(plan_json(system.plan(ask))) != canonical(self._stated_plan()):
+        metrics = requested(self.evaluation, governed=self.governed)
+        plan = plan_with_metrics(system, ask, metrics, self._evaluation_share())
+        if (self.evaluation_share is not None) != bool(plan.measuring):
+            raise PlanForeign("it pays for charged metrics without asking for them, or the other way round")
+        if canonical(plan_json(plan)) != canonical(self._stated_plan()):
             raise PlanForeign(
                 f"{self.mechanism} with these parameters leads to another plan in this version of almoner"
             )
+
+    def _evaluation_share(self) -> Decimal:
+        """What charged metrics get of rho; the default where there are none."""
+        field = ReleaseRequest.model_fields["evaluation_share"]
+        share: Decimal = field.default if self.evaluation_share is None else Decimal(self.evaluation_share)
+        return share
 
     def _require_declared(self, stated: dict[str, Any]) -> None:
         declared = as_json(parse(PublicMetadata, stated, "`public_metadata`"))

@@ -1,0 +1,130 @@
+"""Charged metrics of a release: a share of its rho, split evenly, each metric one noisy histogram (PRIVACY §7).
+
+They are priced with the request, armed one by one after the texts, and written down as soon as they are drawn. One
+whose step died between arming and writing is lost: it was paid once, and may not be drawn twice.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from itertools import count
+
+import numpy as np
+
+from models_db.canonical import Json
+from models_db.errors import UsageError
+from models_db.services.ledger import PlannedInvocation
+from tasks.evaluation.estimates import Asked, Noisy, UnitText, counted
+from tasks.evaluation.registry import Metric
+from tasks.evaluation.results import MetricResult
+from tasks.evaluation.subject import Subject
+from tasks.generation.interface import Ask, Bench, Generator, Plan
+from tasks.mechanisms.gaussian import calibrate_count
+from tasks.mechanisms.histogram import NoisyHistogram
+
+
+def plan_with_metrics(system: Generator, ask: Ask, metrics: Sequence[Metric], share: Decimal) -> Plan:
+    """The system's plan with what charged metrics leave of the amount, and theirs behind it.
+
+    Raises:
+        ChargedMetricNeedsClaim: the release has no budget to take it from.
+        ShareTooSmall: the share buys nothing.
+        UsageError: the request lacks what a metric is about.
+        Refused: as `Generator.plan`.
+    """
+    estimates = [metric.estimate for metric in metrics if metric.estimate is not None]
+    if not estimates:
+        return system.plan(ask)
+    if ask.amount is None:
+        raise ChargedMetricNeedsClaim(next(metric.name for metric in metrics if metric.estimate is not None))
+    each = int(Fraction(share) * ask.amount.rho) // len(estimates)
+    if each < 1:
+        raise ShareTooSmall(share, len(estimates))
+    noise = calibrate_count(each)  # its price is a histogram's, however many bins it has
+    kept = noise.loss() * len(estimates)
+    plan = system.plan(replace(ask, amount=ask.amount - kept))
+    asked = Asked(plan.samples, tuple(getattr(ask.parameters, "labels", ())))
+    histograms = [NoisyHistogram(found.bins(asked), noise) for found in estimates]
+    facts = {"charged metrics": f"rho {kept.rho_text} together, {noise.loss().rho_text} each"}
+    return replace(
+        plan,
+        measuring=tuple(PlannedInvocation(one.event(), (one.loss(),)) for one in histograms),
+        facts={**plan.facts, **facts},
+    )
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Draws the charged metrics of a run.
+
+    Attributes:
+        charged: their names, in the order of the plan.
+        labels: the public label set.
+        bench: arms, and has corpus, partition and randomness.
+        paid: instalments of each of the plan's mechanisms that earlier attempts have armed; empty if there were none.
+        earlier: what they have released, by name, in its stored form.
+        keep: told what is released; it is on disk when this returns.
+    """
+
+    plan: Plan
+    charged: tuple[str, ...]
+    labels: tuple[str, ...]
+    bench: Bench
+    paid: tuple[int, ...]
+    earlier: Mapping[str, Json]
+    keep: Callable[[str, Json], None]
+
+    def __call__(self, metric: Metric, subject: Subject) -> MetricResult:
+        """The result of a charged metric: drawn here, or before; null if it was lost."""
+        if metric.estimate is None:
+            raise ValueError(f"{metric.name!r} is not charged")
+        asked = Asked(self.plan.samples, self.labels)
+        position = self.charged.index(metric.name)
+        sequence = len(self.plan.invocations) + position
+        if self.paid and self.paid[sequence]:
+            released = self.earlier.get(metric.name)
+            return (
+                metric.estimate.result(subject, asked, None) if released is None else MetricResult.from_json(released)
+            )
+        place = metric.estimate.places(subject, asked)  # public; whatever it lacks costs nothing
+        histogram = NoisyHistogram.from_event(self.plan.measuring[position].event)
+        self.bench.arm(sequence, 0)
+        counts = counted(self._units(metric.estimate.by_label), place, histogram.bins)
+        drawn = np.array(histogram.draw(counts, self.bench.rng), np.int64)
+        found = metric.estimate.result(subject, asked, Noisy(drawn, float(histogram.noise.sigma)))
+        self.keep(metric.name, found.to_json())
+        return found
+
+    def _units(self, by_label: bool) -> Iterator[UnitText]:
+        """Every unit of every block, each under at most one label."""
+        bench, labels = self.bench, self.labels if by_label else ()
+        places = [(block, label, 0) for block in self.plan.blocks for label in range(max(1, len(labels)))]
+        batches = bench.corpus.batches(bench.scheme, bench.scheme_id, 1, places, labels)
+        total, seen = sum(map(len, batches.values())), count(1)
+        for (_, label, _), units in batches.items():
+            for unit in units:
+                yield UnitText(unit.text, label if labels else None)
+                bench.progress("charged metrics", next(seen), total)
+
+
+class ChargedMetricNeedsClaim(UsageError):
+    """A charged metric in a release that charges nothing."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The metric {name!r} is paid out of the release's budget, and this release has none.",
+            "Leave it out of `evaluation`, or choose a private mechanism with an epsilon and a delta.",
+            {"metric": name},
+        )
+
+
+class ShareTooSmall(UsageError):
+    """The share for charged metrics is nothing."""
+
+    def __init__(self, share: Decimal, metrics: int) -> None:
+        super().__init__(
+            f"A share of {share} of this release's rho buys nothing for {metrics} charged metrics.",
+            "Raise `evaluation_share` or epsilon, or ask for fewer charged metrics.",
+            {"share": str(share), "metrics": metrics},
+        )
