@@ -1,9 +1,12 @@
 """Declared public metadata: closed, small, and kept as it was written."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from models_db.canonical import canonical
 from models_db.requests import FileInvalid, PublicMetadata, as_json, parse
@@ -72,3 +75,12 @@ def test_a_request_says_otherwise_or_besides() -> None:
     assert as_json(dataset.under(request)) == said
     assert dataset.under(None) == dataset
     assert PublicMetadata().under(dataset) == dataset
+
+
+def test_the_page_lists_every_field_and_its_example_is_one() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "bundle.md").read_text()
+    table = page.partition("| field | meaning |")[2].partition("\n\n")[0]
+    listed = [name for row in table.splitlines()[2:] for name in re.findall("`([a-z_]+)`", row.split(" | ")[0])]
+    assert listed == list(PublicMetadata.model_fields)
+    (example,) = re.findall("```yaml\n(.*?)```", page, re.S)
+    assert as_json(parse(PublicMetadata, yaml.safe_load(example), "The example"))

@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -182,3 +183,10 @@ def test_every_format_covers_the_draft_and_all_but_the_signature(name):
     assert set(drafted_files(name)) < set(summed_files(name)) < set(bundle_files(name))
     assert set(drafted_files(name)) <= set(drafted_files(NEWEST)) == set(DRAFT_FILES)
     assert set(bundle_files(name)) - set(summed_files(name)) == {"SHA256SUMS", "SHA256SUMS.sig"}
+
+
+def test_the_page_lists_every_file_of_a_bundle() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs" / "bundle.md").read_text()
+    table = page.partition("| file | what it is for |")[2].partition("\n\n")[0]
+    listed = [name for row in table.splitlines()[2:] for name in re.findall("`([A-Za-z0-9._]+)`", row.split(" | ")[0])]
+    assert set(listed) == set(bundle_files(NEWEST))
