@@ -7,7 +7,7 @@ wait for that one.
 
 To change writers costs more than to write: the pages must be read again, and the processor knows nothing of the next
 process. So who has had the turn may come back for it within its slice, and the head takes a turn that lies free only
-if it still does a moment later. When the slice is over, its owner queues like all others (docs/decisions/0025).
+if it still does a moment later. When the slice is over, its owner queues like all others (docs/decisions/0033).
 """
 
 import fcntl
