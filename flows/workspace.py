@@ -24,6 +24,7 @@ from models_db.services.audits import Actor
 from models_db.services.ledger import Provenance
 from tasks.publishing.signing import SigningKey
 
+SOURCES = (".css", ".html", ".py")
 ROOMS = ("cli", "flows", "migrations", "models_db", "tasks")
 LIBRARIES = ("dp-accounting", "numpy", "opendp", "torch", "transformers")
 
@@ -105,11 +106,11 @@ def partition_key_path(home: ProjectHome, name: str) -> Path:
 
 @cache
 def code_digest() -> str:
-    """SHA-256 over the source of the five rooms: what the spend gate approves is run by exactly this code."""
+    """SHA-256 over the source of the five rooms, templates included: exactly this runs what the spend gate approves."""
     root = Path(models_db.__file__).parent.parent
     found = hashlib.sha256()
     for room in ROOMS:
-        for path in sorted((root / room).rglob("*.py")):
+        for path in sorted(path for path in (root / room).rglob("*") if path.suffix in SOURCES):
             found.update(f"{path.relative_to(root).as_posix()}\0".encode())
             found.update(hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()

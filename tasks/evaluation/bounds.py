@@ -56,17 +56,20 @@ def require_within(request_id: int, required: Required, measured: Mapping[str, M
 
 
 def missed(required: Required, measured: Mapping[str, MetricResult]) -> tuple[Outcome, ...]:
-    """The demands that a release does not meet, in the policy's order."""
+    """The demands that a release does not meet."""
     return tuple(found for found in outcomes(required, measured) if not found.met)
 
 
 def outcomes(required: Required, measured: Mapping[str, MetricResult]) -> Iterator[Outcome]:
-    """Every demand of a policy beside what was measured: first the figures, then metrics that have to be there."""
-    for metric, bounds in required.items():
-        for figure, bound in bounds.items():
+    """Every demand of a policy beside what was measured: first the figures, then metrics that have to be there.
+
+    By name: a stored policy has its fields in another order than a written one, and signed words must not depend on it.
+    """
+    for metric, bounds in sorted(required.items()):
+        for figure, bound in sorted(bounds.items()):
             value = _figure(measured.get(metric), figure)
             yield Outcome(metric, figure, value, str(bound), _admitted(value, bound))
-    for metric, bounds in required.items():
+    for metric, bounds in sorted(required.items()):
         if metric not in measured or not bounds:
             yield Outcome(metric, None, None, "measured", metric in measured)
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from models_db.requests import as_json
+from tasks.evaluation.bounds import missed
+from tasks.evaluation.bounds import told as said
 from tasks.evaluation.results import MetricResult
 from tasks.inference.prompts import CHARACTERS_PER_TOKEN
 from tasks.publishing import card_text
@@ -189,7 +191,13 @@ def _measurements(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> lis
     rows = [(code(metric.name), metric.exposure, *figures) for metric in metrics for figures in _figures_of(metric)]
     told = [words for name, words in card_text.MEASURED_BY_EXPOSURE.items() if name in {m.exposure for m in metrics}]
     heads = ("metric", "exposure", "figure", "value")
-    return ["## Measurements", table(heads, rows), " ".join([*told, card_text.MEASURED_HOW])]
+    outside = missed(record.policy.rules_for(record.dataset.name).required, {m.name: m for m in metrics})
+    return [
+        "## Measurements",
+        *([card_text.OUTSIDE.format(code(said(outside)))] if outside else []),
+        table(heads, rows),
+        " ".join([*told, card_text.MEASURED_HOW]),
+    ]
 
 
 def _figures_of(metric: MetricResult) -> Iterator[tuple[str, str]]:

@@ -73,6 +73,7 @@ _FILES_4 = (
 | `checklist.md` | the questions of NIST SP 800-226, with what the record answers and what it cannot |
 | `croissant.json` | this description for machines: Croissant 1.1 with its Responsible AI terms |
 | `deployment.yaml` | a draft for the OpenDP registry of deployments |
+| `report.html` | this release on one page, for a browser or a printer |
 | `evaluation.json` | the measurements, with method and source |
 | `release.json` | the record: claim, mechanisms, parameters, request, policy; what is generated follows from it |
 | `approvals.json` | the signed decisions |
@@ -135,6 +136,10 @@ MEASURED_BY_EXPOSURE: Final = {
         " promised about it."
     ),
 }
+OUTSIDE: Final = (
+    "**Outside the bounds of its policy:** {}. It could leave only because everybody who approved it overrode that, by"
+    " name and with a reason, which stands in `approvals.json`."
+)
 MEASURED_HOW: Final = "Method and source of each: `evaluation.json`."
 MEASURED: Final = (
     "Public: computed from the released texts and public models alone, after the figures of the claim were fixed."

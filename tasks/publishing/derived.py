@@ -13,13 +13,16 @@ from tasks.publishing.croissant import croissant
 from tasks.publishing.deployments import deployment
 from tasks.publishing.disclosure import Disclosure
 from tasks.publishing.formats import drafted_files
-from tasks.publishing.layout import CARD, CHECKLIST, CROISSANT, DEPLOYMENT
+from tasks.publishing.layout import CARD, CHECKLIST, CROISSANT, DEPLOYMENT, REPORT
+from tasks.reporting.page import report_html
+from tasks.reporting.release import release_facts, texts_of
 
 MAKERS: Final[Mapping[str, Callable[[Disclosure], str]]] = {
     CARD: lambda release: card(release.record, release.metrics),
     CHECKLIST: checklist,
     CROISSANT: croissant,
     DEPLOYMENT: deployment,
+    REPORT: lambda release: report_html(release_facts(release.record, release.metrics, texts_of(release.texts))),
 }
 
 

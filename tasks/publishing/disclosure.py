@@ -17,6 +17,7 @@ class Disclosure:
         record: its record, which holds public and charged values only.
         metrics: its measurements; on governed data none of them is internal.
         data: digests and sizes of the files with the texts.
+        texts: the texts themselves, each with its label; None where none was declared.
 
     Raises:
         UnpublishableMetric: a metric reads governed data without protection.
@@ -25,6 +26,7 @@ class Disclosure:
     record: ReleaseRecord
     metrics: tuple[MetricResult, ...]
     data: FileTable
+    texts: tuple[tuple[str, str | None], ...] = ()
 
     def __post_init__(self) -> None:
         refuse_internal(self.metrics, self.record)

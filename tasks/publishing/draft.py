@@ -54,10 +54,8 @@ def write_draft(
         DraftUnwritable: the folder is there already (each attempt has its own), or cannot be written.
     """
     refuse_internal(metrics, record)
-    rows = [
-        line(record.kind, number, _unicode(text), label)
-        for number, (text, label) in enumerate(zip(texts, labels or [None] * len(texts), strict=True), 1)
-    ]
+    named = tuple(zip(map(_unicode, texts), labels or [None] * len(texts), strict=True))
+    rows = [line(record.kind, number, text, label) for number, (text, label) in enumerate(named, 1)]
     data = {TEXTS: b"".join(rows)}
     if PARQUET in drafted_files(record.format):
         data[PARQUET] = parquet(rows, record.kind, labelled=bool(record.labels))
@@ -65,7 +63,7 @@ def write_draft(
         **data,
         EVALUATION: document({"format": EVALUATION_FORMAT, "metrics": [metric.to_json() for metric in metrics]}),
         RECORD: record.to_bytes(),
-        **derived_files(Disclosure(record, tuple(metrics), {name: facts_of(held) for name, held in data.items()})),
+        **derived_files(Disclosure(record, tuple(metrics), _facts_of_all(data), named)),
     }
     try:
         folder.mkdir(mode=0o700)
@@ -76,6 +74,10 @@ def write_draft(
     except OSError as error:
         raise DraftUnwritable(folder, error) from None
     return {name: measure(folder / name) for name in drafted_files(record.format)}
+
+
+def _facts_of_all(data: Mapping[str, bytes]) -> FileTable:
+    return {name: facts_of(content) for name, content in data.items()}
 
 
 def rehash(folder: Path, files: Mapping[str, Mapping[str, str | int]]) -> None:

@@ -21,7 +21,8 @@ CHECKLIST: Final = "checklist.md"
 CROISSANT: Final = "croissant.json"
 DEPLOYMENT: Final = "deployment.yaml"
 PARQUET: Final = "texts.parquet"
-DRAFT_FILES: Final = (CARD, CHECKLIST, CROISSANT, DEPLOYMENT, EVALUATION, RECORD, TEXTS, PARQUET)
+REPORT: Final = "report.html"
+DRAFT_FILES: Final = (CARD, CHECKLIST, CROISSANT, DEPLOYMENT, EVALUATION, RECORD, REPORT, TEXTS, PARQUET)
 """What a run produces, in the newest format; their digest is what the publish gate approves. Those of earlier formats
 are in `tasks.publishing.formats`."""
 

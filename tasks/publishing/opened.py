@@ -13,7 +13,7 @@ from tasks.publishing.approvals import SignedDecision, read_approvals
 from tasks.publishing.attestation import read_envelope
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.disclosure import Disclosure
-from tasks.publishing.draft import read_metrics
+from tasks.publishing.draft import read_labelled, read_metrics
 from tasks.publishing.formats import NEWEST, drafted_files, stated_format, summed_files
 from tasks.publishing.layout import (
     APPROVALS,
@@ -98,7 +98,7 @@ class Opened:
     def disclosure(self) -> Disclosure:
         """What every generated file is made from; raises UnpublishableMetric where that may not be."""
         data = {name: facts for name, facts in self.drafted.items() if name in (TEXTS, PARQUET)}
-        return Disclosure(self.record, tuple(self.metrics), data)
+        return Disclosure(self.record, tuple(self.metrics), data, tuple(read_labelled(self.folder)))
 
     @property
     def artifact(self) -> str:

@@ -60,6 +60,11 @@ def read_texts(folder: Path) -> list[Text]:
         return [Text(int(row["id"]), text_of(row), row.get("label")) for row in rows]
 
 
+def texts_of(rows: Iterable[tuple[str, str | None]]) -> list[Text]:
+    """Texts and their labels, numbered as in the file."""
+    return [Text(number, text, label) for number, (text, label) in enumerate(rows, 1)]
+
+
 def release_facts(
     record: ReleaseRecord,
     metrics: Sequence[MetricResult],
@@ -155,10 +160,10 @@ def _decision(one: SignedDecision) -> Decision:
 
 
 def figures(metric: str, values: Mapping[str, str | int | None]) -> Iterator[Figure]:
-    """The figures with the ends of their intervals beside them."""
+    """The figures by name, as they are stored, with the ends of their intervals beside them."""
     stems = {name: stem for name in values if (stem := _stem(name, metric, values)) is not None}
     ends = {f"{stem}_{end}" for stem in stems.values() for end in ("low", "high")}
-    for name, value in values.items():
+    for name, value in sorted(values.items()):
         if name in stems:
             yield Figure(name, value, values[f"{stems[name]}_low"], values[f"{stems[name]}_high"])
         elif name not in ends:

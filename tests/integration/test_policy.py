@@ -386,6 +386,12 @@ def test_a_release_outside_its_bounds_is_approved_explicitly_or_not_at_all(any_a
     verified = almoner.ask(f"verify-release {almoner.bundle}")
     [policy] = [check for check in verified["checks"] if check["name"] == "policy"]
     assert "in spite of its policy" in policy["detail"]
+    for name in ("README.md", "report.html"):
+        public = (almoner.bundle / name).read_text()
+        assert "length.texts is 3, allowed is at most 2" in public
+        assert "a pilot needs them" not in public, (
+            "the reason stands in approvals.json: these bytes were fixed before it"
+        )
     approvals = json.loads((almoner.bundle / "approvals.json").read_text())
     assert [one["reason"] for one in approvals if one["gate"] == "publish"] == [OVERRIDDEN]
 

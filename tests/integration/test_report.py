@@ -79,7 +79,7 @@ def test_the_public_version_knows_nothing_of_the_ledger(almoner: Almoner) -> Non
     before = page_of(almoner, "--public")
     almoner.type('approve 1 --gate publish --reason "names nobody"')
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
-    assert page_of(almoner, "--public") == before
+    assert page_of(almoner, "--public") == before == (almoner.bundle / "report.html").read_text()
 
 
 def test_the_internal_version_waits_for_the_decision(any_almoner: Almoner) -> None:

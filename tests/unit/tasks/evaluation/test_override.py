@@ -30,8 +30,8 @@ def reason_for(figures, why="a pilot"):
 
 def test_the_reason_names_every_figure_and_says_why():
     assert reason_for(measured(empty=1)) == (
-        "Overrides the bounds of the policy (length.texts is 3, allowed is at most 2; length.empty is 1, allowed is at"
-        " most 0): a pilot"
+        "Overrides the bounds of the policy (length.empty is 1, allowed is at most 0; length.texts is 3, allowed is at"
+        " most 2): a pilot"
     )
     missing = {"length": measured()["length"]}
     assert overridden(reason_for(missing)) == (

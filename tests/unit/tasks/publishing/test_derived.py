@@ -28,6 +28,7 @@ from tests.unit.tasks.publishing.forging import failed, failures, reseal
 
 GOLDEN = Path(__file__).parent / "golden_4"
 DATA: FileTable = {TEXTS: {"sha256": "11" * 32, "bytes": 75}, PARQUET: {"sha256": "22" * 32, "bytes": 572}}
+ROWS = tuple((text, None) for text in TWO_TEXTS)
 OPINION = SecondOpinion(library="dp-accounting 0.6.0", accountant="RDP", epsilon="4.000083", delta="0.0000001")
 LENGTH = MetricResult(
     "length", "public", {"texts": 2, "mean_words": "2.5"}, "counted", "words between spaces", "2 texts"
@@ -38,7 +39,7 @@ DECLARED = {"name": "Visits", "licence": "CC-BY-4.0", "language": ["en"], "creat
 
 def release(*metrics: MetricResult, governed: bool = True) -> Disclosure:
     request = a_request(public_metadata=DECLARED, governed=governed)
-    return Disclosure(a_record(request, second_opinion=OPINION), metrics, DATA)
+    return Disclosure(a_record(request, second_opinion=OPINION), metrics, DATA, ROWS)
 
 
 def test_every_generated_file_has_a_maker_and_is_approved() -> None:
@@ -57,7 +58,7 @@ def test_a_file_is_the_same_after_storage(name: str) -> None:
     before = release(LENGTH)
     record = type(before.record).from_bytes(before.record.to_bytes())
     stored = MetricResult.from_json(json.loads(json.dumps(LENGTH.to_json())))
-    assert MAKERS[name](Disclosure(record, (stored,), DATA)) == MAKERS[name](before)
+    assert MAKERS[name](Disclosure(record, (stored,), DATA, ROWS)) == MAKERS[name](before)
 
 
 # --- internal figures ----------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ def texts_of(*said: str) -> list[Text]:
 
 def test_figures_carry_the_ends_of_their_intervals():
     assert list(figures("coverage", CHARGED.values)) == [
-        Figure("coverage", "0.81", "0.74", "0.88"),
         Figure("centres", 50),
+        Figure("coverage", "0.81", "0.74", "0.88"),
     ]
     assert list(figures("perplexity", PERPLEXITY.values)) == [
         Figure("perplexity", "21.417", "18.020", "25.911"),
@@ -75,8 +75,8 @@ def test_every_text_is_in_one_bin_of_one_round_width(longest):
 def test_bounds_are_told_with_what_was_measured():
     said = contents("public", release_facts(the_record(), the_metrics(), TEXTS))
     assert [(one["metric"], one["figure"], one["value"], one["met"]) for one in said["bounds"]] == [
-        ("length", "texts", str(len(TEXTS)), True),
         ("length", "empty", "1", False),
+        ("length", "texts", str(len(TEXTS)), True),
         ("distinct", "", None, True),
     ]
 
