@@ -11,6 +11,7 @@ from tasks.evaluation.distinct import distinct
 from tasks.evaluation.entities import entities
 from tasks.evaluation.estimates import Asked, Estimate
 from tasks.evaluation.frechet import frechet
+from tasks.evaluation.in_context_accuracy import in_context
 from tasks.evaluation.jaccard import jaccard
 from tasks.evaluation.judge import judge, judge_preference
 from tasks.evaluation.length import length
@@ -70,6 +71,7 @@ METRICS: Mapping[str, Metric] = {
         Metric.charged(dp_coverage.NAME, dp_coverage.CoverageEstimate(), _EMBEDDER),
         Metric.charged(dp_labels.NAME, dp_labels.LabelEstimate()),
         Metric.charged(dp_length.NAME, dp_length.LengthEstimate()),
+        Metric("in_context", "internal", in_context, _MODEL),
         Metric("verbatim_overlap", "internal", verbatim_overlap),
         Metric("entities", "public", entities, _TAGGER),
         Metric("judge", "public", judge, _MODEL),
