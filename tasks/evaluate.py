@@ -57,7 +57,7 @@ def evaluate_texts(
     has_labels = corpus is not None and corpus.label_field() is not None
     subject = Subject(
         texts,
-        _scorer(model),
+        scorer(model),
         documents if corpus else None,
         schema,
         embed=_embedder(model) if "embedder" in needs else None,
@@ -68,8 +68,8 @@ def evaluate_texts(
     return evaluate(metrics, subject, charged)
 
 
-def _scorer(model: LanguageModel) -> Scorer:
-    """Each text is scored once for all metrics: that is what takes longest."""
+def scorer(model: LanguageModel) -> Scorer:
+    """The model's log-likelihoods; each text is scored once for all metrics, because that takes longest."""
     known: dict[str, tuple[float, int]] = {}
 
     def score(wanted: Sequence[str]) -> list[tuple[float, int]]:
