@@ -7,13 +7,10 @@ whatever labels a release has, at one number of demonstrations.
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tasks.evaluation import bootstrap
 from tasks.evaluation.embedded import figure
-from tasks.evaluation.in_context.calibration import calibrated_labels, content_free
-from tasks.evaluation.in_context.prompts import CONTENT_FREE
 from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.sampling import sample
 from tasks.evaluation.subject import Judge, Subject
@@ -63,8 +60,8 @@ def in_context(subject: Subject) -> MetricResult:
         values=values,
         source="Bhusal et al., private ICL, section 5 and table 2; contextual calibration: Zhao et al., ICML 2021",
         method=f"{judge}; at most {ITEMS} documents with a released label, {SHOTS} released texts in each prompt,"
-        f" balanced over labels by {SEEDS} fixed ordinary starts, texts cut to {CHARACTERS} characters, calibrated; mean"
-        f" over the starts; {bootstrap.METHOD.replace('texts', 'documents')}",
+        f" balanced over labels by {SEEDS} fixed ordinary starts, texts cut to {CHARACTERS} characters, calibrated;"
+        f" mean over the starts; {bootstrap.METHOD.replace('texts', 'documents')}",
         line=told,
     )
 
@@ -90,6 +87,11 @@ def _chosen(pool: Sequence[Pair], labels: Sequence[str], seed: int) -> list[Pair
 
 def _right(asked: Judge, items: Sequence[Pair], labels: Sequence[str], shown: Sequence[Pair]) -> NDArray[np.float64]:
     """1 for each item that is labelled right, 0 for others: float64 [items]."""
+    import torch  # here, because pricing a request knows all metrics and must stay quick
+
+    from tasks.evaluation.in_context.calibration import calibrated_labels, content_free
+    from tasks.evaluation.in_context.prompts import CONTENT_FREE
+
     instruction = "\n\n".join([_INSTRUCTION, *(f"{_shown(text)}\n{_QUESTION} {label}" for text, label in shown)])
     contents = [_shown(text) for text, _ in items] + [_shown(text) for text in CONTENT_FREE]
     scores = torch.from_numpy(asked(instruction, contents, _QUESTION, labels))
