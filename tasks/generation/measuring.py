@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from itertools import count
 
 import numpy as np
 
@@ -101,11 +100,11 @@ class Measuring:
         bench, labels = self.bench, self.labels if by_label else ()
         places = [(block, label, 0) for block in self.plan.blocks for label in range(max(1, len(labels)))]
         batches = bench.corpus.batches(bench.scheme, bench.scheme_id, 1, places, labels)
-        total, seen = sum(map(len, batches.values())), count(1)
-        for (_, label, _), units in batches.items():
+        for done, ((_, label, _), units) in enumerate(batches.items(), 1):
             for unit in units:
                 yield UnitText(unit.text, label if labels else None)
-                bench.progress("charged metrics", next(seen), total)
+            # By blocks, of which there is a public number: how many units there are is nobody's business.
+            bench.progress("charged metrics", done, len(batches))
 
 
 class ChargedMetricNeedsClaim(UsageError):
