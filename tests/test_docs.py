@@ -16,6 +16,7 @@ from models_db.policy import Policy
 from models_db.requests import ReleaseRequest, as_json, parse
 from tasks.accounting.policy_bounds import bounds_of
 from tasks.evaluation.bounds import require_measurable
+from tasks.evaluation.registry import METRICS
 from tasks.evaluation.registry import names as metric_names
 from tasks.generation.invisible_ink import COUNT_SHARE, InvisibleInkParameters
 from tasks.generation.systems import SYSTEMS
@@ -231,7 +232,9 @@ def test_every_parameter_of_the_other_decoders_is_documented_with_its_default(na
 def test_every_mechanism_and_every_metric_for_requests_is_documented() -> None:
     fields = table_of(REQUESTS, "# The request file")
     assert set(re.findall(r"`(\w+)`", fields["mechanism"][1])) == set(SYSTEMS)
-    assert re.findall(r"`(\w+)`", fields["evaluation"][1]) == metric_names("public")
+    assert re.findall(r"`(\w+)`", fields["evaluation"][1]) == metric_names("charged")
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted((metric.name, metric.exposure) for metric in METRICS.values())
     assert f"1/{COUNT_SHARE} of its rho" in REQUESTS
 
 

@@ -87,6 +87,8 @@ def test_every_metric_is_listed_under_its_exposure(metric):
     words["perplexity_gap"] = "perplexity gap"
     words |= {"mauve": "MAUVE", "frechet": "Frechet", "bert_score": "BERTScore", "self_similarity": "self-similarity"}
     words |= {"precision_recall": "precision and recall", "train_on_synthetic": "train on synthetic"}
+    words |= {"rouge": "ROUGE", "jaccard": "Jaccard", "length_gap": "length gap", "in_context": "in-context learning"}
+    words |= {"judge_preference": "judge's preference"}
     (line,) = [line for line in GUARANTEE.splitlines() if line.startswith(f"| `{metric.exposure}`:")]
     assert words.get(metric.name, metric.name) in line
 
