@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from flows.attack_store import AttackFolder, configuration_of
+from models_db.canonical import digest
 from models_db.services import artifacts
 from tasks.evaluation.results import MetricResult
 from tests.integration.story import SECRETS, Almoner
+from tests.unit.tasks.reporting.a_report import STORED
 
 SENTINELS = ("31337", "271828", "planted_internal")
 PLANTED = MetricResult("planted_internal", "internal", {"leak": 31337, "more": "2.71828", "named": "271828"}, "s", "m",
@@ -133,6 +136,22 @@ def test_files_that_were_changed_are_not_reported(almoner: Almoner) -> None:
     (draft / "texts.jsonl").write_text('{"id":1,"text":"other"}\n')
     for version in ("", "--public"):
         refused(almoner, f"report 1 {version}", "ArtifactChanged")
+
+
+def test_attacks_on_a_twin_of_the_same_configuration_are_told(almoner: Almoner) -> None:
+    almoner.produced()
+    body = almoner.ask("release show 1")["canonical"]
+    assert almoner.ask("report 1")["twin"] is None
+    configuration = configuration_of(body)
+    found = STORED | {"configuration": configuration, "configuration_digest": digest(configuration)}
+    AttackFolder.of(almoner.home, configuration, "9a").keep_result(found)
+    other = configuration | {"epsilon": "1"}
+    stranger = found | {"configuration_digest": digest(other), "twin": {"name": "another"}}
+    AttackFolder.of(almoner.home, other, "9a").keep_result(stranger)
+    said = almoner.ask("report 1")
+    assert (said["twin"]["corpus"], said["twin"]["same_code"]) == ("mts-dialog", False)
+    assert [one["verdict"] for one in said["attacks"]] == ["does not win", "does not win"]
+    assert almoner.ask("report 1 --public")["attacks"] == []
 
 
 def test_releases_of_one_dataset_are_compared(almoner: Almoner) -> None:

@@ -169,7 +169,19 @@ def test_at_the_publish_gate_files_measurements_and_samples_come_before_the_pric
     assert "nothing more is charged" in said
     assert "before |" not in said
     assert "0 of 2" in said
+    assert "almoner report 1" in said
     assert isinstance(section(asked, "What it costs"), Lines)
+
+
+@pytest.mark.parametrize(("overrides", "choice"), [("allowed", "--override"), ("refused", "can only be rejected")])
+def test_bounds_that_are_missed_are_said_first_with_what_can_be_done(tmp_path, overrides, choice):
+    demands = {"required": {"length": {"empty": {"max": "0"}}}, "overrides": overrides}
+    policy = Policy.model_validate({"version": 2, "evaluation": demands})
+    request = a_request(policy=digest(as_json(policy)))
+    asked = produced(tmp_path, a_question(policy=policy, request=request))
+    assert [str(one) for one in asked.outside] == ["length.empty is 1, allowed is at most 0"]
+    [warned] = [one.lines for one in asked.sections if isinstance(one, Warnings)]
+    assert any("length.empty is 1, allowed is at most 0" in line and choice in line for line in warned)
 
 
 def test_at_the_publish_gate_the_bytes_are_what_is_signed(tmp_path):
