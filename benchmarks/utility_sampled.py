@@ -243,7 +243,7 @@ def print_table(model: LanguageModel, found: Mapping[Cell, Sequence[dict[str, An
 
 
 def _place(cell: Cell) -> tuple[Any, ...]:
-    return list(MECHANISMS).index(cell.system), cell.references, Decimal(cell.epsilon or 0)
+    return list(MECHANISMS).index(cell.system), Decimal(cell.epsilon or 0), cell.references
 
 
 def _figures(
