@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from models_db.errors import UsageError
 from tasks.evaluation.clusters import k_means
 from tasks.evaluation.divergence import SCALING, frontier_area
 from tasks.evaluation.embedded import Points, embedder_of, figure, points
@@ -21,6 +22,8 @@ from tasks.evaluation.subject import Embedder, Subject
 NAME = "dp_coverage"
 MOST_CENTRES = 16
 TEXTS_A_CENTRE = 4
+FEWEST_TEXTS = 16
+"""Below that the radius, from half of them, is a guess, and budget would be spent on it."""
 WITHIN = 0.95
 """The share of released texts that lie within the radius."""
 PRESENT = 0.01
@@ -70,8 +73,14 @@ class CoverageEstimate:
     by_label = False
 
     def bins(self, asked: Asked) -> int:
-        """One centre for every four texts, 2 to 16, and one more."""
-        return max(2, min(MOST_CENTRES, asked.samples // TEXTS_A_CENTRE)) + 1
+        """One centre for every four texts, 16 at most, and one more.
+
+        Raises:
+            TooFewTexts: whatever the units voted, it would say nothing.
+        """
+        if asked.samples < FEWEST_TEXTS:
+            raise TooFewTexts(asked.samples)
+        return min(MOST_CENTRES, asked.samples // TEXTS_A_CENTRE) + 1
 
     def places(self, subject: Subject, asked: Asked) -> Callable[[UnitText], int | None]:
         """The bin of the unit's documents together, as far as the embedder reads."""
@@ -117,3 +126,14 @@ def _supported(found: NDArray[np.float64], released: NDArray[np.float64]) -> NDA
 
 def _distances(rows: Points, centres: Points) -> Points:
     return np.asarray(np.linalg.norm(rows[:, None] - centres[None], axis=2), np.float64)
+
+
+class TooFewTexts(UsageError):
+    """A map of so few texts shows nothing."""
+
+    def __init__(self, samples: int) -> None:
+        super().__init__(
+            f"`{NAME}` compares units with at least {FEWEST_TEXTS} texts, and the request asks for {samples}.",
+            f"Raise `parameters.samples`, or leave `{NAME}` out of `evaluation`; nothing was submitted.",
+            {"samples": samples, "fewest": FEWEST_TEXTS},
+        )

@@ -143,9 +143,14 @@ def test_more_noise_gives_a_wider_interval():
     assert width[0] < 0.01 < width[1]
 
 
-@pytest.mark.parametrize(("samples", "bins"), [(1, 3), (8, 3), (40, 11), (64, 17), (10_000, 17)])
+@pytest.mark.parametrize(("samples", "bins"), [(16, 5), (40, 11), (64, 17), (10_000, 17)])
 def test_the_number_of_centres_is_public(samples, bins):
     assert dp_coverage.CoverageEstimate().bins(Asked(samples, ())) == bins
+
+
+def test_a_map_of_few_texts_is_not_sold():
+    with pytest.raises(dp_coverage.TooFewTexts, match="at least 16 texts, and the request asks for 15"):
+        dp_coverage.CoverageEstimate().bins(Asked(15, ()))
 
 
 @pytest.mark.parametrize("texts", [("",), ("", " "), ("the same",) * 12], ids=["empty", "blank", "all equal"])

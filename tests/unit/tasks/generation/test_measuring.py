@@ -17,11 +17,17 @@ from tasks.evaluation.subject import Subject
 from tasks.generation.measuring import ChargedMetricNeedsClaim, Measuring, ShareTooSmall
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import texts
-from tests.unit.tasks.generation.test_quote import parameters, priced
+from tests.unit.tasks.generation.test_quote import parameters
+from tests.unit.tasks.generation.test_quote import priced as priced_as_written
 from tests.unit.tasks.generation.workshop import Workshop, refusing
 
 SUBJECT = Subject(texts("a short note", "another one", "and a third"), embed=Letters())
 TWO = ["length", "dp_length", "dp_coverage"]
+
+
+def priced(**changes: Any) -> Any:
+    """A request for twenty texts."""
+    return priced_as_written(**({"parameters": parameters(samples=20)} | changes))
 
 
 def measuring(workshop: Workshop, quote: Any, kept: list[tuple[str, Json]], **changes: Any) -> Measuring:
@@ -42,7 +48,7 @@ def test_charged_metrics_are_paid_out_of_the_release(corpus: Corpus) -> None:
     quote = priced(evaluation=TWO)
     kept = total([part for one in quote.plan.measuring for part in one.instalments])
     assert [one.event.mechanism for one in quote.plan.measuring] == ["noisy_histogram"] * 2
-    assert [one.event.parameters["bins"] for one in quote.plan.measuring] == [16, 3]
+    assert [one.event.parameters["bins"] for one in quote.plan.measuring] == [16, 6]
     assert whole.rho // 10 * 0.998 < kept.rho <= whole.rho // 10
     assert whole.rho * 0.99 < quote.plan.loss.rho <= whole.rho
     assert quote.plan.loss.rho > priced().plan.loss.rho * 0.99
@@ -82,7 +88,7 @@ def test_a_share_that_buys_nothing_is_refused() -> None:
 def test_labels_are_needed_where_they_are_counted() -> None:
     with pytest.raises(NoLabels):
         priced(evaluation=["dp_labels"])
-    quote = priced(evaluation=["dp_labels"], parameters=parameters(labels=["a", "b", "c"]))
+    quote = priced(evaluation=["dp_labels"], parameters=parameters(samples=20, labels=["a", "b", "c"]))
     assert quote.plan.measuring[0].event.parameters["bins"] == 3
 
 
