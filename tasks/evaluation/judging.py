@@ -41,18 +41,19 @@ class ModelJudge:
     ) -> NDArray[np.float64]:
         """log P(answer | instruction, content, question) in nats, float64 [contents, answers].
 
-        The content is text, whatever it spells: no control token comes out of it. What is beyond the model's context is
-        cut from its end.
+        Instruction and content are text, whatever they spell: no control token comes out of them, and a brace is a
+        brace. An instruction is cut to half the model's context, a content to what is left of it.
 
         Raises:
             NoChatTemplate: the model has none.
         """
         tokenizer = self.model.tokenizer
-        message = f"{instruction}\n\n{{reference}}\n\n{question}"
+        message = f"{{reference}}\n\n{question}"
         pieces = private_prompt(tokenizer, PromptSpec("texts to be judged", system=SYSTEM, private=message))
         words = [tuple(tokenizer(answer, add_special_tokens=False)["input_ids"]) for answer in answers]
-        room = self.model.positions - len(pieces.tokens) - max(map(len, words))
-        shared = read_prompt(self.model, pieces.prefix)
+        told = reference_tokens(tokenizer, f"{instruction}\n\n", self.model.positions // 2)
+        room = self.model.positions - len(pieces.tokens) - len(told) - max(map(len, words))
+        shared = read_prompt(self.model, pieces.prefix + told)
         found = np.empty((len(contents), len(answers)))
         for start in range(0, len(contents), _AT_ONCE):
             some = slice(start, start + _AT_ONCE)

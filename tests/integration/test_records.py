@@ -17,7 +17,7 @@ RECORDS: dict[str, Any] = {"kind": "records", "parameters": PARAMETERS, "evaluat
 @pytest.fixture(autouse=True)
 def a_model_that_ends(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record ends with a token that says so."""
-    monkeypatch.setattr(flows.execute, "load", lambda *names: tiny_model())
+    monkeypatch.setattr(flows.execute, "load", lambda *names, **precision: tiny_model())
 
 
 def test_records_from_the_request_to_the_verified_bundle(almoner: Almoner) -> None:
@@ -28,7 +28,7 @@ def test_records_from_the_request_to_the_verified_bundle(almoner: Almoner) -> No
     assert all(is_valid(FILM, row["raw"]) and list(row["record"]) == FILM["required"] for row in rows)
     card = (almoner.bundle / "README.md").read_text()
     assert "held to their schema while they are drawn" in card
-    assert "| `records` | `valid` | `3` |" in card
+    assert "| `records` | public | `valid` | `3` |" in card
     assert json.loads((almoner.bundle / "release.json").read_text())["request"]["parameters"]["schema"] == FILM
 
 
@@ -44,7 +44,7 @@ def test_drawn_freely_the_same_price_buys_no_record(almoner: Almoner) -> None:
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
     rows = [json.loads(line) for line in (almoner.bundle / "texts.jsonl").read_text().splitlines()]
     assert [set(row) for row in rows] == [{"id", "raw"}] * 3
-    assert "| `records` | `valid` | `0` |" in (almoner.bundle / "README.md").read_text()
+    assert "| `records` | public | `valid` | `0` |" in (almoner.bundle / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

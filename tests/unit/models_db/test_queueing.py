@@ -194,12 +194,21 @@ def test_after_a_slice_the_head_takes_any_gap(log: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("patient")
 def test_ctrl_c_ends_the_wait_and_frees_the_head(log: Path) -> None:
-    with locked(log):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background inherits an ignored one
+    with locked(log), _again(before):
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             turn(log)
         assert is_free(log.parent)
     assert is_free(log)
+
+
+@contextmanager
+def _again(handler: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _stand_still(url: str, said: Any) -> None:

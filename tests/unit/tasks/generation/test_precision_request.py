@@ -45,14 +45,14 @@ def test_a_run_loads_what_was_approved(precision: Precision, monkeypatch: pytest
     class Loaded(Exception):
         """The model was asked for."""
 
-    def load(*arguments: Any) -> None:
-        asked.append(arguments)
+    def load(name: str, device: str, precision: Precision) -> None:
+        asked.append((name, device, precision))
         raise Loaded
 
     monkeypatch.setattr(flows.execute, "load", load)
     wanted: Any = priced(parameters=parameters(precision=precision))
     assert isinstance(wanted.parameters, FamilyParameters)
     with pytest.raises(Loaded):
-        flows.execute.prepare(SimpleNamespace(quote=wanted), "cpu")  # type: ignore[arg-type]
+        flows.execute.prepare(SimpleNamespace(quote=wanted), "cpu", 1)  # type: ignore[arg-type]
     assert asked == [("tiny", "cpu", precision)]
     assert precision_of(wanted.parameters) == precision

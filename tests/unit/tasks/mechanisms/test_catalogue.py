@@ -10,6 +10,7 @@ from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
 from tasks.mechanisms.catalogue import MECHANISMS, EventInconsistent, UnknownMechanism, recompute
 from tasks.mechanisms.gaussian import NoisyCount
+from tasks.mechanisms.histogram import NoisyHistogram
 from tasks.mechanisms.integer_draw import IntegerDraw
 from tasks.mechanisms.sparse_vector import SparseVector
 from tasks.mechanisms.token_draw import TokenDraw
@@ -19,6 +20,7 @@ EVENTS = [
     TokenDraw(2**19, 4, Fraction(9, 10)).event(48),
     IntegerDraw(2**19, 4, Fraction(9, 10), 2**21).event(48),
     NoisyCount(Fraction(5, 2)).event(),
+    NoisyHistogram(7, NoisyCount(Fraction(5, 2))).event(),
     SparseVector(Fraction(7, 2), 4).event(12),
     uncharged("public_only"),
     uncharged("non_private"),
@@ -30,8 +32,8 @@ def test_every_mechanism_has_an_example_here():
     assert {event.mechanism for event in EVENTS} == set(MECHANISMS)
 
 
-# Another head-room is another draw of the same charge, not a contradiction.
-FREE = {"head_room"}
+# Another head-room is another draw of the same charge, not a contradiction; so is a histogram of other bins.
+FREE = {"head_room", "bins"}
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.mechanism)
