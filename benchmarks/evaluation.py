@@ -20,6 +20,7 @@ from pathlib import Path
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from tasks.evaluate import scorer
 from tasks.evaluation.embedded import Remembering
+from tasks.evaluation.judging import ModelJudge
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.tagging import load_tagger
@@ -29,7 +30,7 @@ from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
 from tasks.inference.prompts import reference_tokens
 
-NAMES = [name for name, metric in METRICS.items() if metric.exposure != "charged" and name != "judge"]
+NAMES = [name for name, metric in METRICS.items() if metric.exposure != "charged" and not name.startswith("judge")]
 """Charged metrics need a budget, and judging takes as long as a model takes to write."""
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "yelp.jsonl"
@@ -82,6 +83,7 @@ def subject_of(model: LanguageModel, texts: list[Text], documents: list[Text]) -
         embed=Remembering(load_embedder()),
         tag=load_tagger(),
         labelled=lambda: [(document.text, document.label) for document in documents],
+        judge=ModelJudge(model),
     )
 
 
