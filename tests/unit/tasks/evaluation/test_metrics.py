@@ -62,7 +62,21 @@ def test_length():
 def test_distinct_counts_over_all_texts_and_divides_by_words():
     # words: the cat sat / the cat ran -> 6; unigrams 4, bigrams 3 (the cat, cat sat, cat ran), trigrams 2
     found = distinct(Subject(texts("the cat sat", "The cat ran")))
-    assert found.values == {"words": 6, "distinct_1": "0.6667", "distinct_2": "0.5000", "distinct_3": "0.3333"}
+    figures = {name: value for name, value in found.values.items() if not name.endswith(("_low", "_high"))}
+    assert figures == {"words": 6, "distinct_1": "0.6667", "distinct_2": "0.5000", "distinct_3": "0.3333"}
+
+
+def test_the_interval_of_distinct_is_that_of_texts_left_out():
+    """Halves of 2 words each, all different: 1 without either, so no spread; with one repeated text, spread."""
+    same = distinct(Subject(texts("a b", "c d"))).values
+    assert (same["distinct_1"], same["distinct_1_low"], same["distinct_1_high"]) == ("1.0000", "1.0000", "1.0000")
+    mixed = distinct(Subject(texts(*["a b"] * 10, *["c d e", "f g h", "i j k"] * 4))).values
+    low, value, high = (float(str(mixed[f"distinct_1{end}"])) for end in ("_low", "", "_high"))
+    assert low < value < high
+
+
+def test_distinct_of_one_text_has_no_interval():
+    assert distinct(Subject(texts("a b a"))).values["distinct_1_low"] is None
 
 
 def test_distinct_ngrams_do_not_cross_texts():
