@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tasks.evaluation import bootstrap
 from tasks.evaluation.results import MetricResult, rounded
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.suffix_automaton import SuffixAutomaton
@@ -17,6 +18,7 @@ def verbatim_overlap(subject: Subject) -> MetricResult:
         raise ValueError("an internal metric needs the private documents")
     automaton = SuffixAutomaton([words(text.text) for text in subject.texts])
     runs = automaton.longest_shared(words(document) for document in subject.documents())
+    low, high = bootstrap.of_mean(runs) or (None, None)
     return MetricResult(
         name="verbatim_overlap",
         exposure="internal",
@@ -24,10 +26,13 @@ def verbatim_overlap(subject: Subject) -> MetricResult:
             "texts": len(runs),
             "max_words": max(runs, default=None),
             "mean_words": rounded(float(np.mean(runs)), 2) if runs else None,
+            "mean_words_low": rounded(low, 2),
+            "mean_words_high": rounded(high, 2),
             "p95_words": rounded(float(np.quantile(runs, 0.95)), 2) if runs else None,
         },
         source="the longest common substring; as a measure of memorisation: Lee et al., 'Deduplicating Training Data"
         " Makes Language Models Better', ACL 2022",
-        method="for each released text, the longest run of words (case folded) found in any private document",
+        method="for each released text, the longest run of words (case folded) found in any private"
+        f" document; interval of the mean: {bootstrap.METHOD}",
         line=f"longest shared run {max(runs)} words" if runs else "no texts",
     )

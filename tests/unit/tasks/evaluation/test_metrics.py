@@ -160,6 +160,7 @@ def test_verbatim_overlap():
     found = verbatim_overlap(Subject(texts("She TOOK 5 mg at night", "allergies"), documents=lambda: documents))
     assert found.values["max_words"] == 4  # took 5 mg at
     assert found.values["mean_words"] == "2.50"
+    assert float(str(found.values["mean_words_low"])) < 2.5 < float(str(found.values["mean_words_high"]))
     assert found.exposure == "internal"
 
 
