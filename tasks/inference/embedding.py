@@ -1,26 +1,25 @@
-"""Texts as points, by a small encoder: for metrics, on texts whose use is paid for or public, never in a private draw.
+"""Texts as points, by a small encoder: for metrics.
 
 As the model card of all-MiniLM-L6-v2 says (https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2): the first
 256 word pieces of a text, the mean of their last hidden states, divided by its length. Texts of similar length share
-a pass, so the bits of a row depend on its neighbours by about 1e-7. Nothing is kept on disk.
+a pass, so the bits of a row depend on its neighbours by about 1e-7: a charged metric hands over one text at a time
+(`tasks.evaluation.estimates`). Nothing is kept on disk.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel
 
 from models_db.errors import UsageError
 from tasks.inference import store
 from tasks.inference.devices import choose_device, use_threads
-from tasks.inference.loading import UnreadableModel, located
-from tasks.inference.quiet import quiet_libraries
+from tasks.inference.loading import located, read_network
 from tasks.inference.registry import ModelSpec, find
 
 EMBEDDER = "all-minilm-l6-v2"
@@ -119,22 +118,8 @@ def load_embedder(
     use_threads()
     folder, record = located(spec)
     digest = store.weights_digest(name, folder, record)
-    network, tokenizer = _opened(name, folder)
-    return TextEmbedder(name, spec.revision, digest, network.to(where), tokenizer, progress)
-
-
-def _opened(name: str, folder: Path) -> tuple[Any, Any]:
-    safely = {"local_files_only": True, "trust_remote_code": False}
-    try:
-        with quiet_libraries():
-            tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
-            network = AutoModel.from_pretrained(
-                folder, dtype=torch.float32, use_safetensors=True, attn_implementation="sdpa", **safely
-            )
-    except Exception as error:
-        # transformers, tokenizers and safetensors each raise their own; model files hold nothing private.
-        raise UnreadableModel(name, str(error).strip().partition("\n")[0]) from error
-    return network.eval(), tokenizer
+    network, tokenizer = read_network(name, folder, AutoModel)
+    return TextEmbedder(name, spec.revision, digest, network.eval().to(where), tokenizer, progress)
 
 
 def _groups(lengths: Sequence[int]) -> list[list[int]]:

@@ -89,17 +89,27 @@ def located(model: ModelSpec | HubModel) -> tuple[Path, Path]:
     return Path(snapshot), store.hub_record(model.repo, model.revision)
 
 
-def _read(name: str, folder: Path) -> tuple[Any, Any]:
+def read_network(name: str, folder: Path, kind: Any) -> tuple[Any, Any]:
+    """A network of one of transformers' kinds, in float32, and its tokenizer.
+
+    Raises:
+        UnreadableModel.
+    """
     safely = {"local_files_only": True, "trust_remote_code": False}
     try:
         with quiet_libraries():
             tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
-            network = AutoModelForCausalLM.from_pretrained(
+            network = kind.from_pretrained(
                 folder, dtype=torch.float32, use_safetensors=True, attn_implementation="sdpa", **safely
             )
     except Exception as error:
         # transformers, tokenizers and safetensors each raise their own; model files hold nothing private.
         raise UnreadableModel(name, str(error).strip().partition("\n")[0]) from error
+    return network, tokenizer
+
+
+def _read(name: str, folder: Path) -> tuple[Any, Any]:
+    network, tokenizer = read_network(name, folder, AutoModelForCausalLM)
     if not tokenizer.chat_template:
         raise NoChatTemplate(name, "it has no chat template")
     return network, tokenizer
