@@ -20,7 +20,7 @@ from pathlib import Path
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from tasks.evaluate import scorer
 from tasks.evaluation.embedded import Remembering
-from tasks.evaluation.judging import ModelJudge
+from tasks.evaluation.learning import ModelLearner
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.tagging import load_tagger
@@ -83,7 +83,7 @@ def subject_of(model: LanguageModel, texts: list[Text], documents: list[Text]) -
         embed=Remembering(load_embedder()),
         tag=load_tagger(),
         labelled=lambda: [(document.text, document.label) for document in documents],
-        judge=ModelJudge(model),
+        learn=ModelLearner(model),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from tasks.corpus.store import Corpus
 from tasks.evaluation.embedded import Remembering
 from tasks.evaluation.judging import ModelJudge
+from tasks.evaluation.learning import ModelLearner
 from tasks.evaluation.registry import Metric, evaluate
 from tasks.evaluation.results import MetricResult
 from tasks.evaluation.subject import ReleasedText, Scorer, Subject, Tagger
@@ -63,6 +64,7 @@ def evaluate_texts(
         embed=_embedder(model) if "embedder" in needs else None,
         tag=_tagger() if "tagger" in needs else None,
         judge=ModelJudge(model, partial(report, "judging")),
+        learn=ModelLearner(model, partial(report, "in context")),
         labelled=corpus.labelled if corpus and has_labels else None,
     )
     return evaluate(metrics, subject, charged)

@@ -112,7 +112,6 @@ def test_seeded_generators_make_fiction_and_error_bars_only() -> None:
         "tasks/evaluation/embedded.py",
         "tasks/evaluation/estimates.py",
         "tasks/evaluation/in_context/demonstrations.py",
-        "tasks/evaluation/in_context_accuracy.py",
         "tasks/evaluation/sampling.py",
         "tasks/evaluation/train_on_synthetic.py",
     ]

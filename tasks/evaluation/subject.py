@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from tasks.evaluation.in_context.results import InContextResult
 
 
 class ReleasedText(Protocol):
@@ -92,6 +95,23 @@ class Judge(Protocol):
         """How likely it finds each answer, log-probabilities in nats: float64 [contents, answers]."""
 
 
+Pair: TypeAlias = tuple[str, str]
+"""A text and its label."""
+
+
+class Learner(Protocol):
+    """A public model that labels texts after it has read a few labelled ones."""
+
+    @property
+    def name(self) -> str:
+        """What is recorded beside a figure: the model and its revision."""
+
+    def __call__(
+        self, items: Sequence[Pair], pool: Sequence[Pair], shots: int, seeds: Sequence[int]
+    ) -> "tuple[InContextResult, InContextResult]":
+        """Results on `items` with `shots` of the pool, chosen by each seed, and with none."""
+
+
 @dataclass(frozen=True)
 class Subject:
     """A release, and what it may be compared with.
@@ -104,6 +124,7 @@ class Subject:
         embed: a public embedder; None where none is at hand.
         tag: a public tagger; None where none is at hand.
         judge: a public model that judges; None where none is at hand.
+        learn: a public model that learns in context; None where none is at hand.
         labelled: the private documents with their labels; None where they have none, and for everything but internal
             metrics.
     """
@@ -116,3 +137,4 @@ class Subject:
     tag: Tagger | None = None
     labelled: LabelledDocuments | None = None
     judge: Judge | None = None
+    learn: Learner | None = None

@@ -1,95 +1,83 @@
-"""In-context accuracy of a release: a judge that learns from what it is shown, and one that learns nothing."""
+"""In-context accuracy of a release: what is asked, with which demonstrations, and what is told of the answers."""
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from tasks.evaluation.in_context_accuracy import in_context
-from tasks.evaluation.subject import Subject
+from tasks.evaluation.in_context.results import InContextResult, Run, Score
+from tasks.evaluation.in_context_accuracy import ITEMS, in_context
+from tasks.evaluation.learning import ModelLearner
+from tasks.evaluation.subject import Pair, Subject
+from tests.tiny_model import tiny_model
 from tests.unit.tasks.evaluation.subjects import Text
 
 DOCUMENTS = [("goal match keeper", "sport"), ("budget tax invoice", "money"), ("pitch goal referee", "sport")] * 5
-RELEASED = [
-    ("a goal in the match", "sport"),
-    ("tax and budget", "money"),
-    ("the keeper", "sport"),
-    ("invoice", "money"),
-]
+RELEASED = [("goal in a match", "sport"), ("tax and budget", "money"), ("the keeper", "sport"), ("invoice", "money")]
 
 
-class Reader:
-    """Finds the answer likelier whose demonstrations share more words with the content; prefers `biased` by itself."""
+class Pupil:
+    """Answers 12 of 15 with demonstrations and 3 without; remembers what it was asked."""
 
-    name = "reader 1"
+    name = "pupil 1"
 
-    def __init__(self, biased: str = "") -> None:
-        self.biased = biased
-        self.prompts: list[str] = []
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[Pair], list[Pair], int]] = []
 
     def __call__(
-        self, instruction: str, contents: Sequence[str], question: str, answers: Sequence[str]
-    ) -> NDArray[np.float64]:
-        self.prompts.append(instruction)
-        shown = [part.rsplit(f"{question} ", 1) for part in instruction.split("\n\n")[1:]]
-
-        def score(content: str, answer: str) -> float:
-            words = set(content.split()[1:])
-            own = sum(len(words & set(text.split()[1:])) for text, label in shown if label == answer)
-            return own + 3.0 * (answer == self.biased)
-
-        return np.array([[score(content, answer) for answer in answers] for content in contents])
+        self, items: Sequence[Pair], pool: Sequence[Pair], shots: int, seeds: Sequence[int]
+    ) -> tuple[InContextResult, InContextResult]:
+        self.asked.append((list(items), list(pool), shots))
+        tested = len(items)
+        few = tuple(Run(seed, Score(tested, 0, 12), shots, 0, 0) for seed in seeds)
+        none = (Run(0, Score(tested, 0, 3), 0, 0, 0),)
+        return InContextResult("t", "released", shots, 10, few), InContextResult("t", "zero_shot", 0, 10, none)
 
 
-def subject(judge: Reader | None, released: Sequence[tuple[str, str | None]] = RELEASED) -> Subject:
+def subject(pupil: Pupil | None, released: Sequence[tuple[str, str | None]] = RELEASED, times: int = 1) -> Subject:
     return Subject(
         [Text(text, label=label) for text, label in released],
         documents=lambda: [text for text, _ in DOCUMENTS],
-        labelled=lambda: DOCUMENTS,
-        judge=judge,
+        labelled=lambda: DOCUMENTS * times,
+        learn=pupil,
     )
 
 
-def test_demonstrations_teach_what_zero_shot_does_not_know():
-    """Every item shares a word with a demonstration of its label; without one the first label wins everywhere."""
-    found = in_context(subject(Reader()))
-    assert (found.exposure, found.values["accuracy"], found.values["shots"]) == ("internal", "1.0000", 4)
-    assert found.values["zero_shot"] == "0.3333"  # `money`, in the order of the alphabet
-    assert found.values["majority"] == "0.6667"
-    assert "100% right with 4 demonstrations, 33% with none" in found.line
+def test_the_figures():
+    found = in_context(subject(Pupil()))
+    assert (found.exposure, found.values["accuracy"], found.values["zero_shot"]) == ("internal", "0.8000", "0.2000")
+    assert (found.values["chance"], found.values["shots"], found.values["tested_on"]) == ("0.6667", 4, 15)
+    assert float(str(found.values["accuracy_low"])) < 0.8 < float(str(found.values["accuracy_high"]))
+    assert found.line == "80% right with 4 demonstrations, 20% with none"
 
 
-def test_what_the_model_prefers_by_itself_is_taken_out():
-    biased = in_context(subject(Reader("sport")))
-    assert biased.values["accuracy"] == "1.0000"
-
-
-def test_demonstrations_are_balanced_and_differ_by_seed():
-    judge = Reader()
-    in_context(subject(judge, [(f"{text} {n}", label) for n in range(9) for text, label in RELEASED]))
-    few = judge.prompts[:3]
-    assert [prompt.count("Answer: sport") for prompt in few] == [2, 2, 2]
-    assert len(set(few)) == 3
-    assert judge.prompts[3] == "Classify each of these texts."
+def test_what_is_asked():
+    """Documents of released labels, no more than a public number; released texts that are not empty."""
+    pupil = Pupil()
+    in_context(subject(pupil, [*RELEASED, ("", "sport"), ("no label", None)], times=9))
+    ((items, pool, shots),) = pupil.asked
+    assert (len(items), shots) == (ITEMS, 4)
+    assert pool == RELEASED
 
 
 @pytest.mark.parametrize(
-    "released", [[], [("a", None)], [("a", "sport"), ("b", "sport")], [("", "sport"), (" ", "money")]]
+    "released",
+    [[], [("a", None)], [("a", "sport"), ("b", "sport")], [("", "sport"), (" ", "money")], [("a", "x"), ("b", "y")]],
 )
 def test_nothing_is_asked_where_there_is_nothing_to_tell_apart(released):
-    judge = Reader()
-    found = in_context(subject(judge, released))
-    assert found.values["accuracy"] is None
-    assert judge.prompts == []
-
-
-def test_labels_that_no_document_has_are_not_measured():
-    found = in_context(subject(Reader(), [("a", "x"), ("b", "y")]))
-    assert (found.values["accuracy"], found.values["tested_on"]) == (None, 0)
+    pupil = Pupil()
+    assert in_context(subject(pupil, released)).values["accuracy"] is None
+    assert pupil.asked == []
 
 
 def test_a_corpus_without_labels_is_not_measured():
-    given = subject(Reader())
-    found = in_context(Subject(given.texts, documents=given.documents, judge=given.judge))
+    given = subject(Pupil())
+    found = in_context(Subject(given.texts, documents=given.documents, learn=given.learn))
     assert found.values["accuracy"] is None
+
+
+@pytest.mark.parametrize("pool", [RELEASED, RELEASED[:3]], ids=["balanced", "too few of a label"])
+def test_a_model_is_asked_with_and_without_demonstrations(pool):
+    few, none = ModelLearner(tiny_model())([("goal", "sport"), ("tax", "money")], pool, len(pool), range(2))
+    assert (few.shots, len(few.runs), few.tested) == (len(pool), 2, 2)
+    assert (none.shots, len(none.runs)) == (0, 1)
+    assert [run.shots for run in few.runs] == [len(pool)] * 2
