@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.subject import Entity
+from tasks.evaluation.in_context.results import InContextResult, Run, Score
+from tasks.evaluation.subject import Entity, Pair
 
 
 @dataclass(frozen=True)
@@ -53,3 +54,16 @@ class Undecided:
         self, instruction: str, contents: Sequence[str], question: str, answers: Sequence[str]
     ) -> NDArray[np.float64]:
         return np.zeros((len(contents), len(answers)))
+
+
+class Half:
+    """A learner that labels every other item right, whatever it is shown."""
+
+    name = "half 1"
+
+    def __call__(
+        self, items: Sequence[Pair], pool: Sequence[Pair], shots: int, seeds: Sequence[int]
+    ) -> tuple[InContextResult, InContextResult]:
+        score = Score(len(items), 0, len(items) // 2)
+        few = tuple(Run(seed, score, shots, 0, 0) for seed in seeds)
+        return InContextResult("t", "few", shots, 1, few), InContextResult("t", "none", 0, 1, (Run(0, score, 0, 0, 0),))

@@ -16,7 +16,7 @@ from tasks.evaluation.subject import Subject
 from tasks.evaluation.verbatim_overlap import verbatim_overlap
 from tasks.evaluation.words import words
 from tests.tiny_embedder import Letters
-from tests.unit.tasks.evaluation.subjects import Capitals, Text, Undecided, nats_per_word, texts
+from tests.unit.tasks.evaluation.subjects import Capitals, Half, Text, Undecided, nats_per_word, texts
 
 LABELLED = (Text("the cat sat", 3, label="cats"), Text("the dog", 2, label="dogs"))
 SUBJECT = Subject(
@@ -26,6 +26,7 @@ SUBJECT = Subject(
     embed=Letters(),
     tag=Capitals(),
     judge=Undecided(),
+    learn=Half(),
     labelled=lambda: [(text.text, text.label) for text in LABELLED * 2],
 )
 
