@@ -26,12 +26,15 @@ from tasks.attack import attack_release, copied, everything_there_is, release, t
 from tasks.attacks.twin import CANARIES, COPIES, Stage, set_stage
 from tasks.corpus.store import open_corpus
 from tasks.generation.precision_request import precision_of
-from tasks.generation.quote import DatasetFacts, Quote, labels_of, model_facts, quote
+from tasks.generation.quote import DatasetFacts, Quote, labels_of, model_facts, quote, written_request
 from tasks.inference.loading import load
 from tasks.mechanisms.rng import OS_RANDOM
 
 REQUEST, NON_PRIVATE, COPY = "request", "non_private", "copy"
 """What is attacked: the request's configuration, the reference without protection, and the corpus itself."""
+
+NO_PART = ("evaluation", "scope", "public_metadata")
+"""Fields of a request that have no part in an attack."""
 
 
 @dataclass(frozen=True)
@@ -87,19 +90,16 @@ def attack_on_twin(home: Path, wanted: Wanted, device: str = "auto") -> dict[str
 
 
 def _request(workspace: Workspace, wanted: Wanted) -> ReleaseRequest:
-    """What is asked for, on the twin, without evaluations or an envelope: neither has a part in an attack."""
+    """What is asked for, on the twin."""
     if isinstance(wanted.request, int):
         with workspace.database.read() as session:
-            body = json.loads(releases.find(session, wanted.request).canonical)
-        written: dict[str, object] = {
-            **{name: body[name] for name in ("kind", "mechanism", "epsilon", "delta", "parameters", "prompt")},
-            "dataset": body["dataset"]["name"],
-            "model": body["model"]["name"],
-        }
+            request = written_request(json.loads(releases.find(session, wanted.request).canonical))
     else:
-        written = {name: value for name, value in wanted.request.items() if name not in ("evaluation", "scope")}
-    on_twin = {**written, **({"dataset": wanted.twin} if wanted.twin else {})}
-    return parse(ReleaseRequest, on_twin, "The request")
+        written = {name: value for name, value in wanted.request.items() if name not in NO_PART}
+        on_twin = {"dataset": wanted.twin} if wanted.twin else {}
+        request = parse(ReleaseRequest, written | on_twin, "The request")
+    without = {name: ReleaseRequest.model_fields[name].default for name in NO_PART}
+    return request.model_copy(update={**without, "dataset": wanted.twin or request.dataset})
 
 
 def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:

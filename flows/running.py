@@ -22,14 +22,13 @@ from flows.workspace import Workspace, code_digest, owner, partition_key_path, p
 from models_db.canonical import Json, canonical
 from models_db.engine import OutcomeUnknown
 from models_db.errors import AlmonerError, Refused
-from models_db.requests import Prompt, PublicMetadata, ReleaseRequest
 from models_db.services import datasets, envelopes, gates, ledger, motions, releases, runs
 from models_db.services.ledger import Attempt
 from models_db.tables import Dataset, DatasetVersion, Request
 from tasks.corpus.keys import load_key
 from tasks.corpus.partition import PartitionScheme
 from tasks.generation.journal import Earlier, Journal, JournalInUse, JournalUnfit
-from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote
+from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote, written_request
 from tasks.publishing.approvals import SignedDecision
 
 
@@ -252,32 +251,15 @@ def ending_safely(run: Run) -> Iterator[None]:
 
 
 def _repriced(workspace: Workspace, request_id: int, facts: DatasetFacts, body: dict[str, Any]) -> Quote:
-    request = ReleaseRequest(
-        dataset=body["dataset"]["name"],
-        kind=body["kind"],
-        mechanism=body["mechanism"],
-        epsilon=body["epsilon"],
-        delta=body["delta"],
-        model=body["model"]["name"],
-        parameters=body["parameters"],
-        prompt=Prompt.model_validate(body["prompt"]),
-        evaluation=tuple(body["evaluation"]),
-        scope=body.get("scope"),
-        public_metadata=PublicMetadata.model_validate(body.get("public_metadata", {})),
-    )
+    request = written_request(body)
     if request.scope != (facts.envelope.name if facts.envelope else None):
         raise PlanChanged(request_id, "envelope")
     priced = quote(request, facts, model_facts(request.model), body["policy"], code_digest())
     public = ("unit", "relation", "governed", "population", "blocks")
     for part in ("code", "model", "plan", "dataset", "parameters", "public_metadata", *public):
-        if canonical(_part(priced.body, part)) != canonical(_part(body, part)):
+        if canonical(priced.body.get(part)) != canonical(body.get(part)):
             raise PlanChanged(request_id, part)
     return priced
-
-
-def _part(body: Any, name: str) -> Json:
-    part: Json = body.get(name) if name == "public_metadata" else body[name]
-    return part
 
 
 class ForgedApproval(Refused):

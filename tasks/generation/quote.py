@@ -8,6 +8,7 @@ is what was approved.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -256,6 +257,12 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         **({"public_metadata": public} if public else {}),
     }
     return Quote(request, system, parameters, metrics, prompt, plan, body, dataset)
+
+
+def written_request(body: Mapping[str, Any]) -> ReleaseRequest:
+    """The request that a canonical body was made from: quoted with the same facts, it gives that body again."""
+    fields = {name: body[name] for name in ReleaseRequest.model_fields if name in body}
+    return ReleaseRequest.model_validate(fields | {"dataset": body["dataset"]["name"], "model": body["model"]["name"]})
 
 
 def labels_of(parameters: BaseModel) -> tuple[str, ...]:

@@ -13,7 +13,9 @@ EVALUATION = ["length", "dp_length"]
 
 def test_a_charged_metric_is_priced_shown_published_and_verified(almoner: Almoner) -> None:
     almoner.ingested()
-    price = almoner.ask(f"release request {almoner.request_file(evaluation=EVALUATION)}")["price"]
+    price = almoner.ask(f"release request {almoner.request_file(evaluation=EVALUATION, evaluation_share=0.25)}")[
+        "price"
+    ]
     assert "charged metrics" in price["facts"]
     almoner.type('approve 1 --gate spend --reason "a first look"')
     assert almoner.ask("run 1")["rho_spent"] == price["rho"]

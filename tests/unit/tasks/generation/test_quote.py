@@ -29,6 +29,7 @@ from tasks.generation.quote import (
     model_facts,
     plan_json,
     quote,
+    written_request,
 )
 from tasks.inference.registry import ModelNotPulled, NoRevision, UnknownModel
 
@@ -338,3 +339,17 @@ def test_what_is_declared_about_a_dataset_is_part_of_what_is_approved():
     assert "public_metadata" not in priced().body
     assert "public_metadata" not in priced(public_metadata={}).body
     assert priced().to_json()["public_metadata"] == {}
+
+
+def test_a_canonical_request_leads_back_to_what_was_written() -> None:
+    """All of it: a run that forgot a field would ask for another price than the one that was approved."""
+    given: dict[str, Any] = {
+        "evaluation": ["length", "dp_length"],
+        "evaluation_share": "0.3",
+        "public_metadata": {"licence": "CC-BY-4.0"},
+        "prompt": {"description": "Short notes.", "preset": "clinical"},
+    }
+    made = priced(**given)
+    again = quote(written_request(dict(made.body)), facts(), MODEL, "p" * 64, "c" * 64)
+    assert canonical(again.body) == canonical(made.body)
+    assert {"evaluation_share", "public_metadata"} <= set(made.body)
