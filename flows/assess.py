@@ -17,7 +17,7 @@ from tasks.evaluate import evaluate_texts
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.results import MetricResult
 from tasks.inference.loading import load
-from tasks.publishing.draft import read_labelled
+from tasks.publishing.rows import read_labelled
 
 
 @dataclass(frozen=True)

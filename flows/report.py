@@ -21,10 +21,11 @@ from tasks.inference.registry import ModelNotPulled
 from tasks.publishing.draft import read_metrics, rehash
 from tasks.publishing.layout import EVALUATION, RECORD, read_document
 from tasks.publishing.record import ReleaseRecord
+from tasks.publishing.rows import read_labelled
 from tasks.reporting.facts import Fact, Version
 from tasks.reporting.parts import Map
 from tasks.reporting.projection import LEAST, text_map
-from tasks.reporting.release import Text, read_texts, release_facts
+from tasks.reporting.release import Text, release_facts, texts_of
 from tasks.reporting.twin import TwinAttacks
 
 
@@ -53,11 +54,11 @@ def report_facts(workspace: Workspace, request_id: int, version: Version) -> tup
 def bundle_facts(folder: Path) -> Iterator[Fact]:
     """What the files of a draft tell, and nothing that a reader of the bundle could not tell again."""
     metrics = read_metrics(read_document(folder / EVALUATION))
-    yield from release_facts(_record(folder), metrics, read_texts(folder))
+    yield from release_facts(_record(folder), metrics, texts_of(read_labelled(folder)))
 
 
 def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Path) -> Iterator[Fact]:
-    record, texts = _record(draft), read_texts(draft)
+    record, texts = _record(draft), texts_of(read_labelled(draft))
     asked = question(session, artifact.request_id, "publish")
     matter = at_publish(asked, draft, json.loads(artifact.files), workspace.key.public_key)
     bounds = record.policy.rules_for(record.dataset.name).required

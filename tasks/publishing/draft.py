@@ -1,11 +1,9 @@
 """What a run produces, in quarantine: texts, measurements, record and card, and the digests that a steward approves."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from models_db.errors import EnvironmentProblem, Refused
 from tasks.evaluation.results import MetricResult
@@ -23,13 +21,12 @@ from tasks.publishing.layout import (
     facts_of,
     measure,
     parse_document,
-    plain_file,
     sync_folder,
     write_new,
 )
 from tasks.publishing.parquet import parquet
 from tasks.publishing.record import ReleaseRecord
-from tasks.publishing.rows import line, text_of
+from tasks.publishing.rows import line, read_labelled
 
 EVALUATION_FORMAT: Final = "almoner-evaluation/1"
 
@@ -122,14 +119,6 @@ def read_samples(folder: Path, count: int | None = None) -> Iterator[str]:
     """The first `count` texts of a draft (all without one), for the steward who decides."""
     for text, _ in read_labelled(folder, count):
         yield text
-
-
-def read_labelled(folder: Path, count: int | None = None) -> Iterator[tuple[str, str | None]]:
-    """The first `count` texts of a draft (all without one), each with its label; None where none was declared."""
-    with plain_file(folder / TEXTS) as file:
-        for stored in islice(file, count):
-            row: dict[str, Any] = json.loads(stored)
-            yield text_of(row), row.get("label")
 
 
 def _unicode(text: str) -> str:

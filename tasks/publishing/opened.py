@@ -13,7 +13,7 @@ from tasks.publishing.approvals import SignedDecision, read_approvals
 from tasks.publishing.attestation import read_envelope
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.disclosure import Disclosure
-from tasks.publishing.draft import read_labelled, read_metrics
+from tasks.publishing.draft import read_metrics
 from tasks.publishing.formats import NEWEST, drafted_files, stated_format, summed_files
 from tasks.publishing.layout import (
     APPROVALS,
@@ -32,6 +32,7 @@ from tasks.publishing.layout import (
 )
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.revocations import Revocations
+from tasks.publishing.rows import read_labelled
 from tasks.publishing.seal import Seal
 
 

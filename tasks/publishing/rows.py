@@ -10,11 +10,14 @@ function of these values, so whoever verifies a release makes it again.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from models_db.canonical import canonical
 from tasks.generation.batches import BatchLayout
+from tasks.publishing.layout import TEXTS, plain_file
 
 RECORDS: Final = "records"
 
@@ -42,6 +45,18 @@ def text_of(row: Mapping[str, Any]) -> str:
         KeyError: it has none.
     """
     return str(row["text"] if "text" in row else row["raw"])
+
+
+def read_labelled(folder: Path, count: int | None = None) -> Iterator[tuple[str, str | None]]:
+    """The first `count` texts of a draft or bundle (all without one), each with its label; None where none is declared.
+
+    Raises:
+        FileUnfit: there is no such file.
+    """
+    with plain_file(folder / TEXTS) as file:
+        for stored in islice(file, count):
+            row: dict[str, Any] = json.loads(stored)
+            yield text_of(row), row.get("label")
 
 
 def parsed(raw: str) -> dict[str, Any] | None:

@@ -3,22 +3,18 @@
 These are the files of a bundle, so whoever has one can make the same facts, and the same page, again.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from tasks.evaluation.bounds import Outcome, outcomes
 from tasks.evaluation.override import overridden
 from tasks.evaluation.results import MetricResult
 from tasks.evaluation.words import words
 from tasks.publishing.approvals import SignedDecision
-from tasks.publishing.layout import TEXTS, plain_file
 from tasks.publishing.record import ReleaseRecord
-from tasks.publishing.rows import text_of
 from tasks.reporting.facts import Fact
 from tasks.reporting.numbers import small
 from tasks.reporting.parts import (
@@ -47,17 +43,6 @@ class Text:
     number: int
     text: str
     label: str | None = None
-
-
-def read_texts(folder: Path) -> list[Text]:
-    """All texts of a draft or bundle.
-
-    Raises:
-        FileUnfit: there is no such file.
-    """
-    with plain_file(folder / TEXTS) as file:
-        rows: Iterator[dict[str, Any]] = map(json.loads, file)
-        return [Text(int(row["id"]), text_of(row), row.get("label")) for row in rows]
 
 
 def texts_of(rows: Iterable[tuple[str, str | None]]) -> list[Text]:

@@ -16,9 +16,10 @@ from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.card import card
 from tasks.publishing.draft import read_samples, write_draft
 from tasks.publishing.formats import FORMAT_2
-from tasks.publishing.layout import CARD, TEXTS
-from tasks.publishing.rows import labels_of_texts, line, parsed
+from tasks.publishing.layout import CARD, TEXTS, FileUnfit
+from tasks.publishing.rows import labels_of_texts, line, parsed, read_labelled
 from tasks.publishing.verify import verify_release
+from tasks.reporting.release import texts_of
 from tests.unit.tasks.publishing.builders import INK, Release, a_record, a_release, a_request, invocation, metrics_of
 from tests.unit.tasks.publishing.forging import reseal
 
@@ -111,6 +112,18 @@ def test_a_steward_sees_what_was_generated_of_records(tmp_path: Path) -> None:
     rows = drafted(tmp_path / "a", (FILM, "no"), asked("records", []))
     assert [set(row) for row in rows] == [{"id", "raw", "record"}, {"id", "raw"}]
     assert list(read_samples(tmp_path / "a")) == [FILM, "no"]
+
+
+def test_texts_are_read_again_with_their_labels_and_numbers(tmp_path: Path) -> None:
+    rows = drafted(tmp_path / "a", ("one", FILM), asked("records", LABELS))
+    found = list(read_labelled(tmp_path / "a"))
+    assert found == [("one", "sports"), (FILM, "world")]
+    assert [text.number for text in texts_of(found)] == [row["id"] for row in rows]
+    assert list(read_labelled(tmp_path / "a", 1)) == found[:1]
+    drafted(tmp_path / "b", ("one",), asked("synthetic_corpus", []))
+    assert list(read_labelled(tmp_path / "b")) == [("one", None)]
+    with pytest.raises(FileUnfit):
+        list(read_labelled(tmp_path))
 
 
 # --- a bundle ----------------------------------------------------------------------------------------------
