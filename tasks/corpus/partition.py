@@ -46,17 +46,19 @@ class PartitionScheme:
         _require_positive("batches", batches)
         return int.from_bytes(keyed_hash(self.key, "batch", scheme_id, unit), "big") % batches
 
-    def label_of(self, unit: str, scheme_id: str, carried: Iterable[str]) -> str | None:
-        """The one label under which a unit is read, by least HMAC-SHA256(key, "label", scheme_id, unit, label).
+    def labels_of(self, unit: str, scheme_id: str, carried: Iterable[str], most: int = 1) -> tuple[str, ...]:
+        """The labels under which a unit is read, the `most` of least HMAC-SHA256(key, "label", scheme_id, unit, label).
 
         Each of them is as likely as any other, however many documents carry it. It depends on this unit's id and
-        labels alone, so what another unit carries cannot move it (PRIVACY §3).
+        labels alone, so what another unit carries cannot move it (PRIVACY §3). `most` is the contribution bound.
 
         Args:
             carried: the labels of the declared set that its documents carry; without any, it is in no batch.
+            most: the public number of labels that one unit may be read under, at least 1.
         """
+        _require_positive("the contribution bound", most)
         ranked = ((keyed_hash(self.key, "label", scheme_id, unit, label), label) for label in set(carried))
-        return min(ranked, default=(b"", None))[1]
+        return tuple(label for _, label in sorted(ranked)[:most])
 
     def row_order(self, unit: str) -> bytes:
         """Rows of a batch are sorted by this: HMAC-SHA256(key, "row", unit), 32 bytes."""

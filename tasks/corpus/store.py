@@ -138,13 +138,14 @@ class Corpus:
         batches_per_block: int,
         wanted: Collection[Place],
         labels: Sequence[str] = (),
+        most: int = 1,
     ) -> dict[Place, list[UnitDocuments]]:
         """The rows of every wanted batch, one per unit, in keyed order; an empty batch is an empty list.
 
         Which rows a batch has, and in which order, depends on the units in it alone. With labels, a unit is read under
-        one of those that its documents carry (`PartitionScheme.label_of`), and its row is its documents with that
-        label; a unit with none of them is in no batch. Only wanted texts are read, but every unit id is hashed (some
-        microseconds each): ask for all batches of a step at once.
+        at most `most` of those that its documents carry (`PartitionScheme.labels_of`), with a row for each: its
+        documents with that label. A unit with none of them is in no batch. Only wanted texts are read, but every unit
+        id is hashed (some microseconds each): ask for all batches of a step at once.
 
         Args:
             scheme: the dataset's partition.
@@ -152,6 +153,8 @@ class Corpus:
             batches_per_block: the public number of batches in every block, and under every label of it.
             wanted: the batches to read, which must have been armed (PRIVACY §6).
             labels: the public label set, normalised; empty without labels.
+            most: the public contribution bound: how many rows a unit has at most. What is charged for one batch is
+                charged to each unit so often.
 
         Raises:
             ValueError: a wanted batch outside the partition.
@@ -168,10 +171,11 @@ class Corpus:
             for number, unit, carried in _units(connection, number_of):
                 if (block := scheme.block_of(unit)) not in blocks:
                     continue
-                label = number_of.get(scheme.label_of(unit, scheme_id, carried) or "", 0)
-                place = (block, label, scheme.batch_of(unit, scheme_id, batches_per_block))
-                if place in rows:
-                    rows[place].append((scheme.row_order(unit), number, unit))
+                batch, order = scheme.batch_of(unit, scheme_id, batches_per_block), scheme.row_order(unit)
+                read_under = [number_of[label] for label in scheme.labels_of(unit, scheme_id, carried, most)]
+                for label in read_under if labels else [0]:
+                    if (place := (block, label, batch)) in rows:
+                        rows[place].append((order, number, unit))
             return {
                 place: [
                     _row(connection, scheme, number, unit, labels[place[1]] if labels else None)

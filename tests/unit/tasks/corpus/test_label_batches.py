@@ -4,6 +4,7 @@ import itertools
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,16 @@ def stored(folder: Path, records: list[Record]) -> Corpus:
     return open_corpus(home, ingest(home, source, "who", KEY, label_field="topic").uid)
 
 
-def contents(records: list[Record], blocks: int = 2, batches: int = 2, scheme_id: str = "r1") -> Batches:
+def label_of(scheme: PartitionScheme, unit: str, scheme_id: str, carried: Iterable[str]) -> str | None:
+    """The one label of a unit that is read once."""
+    return next(iter(scheme.labels_of(unit, scheme_id, carried)), None)
+
+
+def contents(records: list[Record], blocks: int = 2, batches: int = 2, scheme_id: str = "r1", most: int = 1) -> Batches:
     wanted = list(itertools.product(range(blocks), range(len(DECLARED)), range(batches)))
     with tempfile.TemporaryDirectory() as folder:
         corpus = stored(Path(folder), [*records, (99, "somebody who stays", "elsewhere")])
-        return corpus.batches(PartitionScheme(KEY, blocks), scheme_id, batches, wanted, DECLARED)
+        return corpus.batches(PartitionScheme(KEY, blocks), scheme_id, batches, wanted, DECLARED, most)
 
 
 def places_of(batches: Batches, unit: int) -> list[Place]:
@@ -62,7 +68,7 @@ def test_a_unit_is_in_one_batch_of_a_label_it_has_or_in_none(records: list[Recor
     scheme = PartitionScheme(KEY, blocks)
     for unit in range(5):
         carried = {label for who, _, label in records if who == unit and label in DECLARED}
-        label = scheme.label_of(str(unit), "r1", carried)
+        label = label_of(scheme, str(unit), "r1", carried)
         if label is None:
             assert places_of(found, unit) == []
             continue
@@ -146,29 +152,29 @@ SCHEME = PartitionScheme(KEY, 1)
 
 def test_the_choice_is_one_of_what_a_unit_carries_whatever_their_order_or_number() -> None:
     for unit in map(str, range(50)):
-        chosen = SCHEME.label_of(unit, "r", ["a", "b", "c"])
+        chosen = label_of(SCHEME, unit, "r", ["a", "b", "c"])
         assert chosen in ("a", "b", "c")
-        assert SCHEME.label_of(unit, "r", ["c", "a", "b", "a", "a"]) == chosen
-        assert SCHEME.label_of(unit, "r", [label for label in ("a", "b", "c") if label != chosen]) != chosen
-    assert SCHEME.label_of("1", "r", []) is None
+        assert label_of(SCHEME, unit, "r", ["c", "a", "b", "a", "a"]) == chosen
+        assert label_of(SCHEME, unit, "r", [label for label in ("a", "b", "c") if label != chosen]) != chosen
+    assert label_of(SCHEME, "1", "r", []) is None
 
 
 def test_one_label_more_leaves_the_choice_or_becomes_it() -> None:
     for unit in map(str, range(200)):
-        before, after = (SCHEME.label_of(unit, "r", DECLARED[:many]) for many in (2, 3))
+        before, after = (label_of(SCHEME, unit, "r", DECLARED[:many]) for many in (2, 3))
         assert after in (before, "c")
 
 
 def test_every_label_is_as_likely_as_another() -> None:
     """3000 units with three labels each: 1000 expected, standard deviation 26; eight of them are allowed."""
-    counts = Counter(SCHEME.label_of(str(unit), "r", DECLARED) for unit in range(3000))
+    counts = Counter(label_of(SCHEME, str(unit), "r", DECLARED) for unit in range(3000))
     assert set(counts) == set(DECLARED)
     assert all(abs(count - 1000) < 8 * 26 for count in counts.values())
 
 
 def test_the_choice_depends_on_key_release_and_unit() -> None:
     def choices(scheme: PartitionScheme, scheme_id: str, prefix: str = "") -> list[str | None]:
-        return [scheme.label_of(f"{prefix}{unit}", scheme_id, DECLARED) for unit in range(60)]
+        return [label_of(scheme, f"{prefix}{unit}", scheme_id, DECLARED) for unit in range(60)]
 
     first = choices(SCHEME, "r")
     others = (choices(SCHEME, "s"), choices(PartitionScheme(KEY[::-1], 1), "r"), choices(SCHEME, "r", "p"))
@@ -188,7 +194,45 @@ def test_the_choice_is_of_the_key_and_the_parts_in_that_order() -> None:
         return hmac.new(KEY, b"".join(map(prefixed, ("label", "r", unit, label))), hashlib.sha256).digest()
 
     for unit in map(str, range(30)):
-        assert SCHEME.label_of(unit, "r", DECLARED) == min(DECLARED, key=lambda label: rank(unit, label))
+        assert label_of(SCHEME, unit, "r", DECLARED) == min(DECLARED, key=lambda label: rank(unit, label))
+
+
+# --- more than one label a unit ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(RECORDS, st.integers(1, 3), st.integers(1, 4))
+def test_a_unit_has_a_row_for_each_of_at_most_so_many_labels(records: list[Record], blocks: int, most: int) -> None:
+    found = contents(records, blocks, 1, most=most)
+    scheme = PartitionScheme(KEY, blocks)
+    for unit in range(5):
+        carried = {label for who, _, label in records if who == unit and label in DECLARED}
+        under = scheme.labels_of(str(unit), "r1", carried, most)
+        assert len(under) == len(set(under)) == min(most, len(carried))
+        block = scheme.block_of(str(unit))
+        assert sorted(places_of(found, unit)) == sorted((block, DECLARED.index(label), 0) for label in under)
+        for label in under:
+            (row,) = [row for row in found[block, DECLARED.index(label), 0] if row.unit == str(unit)]
+            assert sorted(row.text.split("\n\n")) == sorted(
+                t for who, t, named in records if (who, named) == (unit, label)
+            )
+
+
+@settings(max_examples=25, deadline=None)
+@given(RECORDS, st.integers(1, 3))
+def test_removing_a_unit_leaves_the_rows_of_all_others(records: list[Record], most: int) -> None:
+    """The contribution bound is kept by each unit alone: whoever goes frees no place for anybody."""
+    with_all, without = contents(records, most=most), contents([r for r in records if r[0] != 0], most=most)
+    others = {place: [row for row in rows if row.unit != "0"] for place, rows in with_all.items()}
+    assert without == others
+
+
+def test_a_larger_bound_keeps_the_labels_of_a_smaller_one() -> None:
+    for unit in map(str, range(50)):
+        assert SCHEME.labels_of(unit, "r", DECLARED, 3)[:2] == SCHEME.labels_of(unit, "r", DECLARED, 2)
+        assert SCHEME.labels_of(unit, "r", DECLARED, 7) == SCHEME.labels_of(unit, "r", DECLARED, 3)
+    with pytest.raises(ValueError, match="contribution bound"):
+        SCHEME.labels_of("1", "r", DECLARED, 0)
 
 
 # --- what a request may declare ----------------------------------------------------------------------------------

@@ -57,9 +57,10 @@ class WatchedCorpus:
         per_block: int,
         wanted: Collection[Any],
         labels: Sequence[str] = (),
+        most: int = 1,
     ) -> Any:
         self.seen.append(("batches", per_block, tuple(wanted)))
-        return self.corpus.batches(scheme, scheme_id, per_block, wanted, labels)
+        return self.corpus.batches(scheme, scheme_id, per_block, wanted, labels, most)
 
 
 def refusing(refused: tuple[int, int]) -> Callable[[int, int], None]:
