@@ -15,6 +15,7 @@ from models_db.canonical import Json, digest
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from tasks.attacks.twin import Stage
+from tasks.publishing.layout import write_over
 
 FORMAT: Final = "almoner-attacks/1"
 CONFIGURATION = ("kind", "mechanism", "epsilon", "delta", "model", "parameters", "prompt")
@@ -92,9 +93,7 @@ class AttackFolder:
         """All or nothing: a name is only given to a whole file."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            beside = self.path / f".{name}"
-            beside.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-            beside.replace(self.path / name)
+            write_over(self.path / name, json.dumps(content, ensure_ascii=False).encode(), 0o600)
         except OSError as problem:
             raise AttackUnwritable(problem.strerror or type(problem).__name__) from None
 

@@ -8,8 +8,6 @@ after every commit, so it can be behind the ledger (a crash in between) and neve
 
 import contextlib
 import json
-import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome
 from models_db.services.audits import Head
 from models_db.tables import Audit
+from tasks.publishing.layout import write_over
 
 FORMAT = "almoner-seen/1"
 
@@ -85,19 +84,8 @@ def keep(home: ProjectHome, seen: Seen | None, *, durable: bool = False) -> None
     """
     if seen is None:
         return
-    beside = home.seen.with_name(f".{home.seen.name}.{secrets.token_hex(4)}")
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(_written(seen))
-                file.flush()
-                if durable:
-                    os.fsync(descriptor)
-            os.replace(beside, home.seen)
-        except OSError:
-            beside.unlink(missing_ok=True)
-            raise
+        write_over(home.seen, _written(seen), 0o600, durable=durable)
     except OSError as problem:
         raise HomeForgetful(home, problem) from None
 

@@ -1,6 +1,5 @@
 """Reports as files: 0600, because the steward's version holds unpublished texts."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from flows.written import FileUnwritable
 from models_db.canonical import canonical
 from models_db.home import ProjectHome
-from tasks.publishing.layout import write_new
+from tasks.publishing.layout import write_new, write_over
 from tasks.reporting.page import page
 
 
@@ -35,10 +34,7 @@ def keep_page(home: ProjectHome, said: Mapping[str, Any]) -> Path:
     path = home.inside("reports", f"{said['release']['number']}-{said['version']}.html")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        beside = path.with_suffix(".new")
-        beside.unlink(missing_ok=True)
-        write_new(beside, page(said).encode(), 0o600)
-        os.replace(beside, path)
+        write_over(path, page(said).encode(), 0o600)
     except OSError as problem:
         raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
     return path

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -112,14 +113,31 @@ def parse_document(data: bytes, name: str) -> Json:
     return value
 
 
-def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that must not exist yet; it is on disk when this returns."""
+def write_new(path: Path, data: bytes, mode: int, *, durable: bool = True) -> None:
+    """Write a file that must not exist yet; if `durable`, it is on disk when this returns."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with open(descriptor, "wb") as file:
         os.fchmod(descriptor, mode)
         file.write(data)
         file.flush()
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
+
+
+def write_over(path: Path, data: bytes, mode: int, *, durable: bool = True) -> None:
+    """Write a file in place of an earlier one, if there is one: the name is only given to a whole file.
+
+    If `durable`, the file and its name are on disk when this returns. What fails leaves the earlier file as it was.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        write_new(beside, data, mode, durable=durable)
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
 
 
 def copy_new(source: Path, target: Path, mode: int) -> None:
