@@ -1,7 +1,8 @@
 """A loaded causal language model: what the engine needs of it, and nothing else of transformers."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ class LanguageModel:
         head_weight: float32 [V, D], one row per token; `head_bias`: [V] or None.
         packed_head: the head in packed form, on a CPU; the head is float32 at every precision.
         precision: of the decoder's layers.
+        soft_tokens: [S, D] in the type of the embeddings, or None: what the token ids V..V+S-1 stand for.
         tokenizer: transformers' tokenizer.
         stop_tokens: every token id that ends a text, ascending.
         layers, heads, key_value_heads, head_size: shape of attention and of the key/value cache.
@@ -43,6 +45,7 @@ class LanguageModel:
     positions: int
     packed_head: PackedLinear | None
     precision: Precision = "float32"
+    soft_tokens: Tensor | None = None
 
     @property
     def cache_dtype(self) -> torch.dtype:
@@ -59,6 +62,44 @@ class LanguageModel:
         """D, the size of a hidden state."""
         return self.head_weight.shape[1]
 
+    def with_soft_tokens(self, table: Tensor) -> Self:
+        """This model, in which the token ids V..V+S-1 stand for the rows of `table` wherever a prompt has them.
+
+        They are read and never written: logits stay [V], and a reference with one of them is a null row. Row number
+        t takes the place of a token's embedding (`embed`), rounded to its type; so one that equals a token's
+        embedding is that token, to the bit. An earlier table is replaced. Weights are shared, the digest is the same.
+        A worker process loads a model of its own, which has no table (`tasks.generation.workers`).
+
+        Args:
+            table: float32 [S, D], at least one row, all finite, on any device.
+
+        Raises:
+            ValueError: another shape, or a value that is not finite.
+        """
+        like = self.decoder.get_input_embeddings().weight
+        if table.dim() != 2 or not len(table) or table.shape[1] != like.shape[1]:
+            raise ValueError(f"soft tokens must be [S, {like.shape[1]}] with S > 0, not {list(table.shape)}")
+        rows = table.detach().to(self.device, like.dtype, copy=True)
+        if not rows.isfinite().all():
+            raise ValueError("soft tokens must be finite")
+        return replace(self, soft_tokens=rows)
+
+    def check_knows(self, prompt: Sequence[int]) -> None:
+        """Raise ValueError unless the model can read every token of a public prompt."""
+        known = self.vocabulary + (0 if self.soft_tokens is None else len(self.soft_tokens))
+        if not all(0 <= token < known for token in prompt):
+            raise ValueError(f"a prompt has a token that is not among the {known} that the model reads")
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """What the first layer is given for `tokens`: int64 [...] -> [..., D] in the type of the embeddings."""
+        embeddings = self.decoder.get_input_embeddings()
+        if self.soft_tokens is None:
+            plain: Tensor = embeddings(tokens)
+            return plain
+        soft = tokens >= self.vocabulary
+        which = (tokens - self.vocabulary).clamp_min(0)
+        return torch.where(soft[..., None], self.soft_tokens[which], embeddings(tokens.masked_fill(soft, 0)))
+
     def hidden(self, tokens: Tensor, positions: Tensor, bias: Tensor, cache: object) -> Tensor:
         """Hidden states of `tokens`, whose keys and values are written into `cache`.
 
@@ -70,8 +111,9 @@ class LanguageModel:
         Returns:
             float32 [R, Q, D], after the final norm.
         """
+        read = {"input_ids": tokens} if self.soft_tokens is None else {"inputs_embeds": self.embed(tokens)}
         output = self.decoder(
-            input_ids=tokens, position_ids=positions, attention_mask=bias, past_key_values=cache, use_cache=True
+            **read, position_ids=positions, attention_mask=bias, past_key_values=cache, use_cache=True
         )
         states: Tensor = output.last_hidden_state
         return states.float()

@@ -5,8 +5,9 @@ What decides when a generation enters, and so in which columns its rows stand, i
 asked for, so nothing private is read before it is paid for.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from tasks.inference.isolation import IsolationCheck
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.memory import NotEnoughMemory, is_out_of_memory
 from tasks.inference.plan import Sizes, public_rows_per_chunk, smaller_chunk
-from tasks.inference.pool import Key, Pool
+from tasks.inference.pool import Chunk, Key, Pool
 from tasks.inference.prompts import PromptPieces
 from tasks.inference.reading import PrivateReader, PublicReader
 
@@ -24,19 +25,52 @@ _CANDIDATES_STEP = 256
 
 
 @dataclass(frozen=True)
-class RowLogits:
-    """Logits of the private rows of live generations, by generation and in the order their references were given.
+class RowValues:
+    """What the private rows of live generations say, by generation and in the order their references were given.
 
     Attributes:
         values: float32 [rows, K]; zeros where not valid.
         generation: int64 [rows], which live generation a row belongs to, from 0.
-        valid: bool [rows], false for a null row (no text) and for one whose logits are not finite: its contribution
-            must be zero (PRIVACY §3).
+        valid: bool [rows], false for a null row (no text) and for one whose values are not all finite: its
+            contribution must be zero (PRIVACY §3).
     """
 
     values: Tensor
     generation: Tensor
     valid: Tensor
+
+    @classmethod
+    def of(cls, found: Tensor, places: Sequence[tuple[int, bool]]) -> Self:
+        """Every row's place and whether it has a text; `found`, float32 [rows with a text, K], in that order."""
+        present = torch.tensor([there for _, there in places], dtype=torch.bool, device=found.device)
+        values = found.new_zeros((len(places), found.shape[1]))
+        values[present] = found
+        valid = present & values.isfinite().all(1)
+        values.masked_fill_(~valid[:, None], 0.0)
+        return cls(values, torch.tensor([place for place, _ in places], dtype=torch.int64, device=found.device), valid)
+
+
+class RowLogits(RowValues):
+    """Logits: K is the number of candidates, or of all tokens."""
+
+
+class RowHidden(RowValues):
+    """Last hidden states, after the final norm: K is the model's width D."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What private rows are asked.
+
+    Attributes:
+        width: K, how many values each row gives.
+        check: asks the device about the shape of `of`, whether there is a row or not.
+        of: float32 [slots, K] of a chunk.
+    """
+
+    width: int
+    check: Callable[[], None]
+    of: Callable[[Chunk], Tensor]
 
 
 @dataclass
@@ -54,6 +88,12 @@ class Generation:
     private: PromptPieces | None
     references: list[tuple[int, ...]]
     drawn: list[int] = field(default_factory=list)
+
+    @staticmethod
+    def cut(references: Sequence[Sequence[int]], sizes: Sizes, vocabulary: int) -> list[tuple[int, ...]]:
+        """Each row's first `reference_tokens` tokens; none where one of them is no token that a text may have."""
+        kept = [tuple(reference[: sizes.reference_tokens]) for reference in references]
+        return [row if all(0 <= token < vocabulary for token in row) else () for row in kept]
 
     def present(self, number: int) -> list[Key]:
         """The keys of its rows that have a text."""
@@ -107,12 +147,14 @@ class Session:
             drawn: tokens it has drawn earlier, if it goes on.
 
         Raises:
-            ValueError: the prompts exceed the public sizes, the number is taken, or no place is free.
+            ValueError: the prompts exceed the public sizes or have a token that the model does not, the number is
+                taken, or no place is free.
         """
         if number in self._generations or len(self._generations) >= self.places:
             raise ValueError(f"generation {number} is live already, or all {self.places} places are taken")
         self._sizes.check_holds(public, private)
-        kept = [self._cut(reference) for reference in references] if private else []
+        self._model.check_knows((*public.tokens, *(private.tokens if private else ())))
+        kept = Generation.cut(references, self._sizes, self._model.vocabulary) if private else []
         self._generations[number] = Generation(public.tokens, private, kept, list(drawn))
 
     @torch.inference_mode()
@@ -132,7 +174,11 @@ class Session:
     @torch.inference_mode()
     def public_logits(self) -> Tensor:
         """float32 [L, V]."""
-        return self._gathered(self._public, list(self.numbers), self._public_part)
+        return self._of_public(self._model.logits)
+
+    def public_hidden(self) -> Tensor:
+        """float32 [L, D], the last hidden states of the public rows, after the final norm."""
+        return self._of_public(lambda hidden: hidden).clone()
 
     @torch.inference_mode()
     def private_logits(self, candidates: Tensor | None = None) -> RowLogits:
@@ -142,22 +188,22 @@ class Session:
             candidates: int64 [L, K], chosen without looking at any private row; fill shorter sets up with any token
                 id. None stands for the whole vocabulary in order.
         """
-        numbers = self.numbers
-        if candidates is not None and (candidates.dim() != 2 or candidates.shape[0] != len(numbers)):
-            raise ValueError(f"candidates must be [{len(numbers)}, K], not {list(candidates.shape)}")
-        with_rows = [number for number in numbers if self._generations[number].private is not None]
-        index = {number: place for place, number in enumerate(numbers)}
-        found = self._gathered(
-            self._private, with_rows, lambda some: self._private_part(some, index, candidates), of_private=True
-        )
-        rows = [(index[n], bool(text)) for n in with_rows for text in self._generations[n].references]
+        if candidates is not None and (candidates.dim() != 2 or candidates.shape[0] != len(self.numbers)):
+            raise ValueError(f"candidates must be [{len(self.numbers)}, K], not {list(candidates.shape)}")
+        index = self._index()
         width = self._model.vocabulary if candidates is None else candidates.shape[1]
-        values = torch.zeros((len(rows), width), device=self._model.device)
-        present = torch.tensor([there for _, there in rows], dtype=torch.bool, device=self._model.device)
-        values[present] = found
-        valid = present & values.isfinite().all(1)
-        values.masked_fill_(~valid[:, None], 0.0)
-        return RowLogits(values, self._tensor([place for place, _ in rows]), valid)
+        asked = _Asked(
+            width, lambda: self._check_scores(candidates), lambda chunk: self._scores(chunk, index, candidates)
+        )
+        return RowLogits.of(*self._of_private(asked))
+
+    def private_hidden(self) -> RowHidden:
+        """The last hidden state of every row of every live generation: K is D.
+
+        The device was asked about every pass that makes them before it ran; nothing is computed from them here.
+        """
+        asked = _Asked(self._model.width, lambda: None, lambda chunk: chunk.ring.hidden)
+        return RowHidden.of(*self._of_private(asked))
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Append one token to each live generation; the rows read it when logits are next asked for.
@@ -175,6 +221,23 @@ class Session:
             self._generations[number].drawn.append(token)
         self._public.feed(given)
         self._private.feed(given)
+
+    @torch.inference_mode()
+    def _of_public(self, head: Callable[[Tensor], Tensor]) -> Tensor:
+        """`head` of the hidden states of all public rows."""
+        return self._gathered(self._public, list(self.numbers), lambda some: head(self._public_part(some)))
+
+    @torch.inference_mode()
+    def _of_private(self, asked: _Asked) -> tuple[Tensor, list[tuple[int, bool]]]:
+        """What `RowValues.of` needs: the values of all rows that have a text, and the place of every row."""
+        index = self._index()
+        with_rows = [number for number in self.numbers if self._generations[number].private is not None]
+        found = self._gathered(self._private, with_rows, lambda some: self._private_part(some, asked), of_private=True)
+        return found, [(index[n], bool(text)) for n in with_rows for text in self._generations[n].references]
+
+    def _index(self) -> dict[int, int]:
+        """Of each live generation, which one it is, from 0."""
+        return {number: place for place, number in enumerate(self.numbers)}
 
     def _gathered(
         self,
@@ -238,41 +301,38 @@ class Session:
             self._public_reader.read({n: self._generations[n] for n in arrivals}, pool)
         places = pool.places()
         hidden = torch.cat([chunk.ring.hidden for chunk in pool.chunks])
-        return self._model.logits(hidden[self._tensor([places[number, 0] for number in numbers])])
+        return hidden[self._tensor([places[number, 0] for number in numbers])]
 
-    def _private_part(self, numbers: Sequence[int], index: dict[int, int], candidates: Tensor | None) -> Tensor:
+    def _private_part(self, numbers: Sequence[int], asked: _Asked) -> Tensor:
         pool = self._private
         pool.catch_up()
         if arrivals := [number for number in numbers if number not in pool.members]:
             self._private_reader.read({n: self._generations[n] for n in arrivals}, pool)
         places = pool.places()
         if numbers:
-            self._check_scores(candidates)
+            asked.check()
         keys = [key for number in numbers for key in self._generations[number].present(number)]
-        scores = list(self._scores(pool, index, candidates))
+        values = [asked.of(chunk) for chunk in pool.chunks]
         if not keys:
-            width = self._model.vocabulary if candidates is None else candidates.shape[1]
-            return torch.zeros((0, width), device=self._model.device)
-        return torch.cat(scores)[self._tensor([places[key] for key in keys])]
+            return torch.zeros((0, asked.width), device=self._model.device)
+        return torch.cat(values)[self._tensor([places[key] for key in keys])]
 
-    def _scores(self, pool: Pool, index: dict[int, int], candidates: Tensor | None) -> Iterator[Tensor]:
-        """[rows, K] for each chunk: all rows meet the candidates of all generations, each keeps its generation's.
+    def _scores(self, chunk: Chunk, index: dict[int, int], candidates: Tensor | None) -> Tensor:
+        """[slots, K]: all rows meet the candidates of all generations, each keeps its generation's.
 
         One product of public shape; a product per generation would have as many rows as the generation has units.
         """
-        for chunk in pool.chunks:
-            if candidates is None:
-                yield self._model.logits(chunk.ring.hidden)
-                continue
-            of = self._tensor([0 if owner is None else index[owner[0]] for owner in chunk.owners])
-            if candidates.numel() >= self._model.vocabulary:
-                yield self._model.logits(chunk.ring.hidden).gather(1, candidates[of])
-                continue
-            flat = candidates.flatten()
-            filled = torch.nn.functional.pad(flat, (0, -len(flat) % _CANDIDATES_STEP))
-            scores = self._model.logits_of(chunk.ring.hidden, filled)[:, : len(flat)]
-            rows = torch.arange(pool.per_chunk, device=self._model.device)
-            yield scores.view(pool.per_chunk, *candidates.shape)[rows, of]
+        hidden = chunk.ring.hidden
+        if candidates is None:
+            return self._model.logits(hidden)
+        of = self._tensor([0 if owner is None else index[owner[0]] for owner in chunk.owners])
+        if candidates.numel() >= self._model.vocabulary:
+            return self._model.logits(hidden).gather(1, candidates[of])
+        flat = candidates.flatten()
+        filled = torch.nn.functional.pad(flat, (0, -len(flat) % _CANDIDATES_STEP))
+        scores = self._model.logits_of(hidden, filled)[:, : len(flat)]
+        rows = torch.arange(len(hidden), device=self._model.device)
+        return scores.view(len(hidden), *candidates.shape)[rows, of]
 
     def _check_scores(self, candidates: Tensor | None) -> None:
         """Ask the device about the shape of `_scores`, whether there is a row or not."""
@@ -280,10 +340,6 @@ class Session:
             self._isolation.whole_pass(self._per_chunk, 1)
         else:
             self._isolation.candidates(self._per_chunk, -(-candidates.numel() // _CANDIDATES_STEP) * _CANDIDATES_STEP)
-
-    def _cut(self, reference: Sequence[int]) -> tuple[int, ...]:
-        kept = tuple(reference[: self._sizes.reference_tokens])
-        return kept if all(0 <= token < self._model.vocabulary for token in kept) else ()
 
     def _tensor(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int64, device=self._model.device)
