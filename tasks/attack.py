@@ -5,7 +5,6 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -97,28 +96,18 @@ class Tools:
 
 def tools_at_hand(model: "LanguageModel") -> Tools:
     """The public tools of this machine; one that is missing is told of, and its attacks are left out."""
-    from tasks.evaluation.embedded import Remembering
-    from tasks.evaluation.tagging import load_tagger
-    from tasks.inference.embedding import load_embedder
-    from tasks.inference.scoring import log_likelihoods
+    from tasks.evaluate import embedder, scorer, tagger  # they know torch
 
     embed, tag = None, None
     try:
-        embed = Remembering(load_embedder(device=str(model.device), progress=partial(report, "embedding")))
+        embed = embedder(model)
     except EnvironmentProblem as problem:
         tell(f"Without attacks by embeddings: {problem.message} {problem.advice}")
     try:
-        tag = load_tagger(partial(report, "tagging"))
+        tag = tagger()
     except EnvironmentProblem as problem:
         tell(f"Without names: {problem.message} {problem.advice}")
-    known: dict[str, tuple[float, int]] = {}
-
-    def score(texts: Sequence[str]) -> Sequence[tuple[float, int]]:
-        missing = [text for text in dict.fromkeys(texts) if text not in known]
-        known.update(zip(missing, log_likelihoods(model, missing, partial(report, "scoring")), strict=True))
-        return [known[text] for text in texts]
-
-    return Tools(score, embed, tag)
+    return Tools(scorer(model), embed, tag)
 
 
 @private_task

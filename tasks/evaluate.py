@@ -61,8 +61,8 @@ def evaluate_texts(
         scorer(model),
         documents if corpus else None,
         schema,
-        embed=_embedder(model) if "embedder" in needs else None,
-        tag=_tagger() if "tagger" in needs else None,
+        embed=embedder(model) if "embedder" in needs else None,
+        tag=tagger() if "tagger" in needs else None,
         judge=ModelJudge(model, partial(report, "judging")),
         learn=ModelLearner(model, partial(report, "in context")),
         labelled=corpus.labelled if corpus and has_labels else None,
@@ -84,10 +84,19 @@ def scorer(model: LanguageModel) -> Scorer:
     return score
 
 
-def _embedder(model: LanguageModel) -> Remembering:
-    """On the language model's device; its bar counts the texts of a metric that no metric before it has read."""
+def embedder(model: LanguageModel) -> Remembering:
+    """On the language model's device; its bar counts the texts of a metric that no metric before it has read.
+
+    Raises:
+        ModelNotPulled: it is not on this machine.
+    """
     return Remembering(load_embedder(device=str(model.device), progress=partial(report, "embedding")))
 
 
-def _tagger() -> Tagger:
+def tagger() -> Tagger:
+    """The pinned tagger, which tells how far it is.
+
+    Raises:
+        TaggerChanged: it is not on this machine, or is another.
+    """
     return load_tagger(partial(report, "tagging"))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import tasks.evaluation.tagging
-import tasks.inference.embedding
+import tasks.evaluate
 from models_db.home import ProjectHome
 from tasks import progress
 from tasks.attack import attack_release, copied, everything_there_is, tools_at_hand, units_of
@@ -69,8 +68,8 @@ def bare(monkeypatch):
     def missing(*given: object, **named: object) -> None:
         raise ModelNotPulled("all-minilm-l6-v2")
 
-    monkeypatch.setattr(tasks.inference.embedding, "load_embedder", missing)
-    monkeypatch.setattr(tasks.evaluation.tagging, "load_tagger", missing)
+    monkeypatch.setattr(tasks.evaluate, "load_embedder", missing)
+    monkeypatch.setattr(tasks.evaluate, "load_tagger", missing)
 
 
 @pytest.mark.usefixtures("bare")
@@ -94,7 +93,7 @@ def test_a_text_is_scored_once(monkeypatch):
         asked.extend(texts)
         return [(-1.0, 1)] * len(texts)
 
-    monkeypatch.setattr("tasks.inference.scoring.log_likelihoods", score)
+    monkeypatch.setattr("tasks.evaluate.log_likelihoods", score)
     tools = tools_at_hand(tiny_model())
     assert tools.score(["a", "b", "a"]) == [(-1.0, 1)] * 3
     assert tools.score(["b", "c"]) == [(-1.0, 1)] * 2
