@@ -16,7 +16,16 @@ from models_db.errors import Refused, UsageError
 from models_db.events import PrivacyEvent
 from tasks.accounting.amounts import exact
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.mechanisms import catalogue, gaussian, histogram, integer_draw, sparse_vector, token_draw, uncharged
+from tasks.mechanisms import (
+    catalogue,
+    gaussian,
+    histogram,
+    integer_draw,
+    noisy_mean,
+    sparse_vector,
+    token_draw,
+    uncharged,
+)
 from tasks.mechanisms.rng import OS_RANDOM
 from tasks.mechanisms.samplers import Draw
 
@@ -138,12 +147,29 @@ def _noisy_histogram() -> AuditCase:
     )
 
 
+def _noisy_mean() -> AuditCase:
+    mean = noisy_mean.calibrate_mean(rho_of(EPSILON, DELTA), 1, "1")
+
+    def sample(present: bool, trials: int) -> Sequence[int]:
+        from tasks.mechanisms.worst_case import along, pushed_sums  # torch
+
+        return along(mean.draw(pushed_sums(mean, REFERENCES - 1, present).expand(trials, -1), OS_RANDOM))
+
+    return under_zcdp(
+        mean.event(),
+        f"{REFERENCES - 1} units, with and without one whose vector points the other way and is far too long",
+        "how far the noisy sum of the vectors points that way",
+        sample,
+    )
+
+
 CASES: Mapping[str, Callable[[], AuditCase]] = {
     token_draw.MECHANISM: _token_draw,
     integer_draw.MECHANISM: _integer_draw,
     sparse_vector.MECHANISM: _sparse_vector,
     gaussian.MECHANISM: _noisy_count,
     histogram.MECHANISM: _noisy_histogram,
+    noisy_mean.MECHANISM: _noisy_mean,
 }
 
 WITHOUT_CLAIM: Mapping[str, str] = {

@@ -13,7 +13,7 @@ Measurement: TypeAlias = Any  # OpenDP's is untyped
 dp.enable_features("contrib")
 
 
-def confirmed(measurement: Measurement, sensitivity: int, loss: Amount) -> Measurement:
+def confirmed(measurement: Measurement, sensitivity: int | float, loss: Amount) -> Measurement:
     """`measurement`, if OpenDP agrees that `sensitivity` costs at most `loss` under zCDP.
 
     Raises:

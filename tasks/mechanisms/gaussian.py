@@ -38,8 +38,7 @@ class NoisyCount:
     sigma: Fraction
 
     def __post_init__(self) -> None:
-        if not 0 < self.sigma <= LARGEST_SIGMA or (self.sigma * SIGMA_GRID).denominator != 1:
-            raise NoiseInvalid(f"Sigma must be a multiple of 2^-20 up to 2^32, not {self.sigma}.")
+        check_sigma(self.sigma)
 
     def loss(self) -> Amount:
         """The charge of one count, 1 / (2 sigma^2), rounded up."""
@@ -80,7 +79,7 @@ class NoisyCount:
         """
         if rng.kind == "os":
             return int(_discrete_gaussian(self)(count))
-        return count + _rounded_normal(float(self.sigma), rng)
+        return count + rounded_normal(float(self.sigma), rng)
 
 
 def calibrate_count(rho: int) -> NoisyCount:
@@ -89,14 +88,33 @@ def calibrate_count(rho: int) -> NoisyCount:
     Raises:
         NoiseInvalid: rho is not positive, or so small that sigma would pass 2^32.
     """
-    if rho < 1:
-        raise NoiseInvalid(f"A noisy count needs a positive rho, not {rho} units.")
-    # sigma^2 >= 1 / (2 rho), in grid steps, rounded up.
-    square = math.ceil(Fraction(RHO_UNIT * SIGMA_GRID**2, 2 * rho))
-    found = NoisyCount(Fraction(math.isqrt(square - 1) + 1, SIGMA_GRID))
+    found = NoisyCount(least_sigma(rho, SENSITIVITY))
     if not found.loss().fits(Amount(rho)):
         raise ArithmeticError(f"{found} costs more than {rho}")
     return found
+
+
+def least_sigma(rho: int, sensitivity: int) -> Fraction:
+    """The smallest sigma on the grid with sensitivity^2 / (2 sigma^2) at most `rho` (units of 1e-12).
+
+    Raises:
+        NoiseInvalid: rho is not positive.
+    """
+    if rho < 1:
+        raise NoiseInvalid(f"Noise needs a positive rho, not {rho} units.")
+    # sigma^2 >= s^2 / (2 rho), in grid steps, rounded up.
+    square = math.ceil(Fraction(RHO_UNIT * SIGMA_GRID**2 * sensitivity**2, 2 * rho))
+    return Fraction(math.isqrt(square - 1) + 1, SIGMA_GRID)
+
+
+def check_sigma(sigma: Fraction) -> None:
+    """Refuse a scale that is not exactly a double, or too large.
+
+    Raises:
+        NoiseInvalid: it is no multiple of 2^-20 in (0, 2^32].
+    """
+    if not 0 < sigma <= LARGEST_SIGMA or (sigma * SIGMA_GRID).denominator != 1:
+        raise NoiseInvalid(f"Sigma must be a multiple of 2^-20 up to 2^32, not {sigma}.")
 
 
 @lru_cache(maxsize=64)
@@ -106,7 +124,7 @@ def _discrete_gaussian(count: NoisyCount) -> Measurement:
     return confirmed(measurement, SENSITIVITY, count.loss())
 
 
-def _rounded_normal(sigma: float, rng: RandomSource) -> int:
+def rounded_normal(sigma: float, rng: RandomSource) -> int:
     """The test mode's sampler, for a repeatable pipeline: Box-Muller in floats, NOT PRIVATE."""
     radius = math.sqrt(-2 * math.log((1 + rng.uniform_below(2**53)) / 2**53))
     return round(sigma * radius * math.cos(2 * math.pi * rng.uniform_below(2**53) / 2**53))
@@ -116,4 +134,4 @@ class NoiseInvalid(UsageError):
     """A noise scale, or the budget for it, is out of range."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, "Give the count a larger part of the budget.")
+        super().__init__(message, "Ask for a larger epsilon, fewer draws, or a larger part of the budget for this.")

@@ -1,8 +1,9 @@
 """Neighbouring inputs on which the mechanisms that read model outputs leak nearly all that they may (PRIVACY §8).
 
 What audits are run on: a batch with one unit and the same batch without it, through the shipped path from logits to a
-token or to a test's answer. Every value is made up; no private text is near. A function takes the mechanism more than
-once, so that a test can let another one clip, or score, than the one whose claim is examined.
+token or to a test's answer, or from hidden states to a noisy sum. Every value is made up; no private text is near. A
+function takes the mechanism more than once, so that a test can let another one clip, or score, than the one whose claim
+is examined.
 """
 
 import math
@@ -11,6 +12,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from tasks.mechanisms.noisy_mean import NoisyMean
 from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.samplers import Draw
 from tasks.mechanisms.sparse_vector import SparseVector
@@ -28,6 +30,9 @@ BELOW = 5
 
 FIRST, SECOND = [30.0, 0.0], [0.0, 30.0]
 EVEN = [0.0, 0.0]
+
+# A unit's vector, spread over all coordinates: what bounds each of them alone does not bound its norm.
+LONG = torch.tensor([[20.0, -20.0, 20.0, -20.0]])
 
 
 def pushed_scores(
@@ -80,3 +85,18 @@ def run_length(tests: SparseVector, near: int, far: int, rng: RandomSource, *, n
         if not below:
             return number
     return BELOW + 2
+
+
+def pushed_sums(clipping: NoisyMean, others: int, present: bool) -> Tensor:
+    """The sum of `others` units that point away from LONG, and of the one in question where it is there: int64 [1, 4].
+
+    Their vectors are far beyond any clip norm near 1.
+    """
+    rows = torch.cat([-LONG] * others + [LONG] * present + [LONG[:0]])
+    return sum_rows(clipping.quantised(rows), torch.zeros(len(rows), dtype=torch.int64), 1)
+
+
+def along(sums: Tensor) -> list[int]:
+    """How far each vector points where LONG does, in grid steps times sqrt(4): int64 [trials, 4] -> trials integers."""
+    projected: list[int] = (sums * LONG.sign().to(torch.int64)).sum(1).tolist()
+    return projected

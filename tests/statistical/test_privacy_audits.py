@@ -30,7 +30,14 @@ CLAIM = 1.0
 TRIALS = 10_000
 
 # Not by proving nothing: an audit sees most of what there is to see. Runs of tests leak the rest over many statistics.
-SEEN = {"token_draw": 0.25, "integer_draw": 0.25, "sparse_vector": 0.05, "noisy_count": 0.25, "noisy_histogram": 0.25}
+SEEN = {
+    "token_draw": 0.25,
+    "integer_draw": 0.25,
+    "sparse_vector": 0.05,
+    "noisy_count": 0.25,
+    "noisy_histogram": 0.25,
+    "noisy_mean": 0.25,
+}
 
 
 @pytest.mark.parametrize("mechanism", CASES)
