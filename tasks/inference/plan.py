@@ -86,8 +86,11 @@ class Sizes:
         """Raise ValueError unless these prompts are within the sizes."""
         if not public.tokens or len(public.tokens) > self.public_prompt:
             raise ValueError(f"a public prompt has 1 to {self.public_prompt} tokens, not {len(public.tokens)}")
-        if private is None:
-            return
+        if private is not None:
+            self.check_holds_private(private)
+
+    def check_holds_private(self, private: PromptPieces) -> None:
+        """Raise ValueError unless this prompt of private rows is within the sizes."""
         if not (private.prefix and private.suffix):
             raise ValueError("a private prompt needs public tokens before and after the reference")
         if len(private.prefix) > self.prefix or len(private.suffix) > self.segment - self.reference_tokens:
@@ -113,14 +116,23 @@ def likely_rows(generations: int, nominal_references: int) -> int:
 def rows_per_chunk(generations: int, nominal_references: int, device: torch.device) -> int:
     """The fixed number of rows in every pass over private rows: a multiple of a prefill pass's rows."""
     rows, height = max(1, likely_rows(generations, nominal_references)), prefill_shape(device)[0]
-    chunks = math.ceil(rows / _ROWS_WORTH.get(device.type, _ROWS_WORTH["cpu"]))
+    chunks = math.ceil(rows / _rows_worth(device))
     return height * math.ceil(rows / chunks / height)
 
 
 def public_rows_per_chunk(places: int, device: torch.device) -> int:
     """The fixed number of public rows in a pass."""
-    chunks = math.ceil(places / _ROWS_WORTH.get(device.type, _ROWS_WORTH["cpu"]))
+    chunks = math.ceil(places / _rows_worth(device))
     return math.ceil(places / chunks)
+
+
+def groups_read_together(nominal_references: int, device: torch.device) -> int:
+    """How many groups of public nominal size are sorted and read in one go, where nothing of them is kept."""
+    return max(1, _rows_worth(device) // max(1, nominal_references))
+
+
+def _rows_worth(device: torch.device) -> int:
+    return _ROWS_WORTH.get(device.type, _ROWS_WORTH["cpu"])
 
 
 def smaller_chunk(rows: int, device: torch.device) -> int:

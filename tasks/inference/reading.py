@@ -4,8 +4,8 @@ The shared prefix is read once for all rows that have it. A generation that goes
 tokens it has drawn; they follow its prompt, in as many columns more.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 _KEPT = 16
 
 Tokens = tuple[int, ...]
+
+
+class Receiver(Protocol):
+    """Where rows go that were just read: a pool, or whoever needs nothing of them but the last hidden states."""
+
+    def admit(self, numbers: Iterable[int], columns: int) -> None:
+        """Generations are about to enter, whose prompts take `columns` columns."""
+
+    def enter(self, keys: Sequence[Key], source: RowBatch, rows: Sequence[int], hidden: Tensor) -> None:
+        """Rows of them, which are the rows `rows` of `source` and of `hidden`, float32 [n, D]."""
 
 
 class Prefixes:
@@ -81,7 +91,7 @@ class PrivateReader:
         """Free the memory."""
         self._prefixes.forget()
 
-    def read(self, arrivals: Mapping[int, "Generation"], pool: Pool) -> None:
+    def read(self, arrivals: Mapping[int, "Generation"], pool: Receiver) -> None:
         """Read the private rows of generations and put them into `pool`; a null row gets no slot.
 
         The device is asked about every shape that these sizes can lead to, also where no text is so long or there is
@@ -93,7 +103,7 @@ class PrivateReader:
             for prefix, rows in _by_prefix(some).items():
                 self._read_rows(prefix, rows, segment, pool)
 
-    def _read_rows(self, prefix: Tokens, rows: Mapping[Key, Tokens], segment: int, pool: Pool) -> None:
+    def _read_rows(self, prefix: Tokens, rows: Mapping[Key, Tokens], segment: int, pool: Receiver) -> None:
         height = prefill_shape(self._model.device)[0]
         scratch = RowBatch(self._model, height, self._sizes.prefix + segment, self._isolation.before_pass)
         scratch.check_long(self._sizes.prefix, segment)
@@ -111,7 +121,7 @@ class PrivateReader:
         segment: int,
         shared: RowBatch,
         scratch: RowBatch,
-        pool: Pool,
+        pool: Receiver,
     ) -> None:
         scratch.clear()
         scratch.begin_with(shared, [0] * scratch.rows)
