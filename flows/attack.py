@@ -8,11 +8,12 @@ Nothing of governed data is read, nothing is charged, and every result is public
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from flows.attack_store import FORMAT, AttackFolder, configuration_of
 from flows.pricing import dataset_facts
@@ -25,13 +26,19 @@ from models_db.services import audits, datasets, releases
 from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
 from tasks.attacks.twin import CANARIES, COPIES, Stage, set_stage
 from tasks.corpus.store import open_corpus
+from tasks.generation.groups import labels_of
 from tasks.generation.precision_request import precision_of
-from tasks.generation.quote import DatasetFacts, Quote, labels_of, model_facts, quote, written_request
+from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote, written_request
+from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
+from tasks.inference.precision import Precision
 from tasks.mechanisms.rng import OS_RANDOM
 
 REQUEST, NON_PRIVATE, COPY = "request", "non_private", "copy"
 """What is attacked: the request's configuration, the reference without protection, and the corpus itself."""
+
+ModelIn: TypeAlias = Callable[[Precision], LanguageModel]
+"""The request's model, in a precision."""
 
 NO_PART = ("evaluation", "scope", "public_metadata")
 """Fields of a request that have no part in an attack."""
@@ -77,8 +84,10 @@ def attack_on_twin(home: Path, wanted: Wanted, device: str = "auto") -> dict[str
     _forget_what_is_old(folder, wanted)
     stage = _stage(workspace, folder, priced, wanted)
     result = _head(wanted, priced, stage)
-    made = _releases(workspace, folder, priced, stage, device)
-    tools = tools_at_hand(load(priced.request.model, device))
+    # One model serves everything, read once; only where the request's is of another precision it makes room for it.
+    model_in: ModelIn = lru_cache(maxsize=1)(partial(load, priced.request.model, device))
+    made = _releases(workspace, folder, priced, stage, model_in)
+    tools = tools_at_hand(model_in("float32"))
     for what, texts in made.items():
         found = attack_release(stage, texts, what, tools)
         result["runs"].append({"name": what, "texts": len(texts), "results": [each.to_json() for each in found]})
@@ -145,7 +154,7 @@ def _stage(workspace: Workspace, folder: AttackFolder, priced: Quote, wanted: Wa
 
 
 def _releases(
-    workspace: Workspace, folder: AttackFolder, priced: Quote, stage: Stage, device: str
+    workspace: Workspace, folder: AttackFolder, priced: Quote, stage: Stage, model_in: ModelIn
 ) -> dict[str, list[str]]:
     """Every release by its name; those that are finished already are not made again."""
     labels = labels_of(priced.parameters)
@@ -164,8 +173,7 @@ def _releases(
         for what, quoted in wanted.items():
             texts = folder.texts(what)
             if texts is None:
-                model = load(quoted.request.model, device, precision_of(quoted.parameters))
-                texts = release(quoted, corpus, model, stage.key, what)
+                texts = release(quoted, corpus, model_in(precision_of(quoted.parameters)), stage.key, what)
                 folder.keep_texts(what, texts)
             made[what] = texts
     return {**made, COPY: everything_there_is(stage)}

@@ -109,6 +109,23 @@ def test_an_interrupted_attack_goes_on(twin: Almoner, monkeypatch: pytest.Monkey
     assert (folder / "stage.json").read_bytes() != stage
 
 
+def test_the_model_is_read_once(twin: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For both releases and for the attacker's tools; again only where the attacker reads in another precision."""
+    read: list[str] = []
+
+    def watched(name: str, device: str, precision: str = "float32") -> Any:
+        read.append(precision)
+        return load_tiny(name, device)
+
+    monkeypatch.setattr(flows.attack, "load", watched)
+    twin.ask(RUN)
+    assert read == ["float32"]
+    read.clear()
+    coarse = REQUEST | {"dataset": "plain", "parameters": REQUEST["parameters"] | {"precision": "bfloat16"}}
+    twin.ask(f"attack run {twin.write('coarse.yaml', coarse)} --members 4 --canaries 1")
+    assert read == ["bfloat16", "float32"]
+
+
 def test_a_request_file_and_the_reference_itself(twin: Almoner) -> None:
     """A file need not be submitted; and of a request without protection there is no reference beside it."""
     written = REQUEST | {"dataset": "plain", "mechanism": "non_private"}
