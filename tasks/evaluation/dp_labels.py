@@ -34,12 +34,11 @@ class LabelEstimate:
 
     def result(self, subject: Subject, asked: Asked, noisy: Noisy | None) -> MetricResult:
         """The noisy share of each label, and the total variation distance from the released texts' labels."""
-        made = np.array([sum(text.label == label for text in subject.texts) for label in asked.labels], np.float64)
+        made = np.array([sum(text.label == label for text in subject.texts) for label in asked.labels], np.int64)
         values: dict[str, Value] = figure("total_variation", None, None)
         told = "not measured"
         if noisy is not None:
-            released = shares(made[None])
-            distance = noisy.figure(lambda counts: np.abs(shares(counts) - released).sum(1) / 2)
+            distance = noisy.total_variation(made)
             values = figure("total_variation", *distance)
             found = shares(noisy.counts.astype(np.float64)[None])[0]
             largest = int(found.argmax())

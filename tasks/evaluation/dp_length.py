@@ -43,10 +43,8 @@ class LengthEstimate:
             mean = figure("mean_words", *about, 1)
             told = f"about {about[0]:.0f} words a unit"
             if made:
-                released = shares(histogram_of([_of(count) for count in made], len(EDGES)).astype(np.float64)[None])
-                distance = figure(
-                    "total_variation", *noisy.figure(lambda counts: np.abs(shares(counts) - released).sum(1) / 2)
-                )
+                released = histogram_of([_of(count) for count in made], len(EDGES))
+                distance = figure("total_variation", *noisy.total_variation(released))
                 told += f", {np.mean(made):.0f} a released text"
         return MetricResult(
             name=NAME,

@@ -76,6 +76,15 @@ class Noisy:
         value = float(of(counts[None])[0])
         return value, (min(float(low), value), max(float(high), value))
 
+    def total_variation(self, released: NDArray[np.int64]) -> tuple[float, Interval]:
+        """Half the sum of absolute differences between the shares of these counts and of released ones, as `figure`.
+
+        Args:
+            released: int64 [bins], of released texts.
+        """
+        others = shares(released.astype(np.float64)[None])
+        return self.figure(lambda counts: np.abs(shares(counts) - others).sum(1) / 2)
+
 
 class Estimate(Protocol):
     """One charged metric."""
