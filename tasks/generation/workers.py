@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import torch
 
@@ -34,6 +34,8 @@ from tasks.inference.devices import devices_for, use_threads
 from tasks.inference.engine import Engine
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.memory import memory_budget
+
+Kept = TypeVar("Kept")
 
 # Not fork: neither torch's threads nor CUDA survive it.
 _PROCESSES = get_context("spawn")
@@ -284,10 +286,10 @@ def _tell_last(line: Connection, problem: AlmonerError) -> None:
 
 
 def _part(earlier: Earlier, numbers: range) -> Earlier:
-    def some(of: Mapping[int, object]) -> dict[int, object]:
+    def some(of: Mapping[int, Kept]) -> dict[int, Kept]:
         return {number: value for number, value in of.items() if number in numbers}
 
-    return replace(earlier, tokens=some(earlier.tokens), kept=some(earlier.kept))  # type: ignore[arg-type]
+    return replace(earlier, tokens=some(earlier.tokens), kept=some(earlier.kept))
 
 
 class WorkerDied(EnvironmentProblem):
