@@ -29,12 +29,17 @@ def by_row(
     *,
     nominal: int = 3,
     candidates: Tensor | None = None,
+    hidden: bool = False,
     public: PromptPieces = PUBLIC,
     private: PromptPieces = PRIVATE,
     most: int = MOST,
     drawn: Sequence[int] = DRAWN,
 ) -> dict[str, Tensor]:
-    """Logits of every valid row after the prompt and after each drawn token: name -> float32 [steps, K]."""
+    """What every valid row says after the prompt and after each drawn token, logits or `hidden` states.
+
+    Returns:
+        name -> float32 [steps, K].
+    """
     sizes = Sizes.of([public], [private], most, len(drawn) + 1, nominal)
     session = engine.session(sizes, places=len(rows))
     for number, batch in enumerate(rows):
@@ -43,8 +48,8 @@ def by_row(
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     for token in [*drawn, None]:
         session.public_logits()
-        logits = session.private_logits(candidates)
-        for name, values, valid in zip(names, logits.values, logits.valid, strict=True):
+        said = session.private_hidden() if hidden else session.private_logits(candidates)
+        for name, values, valid in zip(names, said.values, said.valid, strict=True):
             if valid:
                 found[name].append(values)
         if token is not None:
