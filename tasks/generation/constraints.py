@@ -19,13 +19,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel
 from torch import Tensor
 
 from models_db.errors import UsageError
 from tasks.generation.constraints_automaton import NEVER, Automaton
 from tasks.generation.constraints_request import RecordParameters
 from tasks.generation.constraints_schema import grammar_schema
-from tasks.generation.constraints_vocabulary import TokenTexts
+from tasks.generation.constraints_vocabulary import NoEnd, TokenTexts, name_of
+from tasks.generation.form_constraint import FormConstraint
+from tasks.generation.form_request import FormParameters, form_of, require_one_grammar
 from tasks.inference.language_model import LanguageModel
 
 CACHE_BYTES = 64 * 2**20
@@ -63,7 +66,7 @@ class RecordConstraint:
             TokenLimitTooSmall: the shortest record does not fit.
         """
         if not stop_tokens:
-            raise NoEnd(str(getattr(tokenizer, "name_or_path", "") or "unnamed"))
+            raise NoEnd(name_of(tokenizer))
         self._automaton = Automaton.of(grammar_schema(schema))
         self._tokens = TokenTexts.of(tokenizer, vocabulary)
         self._stops = list(stop_tokens)
@@ -121,14 +124,32 @@ class RecordConstraint:
 
 
 def constraint_for(
-    wanted: RecordParameters, model: LanguageModel, max_new_tokens: int, lost: int = 0
-) -> RecordConstraint | None:
-    """The constraint of a release; None where nothing is constrained.
+    wanted: BaseModel, model: LanguageModel, max_new_tokens: int, lost: int = 0
+) -> RecordConstraint | FormConstraint | None:
+    """The constraint of a release of records, or of texts of a form; None where nothing is constrained.
+
+    Args:
+        wanted: the parameters of a system, `RecordParameters` or `FormParameters` or both among them.
+        max_new_tokens: tokens of a text, the end included.
+        lost: draws that interruptions have cost; of a form, choices.
 
     Raises:
+        FormAndSchema: there is a schema and a form.
         TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot write such records.
+        TokenizerNotSupported, NoEnd, FormNotWritable, FormTooLong: nor texts of the form.
     """
-    if wanted.json_schema is None or not wanted.constrained:
+    require_one_grammar(wanted)
+    if isinstance(wanted, FormParameters) and (form := form_of(wanted)) is not None:
+        return FormConstraint(
+            form,
+            model.tokenizer,
+            slot_tokens=wanted.slot_tokens,
+            vocabulary=model.vocabulary,
+            stop_tokens=model.stop_tokens,
+            max_new_tokens=max_new_tokens,
+            lost=lost,
+        )
+    if not isinstance(wanted, RecordParameters) or wanted.json_schema is None or not wanted.constrained:
         return None
     return RecordConstraint(
         wanted.json_schema,
@@ -138,17 +159,6 @@ def constraint_for(
         max_new_tokens=max_new_tokens,
         lost=lost,
     )
-
-
-class NoEnd(UsageError):
-    """A record must end, and the model has no way to say so."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The model {name!r} has no token that ends a text, so no record can end.",
-            "Choose an instruction-tuned model, or set `constrained: false`.",
-            {"model": name},
-        )
 
 
 class TokenLimitTooSmall(UsageError):

@@ -110,13 +110,13 @@ def _spelling(tokenizer: Any) -> dict[int, bytes]:
     elif {"Replace", "ByteFallback"} <= parts <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
         spell = _sentencepiece
     else:
-        raise TokenizerNotSupported(_name(tokenizer), f"its decoder is {', '.join(sorted(parts)) or 'missing'}")
+        raise TokenizerNotSupported(name_of(tokenizer), f"its decoder is {', '.join(sorted(parts)) or 'missing'}")
     added = set(tokenizer.added_tokens_decoder) | set(tokenizer.all_special_ids)
     words: Mapping[str, int] = tokenizer.get_vocab()
     try:
         return {token: spell(word) for word, token in words.items() if token not in added}
     except KeyError as unknown:
-        raise TokenizerNotSupported(_name(tokenizer), f"a token contains {unknown.args[0]!r}") from None
+        raise TokenizerNotSupported(name_of(tokenizer), f"a token contains {unknown.args[0]!r}") from None
 
 
 def _decoders(tokenizer: Any) -> Iterator[str]:
@@ -153,11 +153,23 @@ def _check(tokenizer: Any, spelt: Mapping[int, bytes]) -> None:
         tokens = tokenizer(probe, add_special_tokens=False)["input_ids"]
         joined = b"".join(spelt.get(token, b"?") for token in tokens).removeprefix(b" ")
         if joined != probe.encode() or tokenizer.decode(tokens, skip_special_tokens=True).strip() != probe:
-            raise TokenizerNotSupported(_name(tokenizer), "its tokens do not spell what it decodes them to")
+            raise TokenizerNotSupported(name_of(tokenizer), "its tokens do not spell what it decodes them to")
 
 
-def _name(tokenizer: Any) -> str:
+def name_of(tokenizer: Any) -> str:
+    """What a message calls a tokenizer."""
     return str(getattr(tokenizer, "name_or_path", "") or "unnamed")
+
+
+class NoEnd(UsageError):
+    """A constrained text must end, and the model has no way to say so."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The model {name!r} has no token that ends a text, so no text can end that is held to a schema or form.",
+            "Choose an instruction-tuned model, or set `constrained: false` (a schema), or leave out `form`.",
+            {"model": name},
+        )
 
 
 class TokenizerNotSupported(UsageError):
@@ -165,7 +177,8 @@ class TokenizerNotSupported(UsageError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"Records cannot be constrained with the tokenizer of {name!r}: {reason}.",
-            "Choose a model with a byte-level or SentencePiece tokenizer, or set `constrained: false`.",
+            f"Texts cannot be constrained with the tokenizer of {name!r}: {reason}.",
+            "Choose a model with a byte-level or SentencePiece tokenizer, or set `constrained: false` (a schema), or"
+            " leave out `form`.",
             {"model": name, "reason": reason},
         )

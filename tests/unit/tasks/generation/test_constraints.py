@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.generation import constraints, constraints_automaton
-from tasks.generation.constraints import NoEnd, RecordConstraint, TokenLimitTooSmall
+from tasks.generation.constraints import RecordConstraint, TokenLimitTooSmall
+from tasks.generation.constraints_vocabulary import NoEnd
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.generation.record_schemas import FILM, SHORTEST_FILM, is_valid, schemas
 

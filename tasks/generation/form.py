@@ -1,0 +1,118 @@
+"""A form: public text with slots. A text that is held to it is this text, with words of its own in the slots.
+
+`The product is a {type}. Customers praise its {strength}, but some complain about {weakness}.`
+
+A slot is written `{name}`; a literal brace is doubled, `{{` or `}}`. Only the tokens of the slots are a choice; all
+others follow from the form, which is public, and from where the slots before them have ended (DP summarization,
+section 4, guides its decoder with such templates).
+
+FormInvalid (UsageError), FormTooLong (UsageError)
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from string import Formatter
+
+from models_db.errors import UsageError
+
+LONGEST_FORM = 4000
+"""Characters of a form at most."""
+MOST_SLOTS = 64
+"""Slots of a form at most."""
+
+_NAME = re.compile(r"[A-Za-z0-9_]{1,40}")
+
+
+@dataclass(frozen=True)
+class Form:
+    """The literal text of a form, and the slots in it.
+
+    Attributes:
+        literals: what stands before, between and after the slots; one more than there are slots. The first and the
+            last may be empty.
+        slots: the names of the slots, in order; a name may come more than once, and means nothing to the machine.
+    """
+
+    literals: tuple[str, ...]
+    slots: tuple[str, ...]
+
+    @classmethod
+    def read(cls, text: str) -> "Form":
+        """Read a form and check it. Space around it does not count.
+
+        Raises:
+            FormInvalid: too long, braces that do not match, what is no name, no slot, too many, no literal text, two
+                slots with nothing but spaces between, or characters that nobody can see.
+        """
+        if len(text) > LONGEST_FORM:
+            raise FormInvalid(f"it is longer than {LONGEST_FORM} characters")
+        literals, slots = _cut(unicodedata.normalize("NFC", text).strip())
+        if not slots:
+            raise FormInvalid("it has no slot")
+        if len(slots) > MOST_SLOTS:
+            raise FormInvalid(f"it has more than {MOST_SLOTS} slots")
+        made = cls(tuple(literals), tuple(slots))
+        made._check_literals()
+        return made
+
+    def _check_literals(self) -> None:
+        for before, literal in zip(self.slots, self.literals[1:-1], strict=False):
+            if not literal.strip(" "):
+                raise FormInvalid(f"nothing stands between the slot {{{before}}} and the next one")
+        if not "".join(self.literals):
+            raise FormInvalid("it has no text beside its slots")
+        if not all(letter.isprintable() or letter == "\n" for literal in self.literals for letter in literal):
+            raise FormInvalid("it has a character that cannot be printed")
+
+    def draws(self, slot_tokens: int) -> int:
+        """How many tokens of a text are a choice, at most, when a slot has at most `slot_tokens` tokens.
+
+        The token that ends a slot is a choice too, but after `slot_tokens` others it is forced: so a slot never makes
+        more than `slot_tokens` choices.
+        """
+        return len(self.slots) * slot_tokens
+
+    def filled(self, contents: "tuple[str, ...] | list[str]") -> str:
+        """The text with `contents` in the slots, one for each."""
+        pairs = zip(self.literals, (*contents, ""), strict=True)
+        return "".join(literal + content for literal, content in pairs)
+
+
+def _cut(text: str) -> tuple[list[str], list[str]]:
+    """Literals and slot names; one literal more than slots."""
+    literals, slots = [""], []
+    try:
+        for literal, name, form, conversion in Formatter().parse(text):
+            literals[-1] += literal
+            if name is None:
+                continue
+            if form or conversion or not _NAME.fullmatch(name):
+                raise FormInvalid("a slot's name has letters, digits and _ only, at most 40 of them")
+            slots.append(name)
+            literals.append("")
+    except ValueError:
+        raise FormInvalid("it has a brace that belongs to no slot") from None
+    return literals, slots
+
+
+class FormInvalid(UsageError):
+    """A form that cannot be used. Forms are public, so the message may name what is wrong."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The form `parameters.form` cannot be used: {reason}.",
+            "Write text with slots, such as `It is a {type}.`, and a literal brace twice: {{ or }}. See docs/forms.md.",
+            {"reason": reason},
+        )
+
+
+class FormTooLong(UsageError):
+    """The longest text of the form does not fit into the token limit."""
+
+    def __init__(self, needed: int, limit: int) -> None:
+        super().__init__(
+            f"A text of this form has up to {needed} tokens, its end included; `max_new_tokens` is {limit}.",
+            f"Set `max_new_tokens` to {needed} (tokens of the form cost nothing), or shorten the form or its slots.",
+            {"needed": needed, "max_new_tokens": limit},
+        )
