@@ -31,7 +31,7 @@ from models_db.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.amounts import Exact, exact, float_below
 from tasks.mechanisms.confirmation import Measurement, confirmed
-from tasks.mechanisms.gaussian import check_sigma, least_sigma, rounded_normal
+from tasks.mechanisms.gaussian import LARGEST_SIGMA, NoiseInvalid, check_sigma, least_sigma, rounded_normal
 from tasks.mechanisms.rng import RandomSource
 
 if TYPE_CHECKING:
@@ -181,7 +181,8 @@ def calibrate_mean(rho: int, draws: int, clip_norm: Exact) -> NoisyMean:
         clip_norm: C, in the vectors' own unit.
 
     Raises:
-        NoiseInvalid: rho gives a draw not one unit, or so little that sigma would pass 2^32 grid steps (3e-8 a draw).
+        NoiseInvalid: a draw would get so little of rho that sigma passes 2^32 grid steps: below 1.2e-7 it may, with
+            nothing left of any vector.
         MeanInvalid: no draws, or a clip norm that is not positive or beyond 2^-80 to 2^120.
     """
     norm = exact(clip_norm)
@@ -191,7 +192,10 @@ def calibrate_mean(rho: int, draws: int, clip_norm: Exact) -> NoisyMean:
         raise MeanInvalid(f"The clip norm must be positive, not {norm}.")
     exponent = _grid_exponent(norm)
     steps = math.floor(norm * Fraction(2) ** exponent)
-    found = NoisyMean(steps, least_sigma(rho // draws, steps), exponent)
+    sigma = least_sigma(rho // draws, steps)
+    if sigma > LARGEST_SIGMA:
+        raise NoiseInvalid(f"{draws} noisy means for {rho} units of rho would be nothing but noise.")
+    found = NoisyMean(steps, sigma, exponent)
     if not (found.loss() * draws).fits(Amount(rho)):
         raise ArithmeticError(f"{draws} draws of {found} cost more than {rho}")
     return found

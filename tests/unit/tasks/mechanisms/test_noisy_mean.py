@@ -79,13 +79,12 @@ def test_the_zcdp_claim_covers_the_gaussian_curve():
             assert float(curve) < float(delta_of(mean.event(draws).loss.rho, str(epsilon)))
 
 
-@given(st.integers(10**6, 10**14), st.integers(1, 500), NORMS)
-def test_a_calibrated_mean_never_exceeds_its_budget_and_uses_it(rho, draws, norm):
-    if rho // draws < 10**5:
-        return
+@given(st.integers(2 * 10**5, 10**12), st.integers(1, 500), st.integers(0, 499), NORMS)
+def test_a_calibrated_mean_never_exceeds_its_budget_and_uses_it(each, draws, more, norm):
+    rho = each * draws + more % draws
     found = calibrate_mean(rho, draws, norm)
     assert (found.loss() * draws).fits(Amount(rho))
-    assert (found.loss() * draws).rho >= rho * 0.99
+    assert (found.loss() * draws).rho >= rho * 0.9999 - draws
     assert norm * (1 - Fraction(1, 2**20)) < found.clip_norm <= norm
     assert FINEST_CLIP_STEPS <= found.clip_steps < 2 * FINEST_CLIP_STEPS
 
@@ -95,6 +94,16 @@ def test_one_grid_step_less_noise_would_not_fit(rho, norm):
     found = calibrate_mean(rho, 1, norm)
     less = found.sigma_steps - Fraction(1, SIGMA_GRID)
     assert Fraction(found.clip_steps**2) / (2 * less**2) * 10**12 > rho
+
+
+@given(st.integers(1, 2 * 10**5), NORMS)
+def test_too_little_for_a_draw_is_told_and_never_charged_more(each, norm):
+    steps = calibrate_mean(10**10, 1, norm).clip_steps
+    if Fraction(steps**2, 2 * 2**64) <= Fraction(each, 10**12):
+        assert calibrate_mean(each * 7, 7, norm).loss().rho <= each
+    else:
+        with pytest.raises(NoiseInvalid, match="nothing but noise"):
+            calibrate_mean(each * 7, 7, norm)
 
 
 @pytest.mark.parametrize("norm", [1, "0.5", "2.5", Decimal("37.5"), Fraction(1, 3), 2**20, Fraction(1, 2**20)])
