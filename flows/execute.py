@@ -21,11 +21,11 @@ from tasks.corpus.store import open_corpus
 from tasks.evaluate import evaluate_texts, require_tools
 from tasks.generate import generate_texts
 from tasks.generation.constraints_request import schema_of
+from tasks.generation.groups import labels_of, names_of
 from tasks.generation.interface import Bench
 from tasks.generation.journal import Journal, JournalUnwritable
 from tasks.generation.measuring import Measuring
 from tasks.generation.precision_request import precision_of
-from tasks.generation.quote import labels_of
 from tasks.generation.workers import Workers
 from tasks.inference.devices import choose_device
 from tasks.inference.engine import Engine
@@ -121,7 +121,7 @@ def prepare(run: Run, device: str, workers: int) -> Bench:
     model = loading(device)
     require_tools(run.quote.metrics)
     corpus = open_corpus(run.workspace.home, run.facts.version_uid)
-    if labels_of(run.quote.parameters):
+    if names_of(run.quote.parameters):
         corpus.require_labels()
     return Bench(
         engine=Engine(model),

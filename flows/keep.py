@@ -11,8 +11,8 @@ from models_db.policy import Policy
 from models_db.services import artifacts, datasets, motions, releases
 from models_db.tables import PolicyVersion, Principal
 from tasks.evaluation.results import MetricResult
+from tasks.generation.groups import names_of
 from tasks.generation.interface import Generated
-from tasks.generation.quote import labels_of
 from tasks.publishing.draft import write_draft
 from tasks.publishing.record import (
     Authorisation,
@@ -36,7 +36,7 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
         OutcomeUnknown: the ledger has not answered, and has not kept it.
     """
     texts = [text.text for text in generated.texts]
-    labels = [text.label for text in generated.texts] if labels_of(run.quote.parameters) else ()
+    labels = [text.label for text in generated.texts] if names_of(run.quote.parameters) else ()
     files = write_draft(run.quarantine, release_record(run, generated), texts, metrics, labels)
     try:
         return _commit(run, files, metrics)

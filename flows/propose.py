@@ -18,7 +18,8 @@ from models_db.requests import ReleaseRequest, parse
 from models_db.services import datasets, envelopes, motions, releases
 from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import VersionMissing
-from tasks.generation.quote import Quote, labels_of
+from tasks.generation.groups import names_of
+from tasks.generation.quote import Quote
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def propose(home: Path, written: dict[str, object], dry_run: bool = False, stand
 
 def _require_labels(workspace: Workspace, priced: Quote) -> None:
     """Refuse labels that a run would refuse, where the version is in this home; whether it has any is public."""
-    if labels_of(priced.parameters):
+    if names_of(priced.parameters):
         with suppress(VersionMissing):
             open_corpus(workspace.home, priced.dataset.version_uid).require_labels()
 

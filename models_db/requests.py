@@ -5,11 +5,21 @@ checked by that mechanism.
 """
 
 import json
+import unicodedata
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_serializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from models_db.canonical import Json
 from models_db.errors import UsageError
@@ -41,7 +51,7 @@ def _exact(value: object) -> object:
         raise ValueError(f"{value!r} is not a number") from None
 
 
-Preset = Literal["clinical", "court", "review", "chat"]
+Preset = Literal["clinical", "court", "review", "chat", "summary"]
 
 Exact = Annotated[Decimal, BeforeValidator(_exact), Field(allow_inf_nan=False)]
 
@@ -108,11 +118,41 @@ def _on_the_calendar(day: str) -> str:
     return day
 
 
+class PublicGroup(Written):
+    """A group that a release may summarise: a product, a ward, a court. All of it is public.
+
+    `id` is what its documents carry as their label; `title` and `about` (such as its categories) are shown to the
+    model.
+    """
+
+    later_fields = frozenset({"title", "about"})
+
+    id: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\r\n]+$")]
+    title: Line | None = None
+    about: Annotated[tuple[Line, ...], BeforeValidator(_several), Field(max_length=20)] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, written: Any) -> Any:
+        """A name stands for a group of which nothing is said; like a label's, it may be a whole number."""
+        named = written["id"] if isinstance(written, dict) and "id" in written else written
+        if isinstance(named, str | int) and not isinstance(named, bool):
+            name = unicodedata.normalize("NFC", str(named)).strip()
+            return {**written, "id": name} if isinstance(written, dict) else {"id": name}
+        return written
+
+    @property
+    def shown(self) -> str:
+        """The group as the model is told of it: its title and what it is about, or its id where nothing is said."""
+        return " - ".join(part for part in (self.title, ", ".join(self.about)) if part) or self.id
+
+
 class PublicMetadata(Written):
     """What the owner of the data says about what is published from it. None of it is read off the data.
 
     `licence` is an SPDX identifier, an address, or a name; `language` BCP 47 codes; `publication_date` a day that
-    somebody chose (a bundle tells no time by itself).
+    somebody chose (a bundle tells no time by itself). `groups` is a catalogue that requests for summaries choose from;
+    a request writes out the ones it takes, so the catalogue itself is not part of it.
     """
 
     name: Line | None = None
@@ -126,10 +166,11 @@ class PublicMetadata(Written):
     region: Line | None = None
     sector: Line | None = None
     publication_date: Annotated[Day, AfterValidator(_on_the_calendar)] | None = None
+    groups: Annotated[tuple[PublicGroup, ...], Field(max_length=1000)] = ()
 
     later_fields = frozenset({
         "name", "description", "licence", "language", "creators", "citation", "url", "intended_use", "region", "sector",
-        "publication_date",
+        "publication_date", "groups",
     })  # fmt: skip
 
     @classmethod
@@ -152,6 +193,16 @@ class PublicMetadata(Written):
         said = later.model_dump() if later is not None else {}
         return type(self).model_validate(self.model_dump() | said)
 
+    def without_groups(self) -> "PublicMetadata":
+        """All of it that is about the dataset as a whole."""
+        return self.model_copy(update={"groups": ()})
+
+
+def _of_the_whole(said: PublicMetadata) -> PublicMetadata:
+    if said.groups:
+        raise ValueError("a request declares groups in `parameters.groups`; a catalogue is the dataset's")
+    return said
+
 
 class ReleaseRequest(Written):
     """One request file."""
@@ -169,7 +220,7 @@ class ReleaseRequest(Written):
     evaluation: tuple[str, ...] = ()
     evaluation_share: Annotated[Exact, Field(gt=0, le=Decimal("0.5"))] = Decimal("0.1")
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    public_metadata: PublicMetadata | None = None
+    public_metadata: Annotated[PublicMetadata, AfterValidator(_of_the_whole)] | None = None
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -1,6 +1,6 @@
 """The two references every private system is compared with: the public model alone, and no privacy at all."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,10 +11,11 @@ from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
 from models_db.requests import Exact, plain_decimal
 from models_db.services.ledger import PlannedInvocation
-from tasks.corpus.labels import DeclaredLabels
-from tasks.generation.batches import BatchLayout, with_labels
+from tasks.generation.batches import layout_of, with_labels
 from tasks.generation.constraints_request import RecordParameters, constraint_facts
-from tasks.generation.family import public_draw, top_k_text
+from tasks.generation.family import FamilyParameters, public_draw, top_k_text
+from tasks.generation.form_request import FormParameters, form_facts
+from tasks.generation.groups import SUMMARIES, PartParameters, part_facts
 from tasks.generation.interface import TEXT_KINDS, Ask, Bench, Generated, NotForGovernedData, Plan
 from tasks.generation.journal import Earlier
 from tasks.generation.precision_request import PrecisionParameters, precision_facts
@@ -26,14 +27,14 @@ if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.inference.prompts import PromptPieces
 
 
-class BaselineParameters(RecordParameters, PrecisionParameters):
+class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, PartParameters):
     """`parameters:` of a baseline. Those of private systems are accepted, so that one file runs with any mechanism.
 
     What a baseline does not use comes last. Where it is written it is part of the stored request like anything else.
     """
 
-    later_fields = RecordParameters.later_fields | PrecisionParameters.later_fields | {
-        "labels", "batches", "instalment", "clipping", "sampler",
+    later_fields = FamilyParameters.later_fields | {
+        "batches", "instalment", "clipping", "sampler",
         "private_tokens", "threshold", "test_share", "public_temperature",
         "order", "radius", "screening_weight", "screening_noise", "screening_threshold",
     }  # fmt: skip
@@ -43,7 +44,6 @@ class BaselineParameters(RecordParameters, PrecisionParameters):
     temperature: Annotated[Exact, Field(gt=0, le=100)]
     top_k: Annotated[int, Field(ge=0)] = 100
     max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
-    labels: DeclaredLabels = ()
     sampler: samplers.Kind | None = None
     references: Annotated[int, Field(ge=1)] = 1
     batches: Annotated[int, Field(ge=1)] | None = None
@@ -64,7 +64,7 @@ class PublicOnly:
     """The public model and the public prompt; no private text is read, nothing is charged."""
 
     name = "public_only"
-    kinds: tuple[str, ...] = TEXT_KINDS
+    kinds: tuple[str, ...] = (*TEXT_KINDS, SUMMARIES)
     parameters: type[BaseModel] = BaselineParameters
     charges = False
 
@@ -78,16 +78,19 @@ class PublicOnly:
 
         wanted = _asked(parameters)
         prompts = {label: public for label, (public, _) in _prompts(wanted, bench).items()}
-        labels = _layout(wanted, len(plan.blocks)).labels_of_texts(wanted.labels)
+        labels = layout_of(wanted, wanted.samples, len(plan.blocks)).labels_of_texts(wanted.names)
         constraint = constraint_for(wanted, bench.engine.model, wanted.max_new_tokens)
         return _generate(wanted, [list(prompts[label].tokens) for label in labels], labels, bench, constraint)
 
 
 class NonPrivate:
-    """One document of the corpus in each prompt, no protection: for data that is public, as the upper reference."""
+    """Documents of the corpus in the prompt, no protection: for data that is public, as the upper reference.
+
+    One document for each text; for a summary all documents of its group, one after another.
+    """
 
     name = "non_private"
-    kinds: tuple[str, ...] = TEXT_KINDS
+    kinds: tuple[str, ...] = (*TEXT_KINDS, SUMMARIES)
     parameters: type[BaseModel] = BaselineParameters
     charges = False
 
@@ -102,13 +105,13 @@ class NonPrivate:
         return _plan(ask, uncharged(self.name))
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
-        """Draw each text from the model that has read one document, of its label if there are labels.
+        """Draw each text from the model that has read its document or documents, of its label or group if it has one.
 
-        A corpus with fewer documents makes fewer texts. Since nothing is claimed, it is told how many documents were
-        longer than the limit.
+        A corpus with fewer documents makes fewer texts, and a group without any has none. Since nothing is claimed, it
+        is told how many documents were longer than the limit.
 
         Raises:
-            LabelsNotKept: labels are declared, and the version has none; nothing was armed.
+            LabelsNotKept: labels or groups are declared, and the version has none; nothing was armed.
         """
         from tasks.generation.constraints import constraint_for
         from tasks.inference.prompts import is_cut, reference_tokens
@@ -116,14 +119,14 @@ class NonPrivate:
         wanted, tokenizer = _asked(parameters), bench.engine.model.tokenizer
         prompts = _prompts(wanted, bench)
         constraint = constraint_for(wanted, bench.engine.model, wanted.max_new_tokens)
-        if wanted.labels:
+        if wanted.names:
             bench.corpus.require_labels()
         bench.arm(0, 0)
-        documents = {label: bench.corpus.texts(label) for label in prompts}
+        documents = {name: _documents(bench, name, together=bool(wanted.groups)) for name in prompts}
         filled: list[list[int]] = []
         labels: list[str | None] = []
         cut = 0
-        for label in _layout(wanted, len(plan.blocks)).labels_of_texts(wanted.labels):
+        for label in layout_of(wanted, wanted.samples, len(plan.blocks)).labels_of_texts(wanted.names):
             if (text := next(documents[label], None)) is None:
                 continue
             reference = reference_tokens(tokenizer, text, wanted.max_reference_tokens)
@@ -135,15 +138,21 @@ class NonPrivate:
 
 
 def _prompts(wanted: BaselineParameters, bench: Bench) -> "dict[str | None, tuple[PromptPieces, PromptPieces]]":
-    """The prompts of public and private rows for each label; for None where there are no labels."""
+    """The prompts of public and private rows for each label or group; for None where there are neither."""
     from tasks.inference.prompts import prompts_for
 
     tokenizer = bench.engine.model.tokenizer
-    return {label: prompts_for(tokenizer, bench.prompt, label) for label in wanted.labels or (None,)}
+    told = zip(wanted.names, wanted.shown, strict=True) if wanted.names else [(None, None)]
+    return {name: prompts_for(tokenizer, bench.prompt, shown) for name, shown in told}
 
 
-def _layout(wanted: BaselineParameters, blocks: int) -> BatchLayout:
-    return BatchLayout(wanted.samples, blocks, max(1, len(wanted.labels)))
+def _documents(bench: Bench, name: str | None, *, together: bool) -> Iterator[str]:
+    """What the prompts of a label or group are filled with: its documents one by one, or all of them in one."""
+    texts = bench.corpus.texts(name)
+    if not together:
+        return texts
+    joined = "\n\n".join(texts)
+    return iter([joined] if joined else [])
 
 
 def _generate(
@@ -183,15 +192,15 @@ def _asked(parameters: BaseModel) -> BaselineParameters:
 
 def _plan(ask: Ask, event: PrivacyEvent) -> Plan:
     wanted = _asked(ask.parameters)
-    _layout(wanted, ask.blocks)  # refuses fewer samples than blocks or labels
-    labels = {"labels": ", ".join(wanted.labels)} if wanted.labels else {}
+    layout_of(wanted, wanted.samples, ask.blocks)  # refuses fewer samples than blocks or labels
     return Plan(
         invocations=(PlannedInvocation(event, (Amount(),)),),
         blocks=tuple(range(ask.blocks)),
         samples=wanted.samples,
         facts={
-            **labels,
+            **part_facts(wanted),
             **constraint_facts(wanted),
+            **form_facts(wanted),
             **precision_facts(wanted),
             "samples": str(wanted.samples),
             "tokens per text": str(wanted.max_new_tokens),

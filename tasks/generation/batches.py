@@ -14,12 +14,14 @@ fuller batches than `references`, and a rare one emptier ones (docs/decisions/00
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import lcm
+from typing import TypeAlias
 
 from models_db.errors import UsageError
 from tasks.corpus.store import Place
+from tasks.generation.groups import PartParameters
 from tasks.generation.interface import BlockWithoutSample, GeneratedText
 
-__all__ = ["BatchLayout", "LabelWithoutSample", "Place", "with_labels"]
+__all__ = ["BatchLayout", "GroupLayout", "LabelWithoutSample", "Layout", "Place", "layout_of", "with_labels"]
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,59 @@ class BatchLayout:
         """Batches per block, and per label of it, so that `units` units make batches of about `references`."""
         return max(self.most_in_a_block, round(max(units, 0) / (self.cells * references)))
 
-    def places(self) -> list[Place]:
-        """The (block, label number, batch) of every sample, in the public order of the texts."""
-        return sorted(self._place(sample) for sample in range(self.samples))
+    def sources(self) -> list[tuple[Place, ...]]:
+        """The one batch that every sample is made of, in the public order of the texts."""
+        return [(place,) for place in sorted(self._place(sample) for sample in range(self.samples))]
 
     def labels_of_texts(self, labels: Sequence[str]) -> list[str | None]:
         """The label of every text, in their public order; None where there are no labels."""
-        return [labels[label] if labels else None for _, label, _ in self.places()]
+        return [labels[label] if labels else None for ((_, label, _),) in self.sources()]
 
     def _place(self, sample: int) -> Place:
         """Blocks and labels go round together; a step aside after each common round brings every pair, each once."""
         batch, cell = divmod(sample, self.cells)
         return (cell + cell // lcm(self.blocks, self.labels)) % self.blocks, cell % self.labels, batch
+
+
+@dataclass(frozen=True)
+class GroupLayout:
+    """One text for each public group, made of all units that are read for it, from every block.
+
+    A unit is in one block, and read for as many groups at most as its contribution bound says: so much is charged, to
+    every block.
+    """
+
+    groups: int
+    blocks: int
+
+    cells = 1
+    most_in_a_block = 1
+
+    def per_block(self, units: int, references: int) -> int:
+        """One: a group's units are not split any further."""
+        return 1
+
+    def sources(self) -> list[tuple[Place, ...]]:
+        """The parts of every group, one in each block, in the order of the groups."""
+        return [tuple((block, group, 0) for block in range(self.blocks)) for group in range(self.groups)]
+
+    def labels_of_texts(self, labels: Sequence[str]) -> list[str | None]:
+        """The groups' names, in their order."""
+        return list(labels)
+
+
+Layout: TypeAlias = BatchLayout | GroupLayout
+
+
+def layout_of(parts: PartParameters, samples: int, blocks: int) -> Layout:
+    """How the texts of a release are shared out.
+
+    Raises:
+        BlockWithoutSample, LabelWithoutSample: there are too few.
+    """
+    if parts.groups:
+        return GroupLayout(len(parts.groups), blocks)
+    return BatchLayout(samples, blocks, max(1, len(parts.labels)))
 
 
 def with_labels(texts: Sequence[GeneratedText], labels: Sequence[str | None]) -> tuple[GeneratedText, ...]:

@@ -100,6 +100,10 @@ class RecordConstraint:
         mask[self._stops] = bool(self._automaton.final[state])
         return mask
 
+    def choices(self, drawn: Sequence[int]) -> int:
+        """All of them: what was a choice depends on the draws that were left, which interruptions have changed."""
+        return len(drawn)
+
     def _state(self, number: int, drawn: Sequence[int]) -> int:
         """The automaton's state after `drawn`; only what is new is read."""
         read, state = self._reached.pop(number, (0, self._automaton.start))

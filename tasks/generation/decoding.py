@@ -9,17 +9,18 @@ the private rows are read for it.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from tasks.generation.interface import GeneratedText
+from tasks.generation.some import Some
 from tasks.inference.engine import Engine
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.plan import Sizes, generations_at_once
 from tasks.inference.prompts import PromptPieces
-from tasks.inference.session import RowLogits, Session
+from tasks.inference.session import RowHidden, RowLogits, Session
 
 
 @dataclass(frozen=True)
@@ -37,17 +38,25 @@ class Job:
     references: tuple[tuple[int, ...], ...] = ()
 
 
+def _absent(*_: object) -> Any:
+    raise NotImplementedError("this step has logits alone")
+
+
 @dataclass(frozen=True)
 class Step:
     """What a rule sees at one step; everything in the order of `numbers`, L live generations.
 
     Attributes:
-        numbers: which generations are live, from 0 in the public order of the release.
-        positions: how many tokens each of them has drawn so far.
+        numbers: which generations draw, from 0 in the public order of the release.
+        positions: how many draws each of them has made so far. A token that the constraint leaves no choice about is
+            none: it says nothing that is not public, so no rule is asked for it and nothing is paid.
         public: float32 [L, V]; -inf where the constraint forbids a token.
+        public_hidden: -> the public rows' last hidden states, float32 [L, D].
         private: candidates int64 [L, K], chosen from public logits alone, or None for the whole vocabulary in order
             -> the logits of their rows; `RowLogits.generation` counts 0..L-1. Not to be called before the draw is
             paid for.
+        hidden: the last hidden states of those rows; not to be called before, either.
+        head: hidden states float32 [..., D] -> logits float32 [..., V]: public, whatever it is used on.
         let_go: takes a live index whose private rows are not needed any more; its public row goes on.
     """
 
@@ -56,6 +65,9 @@ class Step:
     public: Tensor
     private: Callable[[Tensor | None], RowLogits]
     let_go: Callable[[int], None]
+    public_hidden: Callable[[], Tensor] = _absent
+    hidden: Callable[[], RowHidden] = _absent
+    head: Callable[[Tensor], Tensor] = _absent
 
 
 class DrawRule(Protocol):
@@ -83,6 +95,9 @@ class Constraint(Protocol):
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
         """bool [V] for the generation `number` that has drawn `drawn`; at least one is true."""
+
+    def choices(self, drawn: Sequence[int]) -> int:
+        """How many of the tokens that a generation has drawn may have been a choice: asked when it goes on."""
 
 
 class Meter(Protocol):
@@ -178,6 +193,7 @@ class _Loop:
     Attributes:
         live: the jobs of live generations, by number.
         parked: those that had to leave for want of memory, with what they have drawn; they enter first.
+        draws: how many draws each has made.
         texts: what has ended.
     """
 
@@ -188,6 +204,7 @@ class _Loop:
     constraint: Constraint | None
     live: dict[int, Job] = field(default_factory=dict)
     parked: dict[int, tuple[Job, list[int]]] = field(default_factory=dict)
+    draws: dict[int, int] = field(default_factory=dict)
     texts: dict[int, GeneratedText] = field(default_factory=dict)
 
     @property
@@ -208,23 +225,21 @@ class _Loop:
                 break
             if not self._ended(number, drawn):
                 self.session.enter(number, job.public, job.private, job.references, drawn)
+                if number not in self.draws:
+                    self.draws[number] = self.constraint.choices(drawn) if self.constraint else len(drawn)
                 self.live[number] = job
         return bool(self.live)
 
     def step(self) -> dict[int, int]:
         """One token for each live generation."""
         public = self._constrained(self.session.public_logits())
+        forced = self._forced(public)
+        choosing = [place for place, token in enumerate(forced) if token is None]
+        tokens = iter(self.rule.next_tokens(self._step(public, choosing)) if choosing else [])
         numbers = self.session.numbers
-        tokens = self.rule.next_tokens(
-            Step(
-                numbers=numbers,
-                positions=tuple(len(self.session.drawn(number)) for number in numbers),
-                public=public,
-                private=self.session.private_logits,
-                let_go=lambda index: self._let_go(numbers[index]),
-            )
-        )
-        drawn = {number: int(token) for number, token in zip(numbers, tokens, strict=True)}
+        drawn = {n: int(next(tokens)) if token is None else token for n, token in zip(numbers, forced, strict=True)}
+        for place in choosing:
+            self.draws[numbers[place]] += 1
         for number, token in drawn.items():
             if self._ended(number, [*self.session.drawn(number), token]):
                 self.session.leave(number)
@@ -232,6 +247,29 @@ class _Loop:
         self.session.advance([drawn[number] for number in self.session.numbers])
         self._park()
         return drawn
+
+    def _step(self, public: Tensor, choosing: Sequence[int]) -> Step:
+        """What the rule sees of the generations that have a choice, given by their places among the live ones."""
+        session, numbers = self.session, [self.session.numbers[place] for place in choosing]
+        some = Some(tuple(choosing), len(session.numbers))
+        return Step(
+            numbers=tuple(numbers),
+            positions=tuple(self.draws[number] for number in numbers),
+            public=some.of(public),
+            private=lambda candidates: some.rows(session.private_logits(some.all_of(candidates))),
+            let_go=lambda place: self._let_go(numbers[place]),
+            public_hidden=lambda: some.of(session.public_hidden()),
+            hidden=lambda: some.rows(session.private_hidden()),
+            head=self.model.logits,
+        )
+
+    def _forced(self, public: Tensor) -> list[int | None]:
+        """For each live generation its next token, if the constraint allows no other."""
+        if self.constraint is None:
+            return [None] * len(public)
+        allowed = public > -torch.inf
+        only = allowed.int().argmax(1).tolist()
+        return [token if one else None for token, one in zip(only, (allowed.sum(1) == 1).tolist(), strict=True)]
 
     def _let_go(self, number: int) -> None:
         """Whoever has to leave and comes back does so without private rows, too."""

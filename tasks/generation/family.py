@@ -21,9 +21,10 @@ from models_db.requests import Exact as Decimals
 from models_db.requests import plain_decimal
 from models_db.services.ledger import PlannedInvocation
 from tasks.accounting.amounts import Exact, decimal_above, exact
-from tasks.corpus.labels import DeclaredLabels
-from tasks.generation.batches import BatchLayout, Place, with_labels
+from tasks.generation.batches import Layout, Place, layout_of, with_labels
 from tasks.generation.constraints_request import RecordParameters, constraint_facts
+from tasks.generation.form_request import FormParameters, form_facts, form_of
+from tasks.generation.groups import PartParameters, part_facts
 from tasks.generation.interface import TEXT_KINDS, Ask, Bench, Generated, GeneratedText, Plan
 from tasks.generation.precision_request import PrecisionParameters, precision_facts
 from tasks.mechanisms import gaussian, samplers
@@ -42,10 +43,15 @@ COUNT_SHARE = 500
 """One part in this many of a release's rho buys the noisy count."""
 
 
-class FamilyParameters(RecordParameters, PrecisionParameters):
+class FamilyParameters(RecordParameters, FormParameters, PrecisionParameters, PartParameters):
     """`parameters:` that all these systems have; every one is public."""
 
-    later_fields = RecordParameters.later_fields | PrecisionParameters.later_fields | {"labels"}
+    later_fields = (
+        RecordParameters.later_fields
+        | FormParameters.later_fields
+        | PrecisionParameters.later_fields
+        | PartParameters.later_fields
+    )
 
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
     references: Annotated[int, Field(ge=1, le=100_000)]
@@ -54,7 +60,17 @@ class FamilyParameters(RecordParameters, PrecisionParameters):
     max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
     batches: Annotated[int, Field(ge=1)] | None = None
     instalment: Annotated[int, Field(ge=1)] = 16
-    labels: DeclaredLabels = ()
+
+    @property
+    def draws_per_text(self) -> int:
+        """The most draws that one text takes: as many as it has tokens, or as many as its form leaves a choice."""
+        form = form_of(self)
+        return self.max_new_tokens if form is None else form.draws(self.slot_tokens)
+
+    @property
+    def draws(self) -> int:
+        """The most draws that read one unit: a text's, as often as a unit is read."""
+        return self.draws_per_text * self.groups_per_unit
 
 
 @dataclass(frozen=True)
@@ -110,11 +126,12 @@ class FamilySystem(ABC, Generic[Parameters]):
         """
         wanted, layout = self._asked(ask.parameters, ask.blocks)
         amount = ask.amount or Amount()
-        count = None if wanted.batches or ask.population else _count(amount, wanted)
+        count = None if wanted.batches or wanted.groups or ask.population else _count(amount, wanted)
         counting = [PlannedInvocation(count.event(), (count.loss(),))] if count else []
         paid = count.loss() if count else Amount()
         bought = self.buy(amount.rho - paid.rho, wanted)
-        drawing = [PlannedInvocation(event, instalments(event, wanted.instalment)) for event in bought.events]
+        size = wanted.instalment * wanted.groups_per_unit
+        drawing = [PlannedInvocation(event, instalments(event, size)) for event in bought.events]
         return Plan(
             invocations=(*counting, *drawing),
             blocks=tuple(range(ask.blocks)),
@@ -136,16 +153,16 @@ class FamilySystem(ABC, Generic[Parameters]):
         wanted, layout = self._asked(parameters, len(plan.blocks))
         lost = bench.earlier.lost if self.charges else 0
         prompts = _Prompts.of(wanted, bench, lost if self.every_token_is_a_draw else 0)
-        if wanted.labels:
+        if wanted.names:
             bench.corpus.require_labels()
         first = int(plan.invocations[0].event.mechanism == gaussian.MECHANISM)
         released = dict(bench.earlier.released)
         if not released:
             released = _numbers(plan, wanted, layout, bench)
             bench.begun(first, released)
-        split = _Split(int(released["batches_per_block"]), layout.places())
+        split = _Split(int(released["batches_per_block"]), layout.sources())
         texts = self._draw(plan, first, wanted, bench, prompts, split, lost)
-        labelled = with_labels(texts, layout.labels_of_texts(wanted.labels))
+        labelled = with_labels(texts, layout.labels_of_texts(wanted.names))
         return Generated(labelled, {**released, **self.figures(texts)})
 
     def _draw(
@@ -168,24 +185,25 @@ class FamilySystem(ABC, Generic[Parameters]):
             for sequence in range(first, len(plan.invocations)):
                 bench.arm(sequence, instalment)
 
-        meter = DrawMeter(wanted.instalment, events[0].count, arm, armed=bench.earlier.armed, lost=lost)
+        draws = events[0].count // wanted.groups_per_unit
+        meter = DrawMeter(wanted.instalment, draws, arm, armed=bench.earlier.armed, lost=lost)
         drawing = Drawing(prompts.sizes, partial(self.rule, events, wanted, rng=bench.rng), prompts.constraint)
         meter.admit(0)  # paid before the first private byte is read
-        return draw_texts(bench, drawing, prompts.jobs(wanted, bench, split), len(split.places), meter, bench.earlier)
+        return draw_texts(bench, drawing, prompts.jobs(wanted, bench, split), len(split.sources), meter, bench.earlier)
 
-    def _asked(self, parameters: BaseModel, blocks: int) -> tuple[Parameters, BatchLayout]:
+    def _asked(self, parameters: BaseModel, blocks: int) -> tuple[Parameters, Layout]:
         if not isinstance(parameters, self.parameters):
             raise TypeError(f"parameters of {type(self).__name__} are needed, not {type(parameters).__name__}")
         wanted: Parameters = parameters  # type: ignore[assignment]
-        return wanted, BatchLayout(wanted.samples, blocks, max(1, len(wanted.labels)))
+        return wanted, layout_of(wanted, wanted.samples, blocks)
 
 
 @dataclass(frozen=True)
 class _Split:
-    """The public split of each block, and the batches of it that have a sample."""
+    """The public split of each block, and the batches that each text is made of."""
 
     per_block: int
-    places: list[Place]
+    sources: list[tuple[Place, ...]]
 
 
 @dataclass(frozen=True)
@@ -193,7 +211,7 @@ class _Prompts:
     """The public parts of every row, of sizes that the model can take.
 
     Attributes:
-        pieces: the prompts of public and private rows, for each label; one pair where there are no labels.
+        pieces: the prompts of public and private rows, for each label or group; one pair where there are none.
         constraint: what holds records to their schema.
     """
 
@@ -210,7 +228,7 @@ class _Prompts:
         from tasks.inference.prompts import prompts_for
 
         model = bench.engine.model
-        pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in wanted.labels or (None,))
+        pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in wanted.shown or (None,))
         public, private = zip(*pieces, strict=True)
         length = wanted.max_new_tokens - lost
         sizes = Sizes.of(public, private, wanted.max_reference_tokens, length, wanted.references)
@@ -218,7 +236,7 @@ class _Prompts:
         return cls(pieces, sizes, constraint_for(wanted, model, wanted.max_new_tokens, lost))
 
     def jobs(self, wanted: FamilyParameters, bench: Bench, split: _Split) -> "Iterator[Job]":
-        """One job for each place; the units of all of them are read here, once, when the first is asked for."""
+        """One job for each text; the units of all of them are read here, once, when the first is asked for."""
         from tasks.generation.decoding import Job
         from tasks.inference.prompts import reference_tokens
 
@@ -227,10 +245,13 @@ class _Prompts:
         def tokens(unit: "UnitDocuments") -> tuple[int, ...]:
             return reference_tokens(tokenizer, unit.text, wanted.max_reference_tokens)
 
-        batches = bench.corpus.batches(bench.scheme, bench.scheme_id, split.per_block, split.places, wanted.labels)
-        for place in split.places:
-            public, private = self.pieces[place[1]]
-            yield Job(public, private, tuple(map(tokens, batches[place])))
+        places = [place for source in split.sources for place in source]
+        batches = bench.corpus.batches(
+            bench.scheme, bench.scheme_id, split.per_block, places, wanted.names, wanted.groups_per_unit
+        )
+        for source in split.sources:
+            public, private = self.pieces[source[0][1]]
+            yield Job(public, private, tuple(tokens(unit) for place in source for unit in batches[place]))
 
 
 def instalments(event: PrivacyEvent, size: int) -> tuple[Amount, ...]:
@@ -257,7 +278,7 @@ def top_k_text(top_k: int) -> str:
     return str(top_k or "whole vocabulary")
 
 
-def _numbers(plan: Plan, wanted: FamilyParameters, layout: BatchLayout, bench: Bench) -> dict[str, str]:
+def _numbers(plan: Plan, wanted: FamilyParameters, layout: Layout, bench: Bench) -> dict[str, str]:
     """How many batches a block has: as planned, or from a count that is drawn here."""
     if plan.invocations[0].event.mechanism != gaussian.MECHANISM:
         return {"batches_per_block": plan.facts["batches per block"]}
@@ -278,19 +299,19 @@ def _count(amount: Amount, wanted: FamilyParameters) -> NoisyCount:
     return calibrate_count(amount.rho // COUNT_SHARE)
 
 
-def _expected_rows(wanted: FamilyParameters, ask: Ask, layout: BatchLayout) -> int:
+def _expected_rows(wanted: FamilyParameters, ask: Ask, layout: Layout) -> int:
     """Public rows and references in one step; with a declared population, its share of the batches that are read."""
-    if ask.population and (wanted.batches or layout.most_in_a_block):
+    if ask.population and not wanted.groups and (wanted.batches or layout.most_in_a_block):
         per_block = max(wanted.batches or layout.per_block(ask.population, wanted.references), layout.most_in_a_block)
         return wanted.samples + round(ask.population * wanted.samples / (layout.cells * per_block))
     return wanted.samples * (1 + wanted.references)
 
 
 def _facts(wanted: FamilyParameters) -> dict[str, str]:
-    labels = {"labels": ", ".join(wanted.labels)} if wanted.labels else {}
     return {
-        **labels,
+        **part_facts(wanted),
         **constraint_facts(wanted),
+        **form_facts(wanted),
         **precision_facts(wanted),
         "samples": str(wanted.samples),
         "references B": str(wanted.references),
@@ -300,7 +321,7 @@ def _facts(wanted: FamilyParameters) -> dict[str, str]:
     }
 
 
-def _split_facts(wanted: FamilyParameters, ask: Ask, layout: BatchLayout, count: NoisyCount | None) -> dict[str, str]:
+def _split_facts(wanted: FamilyParameters, ask: Ask, layout: Layout, count: NoisyCount | None) -> dict[str, str]:
     if count:
         sigma = format(decimal_above(count.sigma, 1), "f")
         return {"batches per block": f"from a noisy count of the units (sigma {sigma}, rho {count.loss().rho_text})"}

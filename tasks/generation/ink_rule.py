@@ -52,12 +52,13 @@ class InvisibleInkRule:
         return tokens
 
     def facts(self, number: int) -> Mapping[str, float]:
-        """`effective_k`: mean number of candidates of a draw; `from_expansion`: draws outside the public top k.
+        """How many `draws`; `effective_k`, their mean number of candidates; `from_expansion`, those beyond the top k.
 
-        Both are functions of the released tokens and of the public logits along them.
+        All are functions of the released tokens and of the public logits along them.
         """
         tally = self._tallies[number]
         return {
+            "draws": float(tally.draws),
             "effective_k": tally.candidates / max(1, tally.draws),
             "from_expansion": float(tally.from_expansion),
         }

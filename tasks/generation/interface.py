@@ -174,16 +174,6 @@ class UnknownSystem(UsageError):
         )
 
 
-class LabelsNeeded(UsageError):
-    """Demonstrations without labels."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The kind `demonstrations` is texts with labels, and the request declares none.",
-            "Declare the public set: `parameters.labels: [...]`; or ask for a `synthetic_corpus`.",
-        )
-
-
 class NotForGovernedData(Refused):
     """The system reads private text without protection."""
 

@@ -14,7 +14,8 @@ from pydantic import BaseModel, Field
 from models_db.events import PrivacyEvent
 from tasks.accounting.amounts import decimal_above
 from tasks.generation.family import COUNT_SHARE, Bought, FamilyParameters, FamilySystem, top_k_text
-from tasks.generation.interface import GeneratedText
+from tasks.generation.groups import SUMMARIES
+from tasks.generation.interface import TEXT_KINDS, GeneratedText
 from tasks.mechanisms import samplers
 from tasks.mechanisms.rng import RandomSource
 
@@ -42,6 +43,7 @@ class InvisibleInk(FamilySystem[InvisibleInkParameters]):
     """The system `invisible_ink`."""
 
     name: str = "invisible_ink"
+    kinds: tuple[str, ...] = (*TEXT_KINDS, SUMMARIES)
     parameters: type[BaseModel] = InvisibleInkParameters
 
     def buy(self, rho: int, wanted: InvisibleInkParameters) -> Bought:
@@ -50,10 +52,10 @@ class InvisibleInk(FamilySystem[InvisibleInkParameters]):
         Raises:
             BudgetTooSmall: not one grid step of clip norm is affordable.
         """
-        draws = wanted.max_new_tokens
+        draws = wanted.draws
         draw = samplers.calibrate(wanted.sampler, rho, draws, wanted.references, wanted.temperature)
         facts = {
-            "draws per text T": str(draws),
+            "draws per text T": str(wanted.draws_per_text),
             "top k": top_k_text(wanted.top_k),
             "clip norm C": format(decimal_above(draw.clip_norm, 6), "f"),
             "clipping": wanted.clipping.replace("_", " "),
@@ -72,8 +74,7 @@ class InvisibleInk(FamilySystem[InvisibleInkParameters]):
 
     def figures(self, texts: Sequence[GeneratedText]) -> dict[str, str]:
         """The mean number of candidates of a draw, and the share of tokens from beyond the public top k."""
-        draws = [text.tokens + text.complete for text in texts]
-        total = max(1, sum(draws))
-        candidates = sum(text.facts["effective_k"] * made for text, made in zip(texts, draws, strict=True))
+        total = max(1.0, sum(text.facts["draws"] for text in texts))
+        candidates = sum(text.facts["effective_k"] * text.facts["draws"] for text in texts)
         beyond = sum(text.facts["from_expansion"] for text in texts)
         return {"effective_k": f"{candidates / total:.2f}", "share_from_expansion": f"{beyond / total:.4f}"}

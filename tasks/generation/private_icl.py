@@ -42,7 +42,7 @@ class PrivateIcl(FamilySystem[PrivateIclParameters]):
         Raises:
             BudgetTooSmall: not one grid step of clip norm is affordable.
         """
-        draws = wanted.max_new_tokens
+        draws = wanted.draws
         # (zbar + u) / 2 drawn at temperature tau is zbar + u drawn at 2 tau.
         # Rows are recentred: their best token adds c each, so the top of the scores is c above the public top.
         draw = samplers.calibrate(
@@ -54,7 +54,7 @@ class PrivateIcl(FamilySystem[PrivateIclParameters]):
             head_room_nats=WHOLE_TABLE_NATS,
         )
         facts = {
-            "draws per text T": str(draws),
+            "draws per text T": str(wanted.draws_per_text),
             "top k": top_k_text(wanted.top_k),
             "clip norm c": format(decimal_above(draw.clip_norm, 6), "f"),
             "rho per draw": draw.loss().rho_text,

@@ -15,13 +15,14 @@ from pydantic import BaseModel
 from models_db.budgets import DELTA_UNIT, Amount
 from models_db.canonical import Json
 from models_db.errors import UsageError
-from models_db.requests import PublicMetadata, ReleaseRequest, as_json, parse, plain_decimal
+from models_db.requests import Prompt, PublicMetadata, ReleaseRequest, as_json, parse, plain_decimal
 from models_db.services.ledger import Balance, BudgetExceeded
 from tasks.accounting import zcdp
 from tasks.accounting.conversions import replace_one
 from tasks.evaluation.registry import Metric, requested
 from tasks.generation.constraints_request import require_schema_for
-from tasks.generation.interface import Ask, Generator, LabelsNeeded, Plan
+from tasks.generation.groups import SUMMARIES, names_of, require_parts_for, with_catalogue
+from tasks.generation.interface import Ask, Generator, Plan
 from tasks.generation.measuring import plan_with_metrics
 from tasks.generation.systems import system_for
 from tasks.inference import registry
@@ -218,21 +219,24 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
 
     Raises:
         FileInvalid: its parameters do not fit the mechanism.
+        GroupUnknown, GroupsNeeded, GroupsUnexpected, ContributionBoundExceeded, GroupsContradicted: nor do its groups.
         BadTemplate: its prompt is unfit, or does not fit its labels.
         LabelsNeeded: it asks for demonstrations without labels.
         SchemaNeeded, SchemaUnexpected: it asks for records without a schema, or for texts with one.
         Refused, UsageError: the mechanism, a metric or the amount is impossible here.
     """
     system = system_for(request.mechanism, request.kind)
-    parameters = parse(system.parameters, request.parameters, f"`parameters` of {request.mechanism}")
-    labels = labels_of(parameters)
-    require_labels_for(request.kind, labels)
+    written = with_catalogue(request.parameters, dataset.public.groups)
+    parameters = parse(system.parameters, written, f"`parameters` of {request.mechanism}")
+    names = names_of(parameters)
+    require_parts_for(request.kind, parameters)
     require_schema_for(request.kind, parameters)
-    prompt, written_prompt = PromptSpec.of(request.prompt, labels), prompt_json(request.prompt, labels)
+    worded = worded_for(request.kind, request.prompt)
+    prompt, written_prompt = PromptSpec.of(worded, names), prompt_json(worded, names)
     metrics = requested(request.evaluation, governed=dataset.governed)
     ask = Ask(_amount(request, system), parameters, dataset.blocks, dataset.population, dataset.governed)
     plan = plan_with_metrics(system, ask, metrics, request.evaluation_share)
-    public = as_json(dataset.public.under(request.public_metadata))
+    public = as_json(dataset.public.under(request.public_metadata).without_groups())
     body: dict[str, Json] = {
         "format": FORMAT,
         "dataset": {"name": dataset.name, "version": dataset.version, "uid": dataset.version_uid},
@@ -265,19 +269,11 @@ def written_request(body: Mapping[str, Any]) -> ReleaseRequest:
     return ReleaseRequest.model_validate(fields | {"dataset": body["dataset"]["name"], "model": body["model"]["name"]})
 
 
-def labels_of(parameters: BaseModel) -> tuple[str, ...]:
-    """The public labels that a system's parameters declare; none where the system knows none."""
-    return tuple(getattr(parameters, "labels", ()))
-
-
-def require_labels_for(kind: str, labels: tuple[str, ...]) -> None:
-    """Check that a release of that kind can be made with these labels.
-
-    Raises:
-        LabelsNeeded: demonstrations without labels.
-    """
-    if kind == "demonstrations" and not labels:
-        raise LabelsNeeded
+def worded_for(kind: str, prompt: Prompt) -> Prompt:
+    """The prompt with the wording that its kind of release has where the request names none."""
+    if kind == SUMMARIES and prompt.preset is None:
+        return prompt.model_copy(update={"preset": "summary"})
+    return prompt
 
 
 def plan_json(plan: Plan) -> Json:

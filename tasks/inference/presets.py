@@ -1,9 +1,10 @@
 """Wordings of prompts: the default one, and one for each kind of text that corpora are often made of.
 
-All of them are conversations of two turns: a text is asked for, the reference stands as the answer, another is asked
-for. The words are ours; the idea of a wording per domain is InvisibleInk's (App. C). The default wording never changes:
-requests that name neither templates nor a preset are stored without any. Whatever else is used is written out in the
-request, so a better word here changes no request that is stored.
+Nearly all of them are conversations of two turns: a text is asked for, the reference stands as the answer, another is
+asked for. The wording for summaries has one turn: what one unit wrote, and the task. The words are ours; the idea of a
+wording per domain is InvisibleInk's (App. C). The default wording never changes: requests that name neither templates
+nor a preset are stored without any. Whatever else is used is written out in the request, so a better word here changes
+no request that is stored.
 """
 
 from collections.abc import Mapping
@@ -14,19 +15,22 @@ from models_db.requests import Preset
 
 @dataclass(frozen=True)
 class Wording:
-    """The templates of a prompt in two turns.
+    """The templates of a prompt in two turns, or in one.
 
     Attributes:
         system: the system message of every row.
         public: the request; all that a public row is asked.
         labelled: the request where labels are declared.
-        again: the second request of a private row, after the reference.
+        again: the second request of a private row, after the reference, in two turns.
+        private, private_labelled: all that a private row is asked, in one turn; None in two.
     """
 
     system: str
     public: str
     labelled: str
     again: str
+    private: str | None = None
+    private_labelled: str | None = None
 
 
 DEFAULT = Wording(
@@ -72,5 +76,13 @@ PRESETS: Mapping[Preset, Wording] = {
         public="Kind of conversation: {description}\n\nWrite one.",
         labelled="Kind of conversation: {description}\nCategory: {label}\n\nWrite one of this category.",
         again="Write a conversation between other people, in the same style and of about the same length.",
+    ),
+    "summary": Wording(
+        system="You summarise what many people wrote. Reply with the summary alone.",
+        public="Many people wrote about one thing. Write {description}.",
+        labelled="Many people wrote about this: {label}\n\nWrite {description}.",
+        again=DEFAULT.again,
+        private="{reference}\n\nThis and more was written about one thing. Write {description}.",
+        private_labelled="{reference}\n\nThis and more was written about: {label}\n\nWrite {description}.",
     ),
 }

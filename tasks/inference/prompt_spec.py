@@ -7,6 +7,7 @@ row is told `public`, and everything before the reference is the same for all pr
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from models_db.canonical import Json
 from models_db.requests import Prompt, as_json
@@ -19,6 +20,8 @@ from tasks.inference.templates import (
     Template,
     TemplateUnused,
 )
+
+Default = TypeVar("Default", str, str | None)
 
 TEMPLATES = ("system", "public", "private", "again")
 """The templates of a prompt, in the order in which people read them."""
@@ -54,11 +57,12 @@ class PromptSpec:
         base = PRESETS[prompt.preset] if prompt.preset else DEFAULT
         if prompt.private is not None and prompt.again is not None:
             raise TemplateUnused("again")
+        one_turn = base.private_labelled if labels else base.private
         made = cls(
             description=prompt.description,
             system=_first(prompt.system, base.system),
             public=_first(prompt.public, base.labelled if labels else base.public),
-            private=prompt.private,
+            private=_first(prompt.private, one_turn) if prompt.again is None else None,
             again=_first(prompt.again, base.again),
         )
         _require_fit(made.templates, labelled=bool(labels))
@@ -94,7 +98,7 @@ def prompt_json(prompt: Prompt, labels: Sequence[str] = ()) -> dict[str, Json]:
     return written | spec.templates
 
 
-def _first(asked: str | None, default: str) -> str:
+def _first(asked: str | None, default: Default) -> str | Default:
     return default if asked is None else asked
 
 

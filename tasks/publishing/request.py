@@ -16,9 +16,10 @@ from models_db.requests import Prompt, PublicMetadata, ReleaseRequest, as_json, 
 from tasks.accounting.zcdp import release_amount
 from tasks.evaluation.registry import requested
 from tasks.generation.constraints_request import require_schema_for
+from tasks.generation.groups import names_of, require_parts_for
 from tasks.generation.interface import Ask, Generator
 from tasks.generation.measuring import plan_with_metrics
-from tasks.generation.quote import labels_of, plan_json, require_labels_for
+from tasks.generation.quote import plan_json
 from tasks.generation.systems import system_for
 from tasks.inference.prompt_spec import TEMPLATES, prompt_json
 from tasks.publishing.strict import Digest, Figure, Name, Strict
@@ -108,11 +109,11 @@ class ApprovedRequest(Strict):
         parameters = parse(system.parameters, self.parameters, f"`parameters` of {self.mechanism}")
         if canonical(as_json(parameters)) != canonical(self.parameters):
             raise PlanForeign("its parameters are not written out in full")
-        labels, asked = labels_of(parameters), self.prompt.model_dump(exclude_none=True)
-        require_labels_for(self.kind, labels)
+        require_parts_for(self.kind, parameters)
         require_schema_for(self.kind, parameters)
+        asked = self.prompt.model_dump(exclude_none=True)
         prompt = parse(Prompt, asked, "`prompt`")
-        if canonical(prompt_json(prompt, labels)) != canonical(asked):
+        if canonical(prompt_json(prompt, names_of(parameters))) != canonical(asked):
             raise PlanForeign("its prompt is not written out in full")
         if self.public_metadata is not None:
             self._require_declared(self.public_metadata)

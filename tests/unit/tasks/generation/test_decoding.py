@@ -120,15 +120,20 @@ def test_a_refused_instalment_stops_before_the_draw() -> None:
 
 @dataclass
 class OnlyLetters:
-    """Allows `a` after an even number of tokens and `b` after an odd one."""
+    """Allows `a` after an even number of tokens and `b` after an odd one, and beside them, in some places, `z`."""
 
+    open_at: frozenset[int] = frozenset({0, 1, 2, 3})
     asked: list[Any] = field(default_factory=list)
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
         self.asked.append((number, tuple(drawn)))
         allowed = torch.zeros(tiny_model().vocabulary, dtype=torch.bool)
         allowed[token("ab"[len(drawn) % 2])] = True
+        allowed[token("z")] = len(drawn) in self.open_at
         return allowed
+
+    def choices(self, drawn: Sequence[int]) -> int:
+        return len(self.open_at & set(range(len(drawn))))
 
 
 def test_a_constraint_leaves_its_tokens_only() -> None:
@@ -136,7 +141,49 @@ def test_a_constraint_leaves_its_tokens_only() -> None:
     run(script, 2, constraint=constraint)
     assert constraint.asked == [(0, ()), (1, ()), (0, (token("a"),)), (1, (token("a"),))]
     finite = [step.isfinite().nonzero().tolist() for step in script.of(4)]
-    assert finite == [[[0, token(letter)], [1, token(letter)]] for letter in "ab"]
+    assert finite == [[[n, token(one)] for n in (0, 1) for one in sorted([letter, "z"], key=token)] for letter in "ab"]
+
+
+def test_a_token_without_a_choice_is_no_draw_and_reads_nothing() -> None:
+    """Of four tokens the second and third are fixed: the rule is asked twice, and two draws are paid for."""
+    armed: list[int] = []
+    script = Script(["az", "aa"], DrawMeter(1, 4, armed.append))
+    texts = run(script, 4, constraint=OnlyLetters(frozenset({0, 3})))
+    assert [text.text for text in texts] == ["abaz", "abaa"]
+    assert script.of(2) == [(0, 0), (1, 1)]
+    assert armed == [0, 1]
+
+
+def test_who_has_no_choice_is_left_out_of_a_step() -> None:
+    """The second text is a token behind, so that the two have their choices at different steps."""
+    constraint = ByNumber({0: OnlyLetters(frozenset({1})), 1: OnlyLetters(frozenset({0, 2}))})
+    script = Script(["z", "zz"])
+    texts = run(script, 3, references=[1, 2], constraint=constraint)
+    assert [text.text for text in texts] == ["aza", "zbz"]
+    assert [(step[1], step[2], step[3]) for step in script.seen] == [
+        ((1,), (0,), [0, 0]), ((0,), (0,), [0]), ((1,), (1,), [0, 0]),
+    ]  # fmt: skip
+
+
+def test_who_goes_on_has_made_the_draws_that_were_a_choice() -> None:
+    earlier = {0: [token("a"), token("b"), token("a")]}
+    script = Script(["xz"])
+    run(script, 5, constraint=OnlyLetters(frozenset({0, 3})), earlier=earlier)
+    assert script.of(2) == [(1,)]
+
+
+@dataclass
+class ByNumber:
+    """A constraint for each generation."""
+
+    of: Mapping[int, OnlyLetters]
+
+    def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
+        return self.of[number].allowed(number, drawn)
+
+    def choices(self, drawn: Sequence[int]) -> int:
+        assert not drawn, "nobody goes on here"
+        return 0
 
 
 TEXTS = ["ab.", "c.", "defg", ".", "hi.", "jklm"]

@@ -1,8 +1,10 @@
 """What a form may be, how a request declares it, and what is refused by name."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -132,3 +134,11 @@ def test_one_grammar_or_none_is_fine(given: dict[str, Any]) -> None:
 def test_a_schema_and_a_form_are_refused_when_they_are_read() -> None:
     with pytest.raises(FormAndSchema):
         Both.model_validate({"form": PRODUCT, "schema": FILM})
+
+
+def test_the_example_of_the_documentation_is_a_form() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs" / "forms.md").read_text()
+    wanted = FormParameters.model_validate(yaml.safe_load(page.split("```yaml")[1].split("```")[0])["parameters"])
+    assert form_of(wanted) == Form.read(PRODUCT)
+    assert "24 of up to 40 tokens" in page
+    assert Form.read(PRODUCT).draws(wanted.slot_tokens) == 24

@@ -74,7 +74,7 @@ def test_figures_count_candidates_and_draws_from_the_expansion() -> None:
     facts = drawing.facts(0)
     assert facts["effective_k"] == 2.0  # the likeliest, and the one that is 2C/B = 1 below
     assert facts["from_expansion"] == sum(token == 1 for token in tokens) > 0
-    assert drawing.facts(9) == {"effective_k": 0.0, "from_expansion": 0.0}
+    assert drawing.facts(9) == {"draws": 0.0, "effective_k": 0.0, "from_expansion": 0.0}
 
 
 @pytest.mark.parametrize("allowed", [1, 2])
@@ -83,4 +83,4 @@ def test_a_constraint_may_leave_fewer_tokens_than_k(allowed: int) -> None:
     public[:, allowed:] = -torch.inf
     drawing = rule(4)
     assert drawing.next_tokens(step(public))[0] < allowed
-    assert drawing.facts(0) == {"effective_k": float(allowed), "from_expansion": 0.0}
+    assert drawing.facts(0) == {"draws": 1.0, "effective_k": float(allowed), "from_expansion": 0.0}

@@ -18,6 +18,7 @@ from models_db.requests import FileInvalid, PublicMetadata, ReleaseRequest, pars
 from models_db.services.ledger import Balance, BudgetExceeded
 from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount, spent_epsilon
 from tasks.evaluation.registry import InternalMetric, UnknownMetric
+from tasks.generation.groups import GroupsNeeded
 from tasks.generation.interface import BlockWithoutSample, NotForGovernedData, UnknownSystem
 from tasks.generation.quote import (
     ClaimMissing,
@@ -156,7 +157,7 @@ def test_a_dataset_without_a_unit_field_protects_records() -> None:
     ("change", "error", "said"),
     [
         ({"mechanism": "urania"}, UnknownSystem, "cannot make a 'synthetic_corpus'"),
-        ({"kind": "summaries"}, UnknownSystem, "cannot make a 'summaries'"),
+        ({"kind": "summaries"}, GroupsNeeded, "one text for each public group"),
         ({"mechanism": "magic"}, FileInvalid, "mechanism"),
         ({"kind": "poems"}, FileInvalid, "kind"),
         ({"evaluation": ["length", "beauty"]}, UnknownMetric, "'beauty'"),
