@@ -19,6 +19,7 @@ from tasks.evaluation.length_gap import length_gap
 from tasks.evaluation.manifold import precision_recall
 from tasks.evaluation.mauve import mauve
 from tasks.evaluation.perplexity import perplexity, perplexity_gap
+from tasks.evaluation.placeholder_leak import placeholder_leak
 from tasks.evaluation.proximity import proximity
 from tasks.evaluation.records import records
 from tasks.evaluation.results import Exposure, MetricResult
@@ -67,6 +68,7 @@ METRICS: Mapping[str, Metric] = {
         Metric("length", "public", length),
         Metric("distinct", "public", distinct),
         Metric("records", "public", records),
+        Metric("placeholder_leak", "public", placeholder_leak),
         Metric("perplexity", "public", perplexity, _MODEL),
         Metric.charged(dp_coverage.NAME, dp_coverage.CoverageEstimate(), _EMBEDDER),
         Metric.charged(dp_labels.NAME, dp_labels.LabelEstimate()),

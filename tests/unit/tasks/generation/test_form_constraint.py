@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -20,6 +19,7 @@ from tasks.generation.form import Form, FormInvalid, FormTooLong
 from tasks.generation.form_constraint import FormConstraint
 from tasks.generation.form_request import FormAndSchema, FormParameters
 from tasks.generation.form_tokens import FORBIDDEN, FormNotWritable
+from tasks.generation.precision_request import PrecisionParameters
 from tasks.inference.registry import list_models
 from tasks.inference.store import model_folder
 from tests.support import require
@@ -326,7 +326,7 @@ def test_a_release_is_held_to_its_schema_or_its_form_or_to_nothing() -> None:
     assert constraint_for(Both.model_validate({"schema": FILM, "constrained": False}), model, 200) is None
     assert constraint_for(Both(), model, 20) is None
     assert constraint_for(RecordParameters(), model, 20) is None
-    assert constraint_for(BaseModel(), model, 20) is None
+    assert constraint_for(PrecisionParameters(), model, 20) is None
     with pytest.raises(FormAndSchema):
         constraint_for(Both.model_construct(form="I like {x}.", json_schema=FILM), model, 200)
 
