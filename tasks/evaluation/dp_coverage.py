@@ -15,7 +15,7 @@ from models_db.errors import UsageError
 from tasks.evaluation.clusters import k_means
 from tasks.evaluation.divergence import SCALING, frontier_area
 from tasks.evaluation.embedded import Points, embedder_of, figure, points
-from tasks.evaluation.estimates import NOISE_INTERVAL, Asked, Noisy, UnitText, histogram_of, shares, texts_of
+from tasks.evaluation.estimates import NOISE_INTERVAL, SHARE, Asked, Noisy, UnitText, histogram_of, shares, texts_of
 from tasks.evaluation.results import MetricResult, Value
 from tasks.evaluation.subject import Embedder, Subject
 
@@ -98,11 +98,13 @@ class CoverageEstimate:
             made = [found.place(text) for text in texts_of(subject)]
             released = shares(histogram_of(made, len(noisy.counts)).astype(np.float64)[None])
             embedder = found.embed.name
-            near = noisy.figure(lambda counts: 1 - shares(counts)[:, -1])
+            near = noisy.figure(lambda counts: 1 - shares(counts)[:, -1], SHARE)
             values = {
                 **figure("near", *near),
-                **figure("supported", *noisy.figure(lambda counts: _supported(shares(counts), released[0]))),
-                **figure("area", *noisy.figure(lambda counts: frontier_area(shares(counts), released))),
+                **figure("supported", *noisy.figure(lambda counts: _supported(shares(counts), released[0]), SHARE)),
+                **figure(
+                    "area", *noisy.figure(lambda counts: frontier_area(shares(counts), released), SHARE, released[0])
+                ),
             }
             told = f"{near[0]:.0%} of the units are near a released text (noise: {near[1][0]:.0%} to {near[1][1]:.0%})"
         return MetricResult(

@@ -39,7 +39,7 @@ class LengthEstimate:
         distance: dict[str, Value] = figure("total_variation", None, None)
         told = "not measured"
         if noisy is not None:
-            about = noisy.figure(lambda counts: shares(counts) @ _MIDDLES)
+            about = noisy.figure(lambda counts: shares(counts) @ _MIDDLES, (float(_MIDDLES[0]), float(_MIDDLES[-1])))
             mean = figure("mean_words", *about, 1)
             told = f"about {about[0]:.0f} words a unit"
             if made:

@@ -12,7 +12,7 @@ another's point by rounding, PRIVACY §4.2 point 1). So adding or removing a uni
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,18 @@ from tasks.evaluation.subject import Subject
 
 SIMULATIONS = 2000
 NOISE_INTERVAL = (
-    "95 % interval of what the noise alone may have done, from that many simulations of it around the noisy counts:"
-    f" {SIMULATIONS}, fixed ordinary random start"
+    "95 % interval of what the noise alone may have done, from that many simulations of it on counts that may be the"
+    f" true ones: {SIMULATIONS}, fixed ordinary random start"
 )
 
 _AN_ORDINARY_START = 0
+SHARE: Interval = (0.0, 1.0)
+"""Where a share can be."""
+
+_ANYTHING: Interval = (-np.inf, np.inf)
+
+Figure: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""A figure of many histograms: float64 [n, bins] -> [n], finite."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +70,34 @@ class Noisy:
     counts: NDArray[np.int64]
     sigma: float
 
-    def figure(self, of: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> tuple[float, Interval]:
+    def figure(
+        self, of: Figure, within: Interval = _ANYTHING, alike: NDArray[np.float64] | None = None
+    ) -> tuple[float, Interval]:
         """A figure of the counts, and its interval under the noise.
 
+        Noise does not only spread a figure, it moves it: it puts units into bins that have none, and sets apart what is
+        equal. So it is simulated on counts that may be the true ones, and what it does to their figure is taken off
+        this one: the basic bootstrap (Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section
+        5.2). No counts are surely the true ones, so the interval holds what comes of several.
+
         Args:
-            of: float64 [n, bins] -> [n], finite.
+            of: the figure.
+            within: where it can be at all.
+            alike: of a distance, the shares [bins] at which it finds no difference. Close to them a distance can only
+                grow, so its value there belongs to the interval unless noise hardly ever makes so much of it.
         """
-        generator = np.random.default_rng(_AN_ORDINARY_START)
-        counts = self.counts.astype(np.float64)
-        simulated = of(counts + generator.normal(0.0, self.sigma, (SIMULATIONS, len(counts))))
-        low, high = np.quantile(simulated, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        value = float(of(counts[None])[0])
-        return value, (min(float(low), value), max(float(high), value))
+        noise = np.random.default_rng(_AN_ORDINARY_START).normal(0.0, self.sigma, (SIMULATIONS, len(self.counts)))
+        value = float(of(self._noisy)[0])
+        ends = [value]
+        for truth in self._plausible():
+            moved = np.quantile(of(truth + noise) - of(truth), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+            ends += [value - float(moved[1]), value - float(moved[0])]
+        if alike is not None:
+            equal = self._total * alike[None]
+            best = of(equal)
+            if abs(value - best[0]) <= np.quantile(np.abs(of(equal + noise) - best), CONFIDENCE):
+                ends.append(float(best[0]))
+        return value, (max(min(ends), within[0]), min(max(ends), within[1]))
 
     def total_variation(self, released: NDArray[np.int64]) -> tuple[float, Interval]:
         """Half the sum of absolute differences between the shares of these counts and of released ones, as `figure`.
@@ -83,7 +106,22 @@ class Noisy:
             released: int64 [bins], of released texts.
         """
         others = shares(released.astype(np.float64)[None])
-        return self.figure(lambda counts: np.abs(shares(counts) - others).sum(1) / 2)
+        return self.figure(lambda counts: np.abs(shares(counts) - others).sum(1) / 2, SHARE, others[0])
+
+    @property
+    def _noisy(self) -> NDArray[np.float64]:
+        return self.counts.astype(np.float64)[None]
+
+    @property
+    def _total(self) -> float:
+        return max(0.0, float(self.counts.sum()))
+
+    def _plausible(self) -> Iterator[NDArray[np.float64]]:
+        """Counts [1, bins] that may be the true ones: the nearest to these that are counts, and the sparsest."""
+        yield self._total * shares(self._noisy)
+        sparse = np.where(self._noisy > 2 * self.sigma, self._noisy, 0.0)
+        if sparse.any():
+            yield self._total * shares(sparse)
 
 
 class Estimate(Protocol):
@@ -127,11 +165,19 @@ def _safely(place: Callable[[UnitText], int | None], unit: UnitText) -> int | No
 
 
 def shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Noisy counts as shares: float [n, bins] -> [n, bins]; negative ones count as none, equal where all are."""
-    kept = np.maximum(counts, 0.0)
-    totals = kept.sum(1, keepdims=True)
+    """Noisy counts as shares: float [n, bins] -> [n, bins]; equal where the counts do not add up to anything.
+
+    Those of the nearest counts that are not negative and have the same sum, which are also the likeliest: one level is
+    taken off all, and what falls below 0 is none (Duchi et al., "Efficient Projections onto the l1-Ball", ICML 2008,
+    section 3). To set negative ones to 0 alone would leave the noise of the other empty bins as units.
+    """
+    totals = counts.sum(1, keepdims=True)
+    falling = -np.sort(-counts, axis=1)
+    levels = (falling.cumsum(1) - totals) / np.arange(1, counts.shape[1] + 1)
+    last = np.maximum((falling > levels).sum(1, keepdims=True), 1) - 1
+    kept = np.maximum(counts - np.take_along_axis(levels, last, 1), 0.0)
     equal = np.full_like(kept, 1 / kept.shape[1])
-    return np.where(totals > 0, np.divide(kept, totals, out=equal.copy(), where=totals > 0), equal)
+    return np.asarray(np.divide(kept, kept.sum(1, keepdims=True), out=equal, where=totals > 0), np.float64)
 
 
 def histogram_of(places: Sequence[int | None], bins: int) -> NDArray[np.int64]:

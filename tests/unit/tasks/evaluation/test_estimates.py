@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.evaluation import dp_coverage, dp_labels, dp_length
-from tasks.evaluation.estimates import Asked, Noisy, UnitText, counted, shares
+from tasks.evaluation.divergence import frontier_area
+from tasks.evaluation.estimates import SHARE, Asked, Noisy, UnitText, counted, shares
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.results import MetricResult
 from tasks.evaluation.subject import Subject
@@ -78,7 +79,15 @@ def test_a_unit_that_cannot_be_read_is_in_no_bin():
 
 
 @pytest.mark.parametrize(
-    ("counts", "expected"), [([3, 1], [0.75, 0.25]), ([4, -2], [1, 0]), ([-1, -1], [0.5, 0.5]), ([0, 0], [0.5, 0.5])]
+    ("counts", "expected"),
+    [
+        ([3, 1], [0.75, 0.25]),
+        ([4, -2], [1, 0]),
+        ([-1, -1], [0.5, 0.5]),
+        ([0, 0], [0.5, 0.5]),
+        ([3, -5], [0.5, 0.5]),
+        ([10, 4, 1, -3], [0.75, 0.25, 0, 0]),  # a level of 1 is taken off: 9, 3 and nothing, together 12
+    ],
 )
 def test_shares_of_noisy_counts(counts, expected):
     assert shares(np.array([counts], np.float64)).tolist() == [expected]
@@ -88,8 +97,33 @@ def test_the_interval_is_that_of_the_noise():
     """A count itself: 1.96 sigma on either side; with hardly any noise no width."""
     value, (low, high) = Noisy(np.array([100, 0]), 10.0).figure(lambda counts: counts[:, 0])
     assert (value, low, high) == (100, pytest.approx(100 - 19.6, abs=2), pytest.approx(100 + 19.6, abs=2))
-    value, (low, high) = noisy(100, 0).figure(lambda counts: shares(counts)[:, 0])
+    value, (low, high) = noisy(100, 0).figure(lambda counts: shares(counts)[:, 0], SHARE)
     assert (value, low, high) == (1.0, pytest.approx(1.0, abs=1e-4), 1.0)
+
+
+EQUAL = np.full((1, 16), 1 / 16)
+HALF = [125] * 8 + [0] * 8
+FEW = [0] * 4 + [750, 250] + [0] * 10
+
+
+@pytest.mark.parametrize(
+    ("counts", "measured"),
+    [
+        ([63] * 16, lambda noisy: noisy.total_variation(np.ones(16, np.int64))),
+        (HALF, lambda noisy: noisy.total_variation(np.ones(16, np.int64))),
+        (FEW, lambda noisy: noisy.figure(lambda counts: shares(counts) @ np.arange(16.0), (0.0, 15.0))),
+        ([63] * 16, lambda noisy: noisy.figure(lambda c: frontier_area(shares(c), EQUAL), SHARE, EQUAL[0])),
+        (HALF, lambda noisy: noisy.figure(lambda c: frontier_area(shares(c), EQUAL), SHARE, EQUAL[0])),
+    ],
+    ids=["equal", "half", "mean of few", "area of equal", "area of half"],
+)
+def test_the_interval_holds_the_figure_without_noise(counts, measured):
+    """Noise moves these figures all the same way, so that simulations around the noisy counts hardly ever hold it."""
+    generator = np.random.default_rng(1)
+    true, _ = measured(noisy(*counts, sigma=1e-9))
+    drawn = [Noisy(np.array(counts) + np.rint(generator.normal(0, 20, 16)).astype(int), 20.0) for _ in range(60)]
+    held = [low - 1e-6 <= true <= high + 1e-6 for _, (low, high) in map(measured, drawn)]
+    assert np.mean(held) > 0.8
 
 
 def test_lengths():
