@@ -130,10 +130,11 @@ def scatter(found: Mapping[str, Any]) -> Chart:
 
 
 def forest(attacks: Sequence[Mapping[str, Any]]) -> Chart | None:
-    """The areas under the curve with intervals, of the attacks that have one, 0.5 being chance; None without any."""
+    """The areas under the curve with intervals, 0.5 being chance, of the attacks that have one as released."""
     rows: list[dict[str, Any]] = [
         {"name": attack["name"], "run": run["run"], "first": place == 0, **_interval(run)}
         for attack in attacks
+        if number(attack["runs"][0]["auc"]) is not None  # else there is nothing to hold the other runs against
         for place, run in enumerate(attack["runs"])
         if number(run["auc"]) is not None
     ]

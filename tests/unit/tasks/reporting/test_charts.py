@@ -1,6 +1,7 @@
 """Where marks go: inside the picture, in proportion, and the same every time."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,3 +110,13 @@ def test_attacks_stand_beside_chance():
     ]
     assert all(row["low"] <= row["x"] <= row["high"] for row in chart["rows"])
     assert charts.forest([TWIN.attacks[1].to_json()]) is None
+
+
+def test_an_attack_that_was_not_measured_as_released_has_no_rows():
+    """Its other runs would stand there without a name, as if they were those of the attack above."""
+    measured = TWIN.attacks[0]
+    unmeasured = replace(measured, name="other", runs=(replace(measured.runs[0], auc=None), *measured.runs[1:]))
+    chart = charts.forest([measured.to_json(), unmeasured.to_json()])
+    assert chart is not None
+    assert {row["name"] for row in chart["rows"]} == {measured.name}
+    assert charts.forest([unmeasured.to_json()]) is None
