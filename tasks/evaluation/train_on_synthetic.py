@@ -115,7 +115,8 @@ def _figures() -> list[str]:
 def _line(values: dict[str, Value]) -> str:
     if values["synthetic_accuracy"] is None:
         return "no labels to learn from, or too few documents that carry them"
+    real = "" if values["real_accuracy"] is None else f", on real documents {values['real_accuracy']}"
     return (
-        f"trained on the release {values['synthetic_accuracy']}, with Deep CORAL {values['coral_accuracy']},"
-        f" on real documents {values['real_accuracy']} right of {values['tested_on']}"
+        f"trained on the release {values['synthetic_accuracy']}, with Deep CORAL {values['coral_accuracy']}{real}"
+        f" right of {values['tested_on']}"
     )

@@ -129,7 +129,9 @@ def test_a_corpus_without_labels_is_null():
 
 
 def test_real_documents_of_one_label_leave_the_other_figures():
-    found = train_on_synthetic(compared(labelled(20, 1), labelled(4, 2, (1,)))).values
+    result = train_on_synthetic(compared(labelled(20, 1), labelled(4, 2, (1,))))
+    assert "None" not in result.line
+    found = result.values
     assert found["real_accuracy"] is None
     assert found["gap"] is None
     assert found["synthetic_accuracy"] is not None
