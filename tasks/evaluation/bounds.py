@@ -45,16 +45,6 @@ def require_measurable(required: Required) -> None:
         raise NotMeasurable(problems)
 
 
-def require_within(request_id: int, required: Required, measured: Mapping[str, MetricResult]) -> None:
-    """Check the stored figures of a release against the bounds.
-
-    Raises:
-        OutsideBounds: with every figure that is outside, or missing.
-    """
-    if outside := missed(required, measured):
-        raise OutsideBounds(request_id, outside)
-
-
 def missed(required: Required, measured: Mapping[str, MetricResult]) -> tuple[Outcome, ...]:
     """The demands that a release does not meet."""
     return tuple(found for found in outcomes(required, measured) if not found.met)

@@ -6,7 +6,7 @@ import pytest
 
 from models_db.policy import Evaluation
 from models_db.requests import parse
-from tasks.evaluation.bounds import NotMeasurable, OutsideBounds, figures_of, require_measurable, require_within
+from tasks.evaluation.bounds import NotMeasurable, OutsideBounds, figures_of, missed, require_measurable
 from tasks.evaluation.registry import METRICS, names
 from tasks.evaluation.results import MetricResult, Value
 from tasks.evaluation.subject import Subject
@@ -44,31 +44,28 @@ def measured(**values: Value) -> dict[str, MetricResult]:
     ],
 )
 def test_a_figure_is_inside_or_refused(value: Value, bound: dict[str, Any], inside: bool) -> None:
-    asked = required(length={"cut_share": bound})
+    outside = missed(required(length={"cut_share": bound}), measured(cut_share=value))
     if inside:
-        require_within(7, asked, measured(cut_share=value))
+        assert outside == ()
         return
-    with pytest.raises(OutsideBounds) as refused:
-        require_within(7, asked, measured(cut_share=value))
-    assert refused.value.facts["request"] == 7
-    [told] = refused.value.facts["outside"]  # type: ignore[misc]
+    refused = OutsideBounds(7, outside)
+    assert refused.facts["request"] == 7
+    [told] = refused.facts["outside"]  # type: ignore[misc]
     assert (told["figure"], told["value"]) == ("length.cut_share", value)  # type: ignore[index]
-    assert "almoner reject 7 --gate publish" in refused.value.advice
+    assert "almoner reject 7 --gate publish" in refused.advice
 
 
 def test_what_was_not_measured_is_outside_even_without_a_bound() -> None:
-    require_within(1, required(length={}), measured())
-    with pytest.raises(OutsideBounds, match="distinct is not measured"):
-        require_within(1, required(length={}, distinct={}), measured())
-    with pytest.raises(OutsideBounds, match=r"length\.texts is not measured"):
-        require_within(1, required(length={"texts": {"min": 0}}), measured())
+    assert missed(required(length={}), measured()) == ()
+    [unmeasured] = missed(required(length={}, distinct={}), measured())
+    assert "distinct is not measured" in str(unmeasured)
+    [unmeasured] = missed(required(length={"texts": {"min": 0}}), measured())
+    assert "length.texts is not measured" in str(unmeasured)
 
 
 def test_every_figure_outside_is_named() -> None:
     asked = required(length={"texts": {"min": 3}, "empty": {"max": 0}, "cut_share": {"max": 1}})
-    with pytest.raises(OutsideBounds) as refused:
-        require_within(1, asked, measured(texts=2, empty=1, cut_share="0"))
-    told = refused.value.facts["outside"]
+    told = OutsideBounds(1, missed(asked, measured(texts=2, empty=1, cut_share="0"))).facts["outside"]
     assert isinstance(told, list)
     assert [each["figure"] for each in told] == ["length.empty", "length.texts"]
 
