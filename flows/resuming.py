@@ -60,6 +60,8 @@ class Resumed:
 
     def __str__(self) -> str:
         lost = self.earlier.lost
+        if not lost:
+            return f"Going on from attempt {self.last}: what is charged for is drawn, and not paid again."
         draws = "one draw of each unfinished text is" if lost == 1 else f"{lost} draws of each unfinished text are"
         return (
             f"Going on from attempt {self.last}: {self.drawn} of {self.total} tokens are drawn;"
@@ -82,6 +84,9 @@ def resumed(session: Session, request: Request, plan: Plan, left: Contents) -> R
         raise JournalUnfit(request.id, "it is another request's")
     paid = _paid(session, request.id, plan, left)
     drawing = paid[left.first : len(plan.invocations)]
+    if not drawing:  # all that was charged for is in what was released; the rest is drawn from that, at no cost
+        earlier, total = Earlier(left.released), plan.samples * plan.steps
+        return Resumed(left.attempts[0], left.attempts[-1], paid, earlier, total, left.measured)
     armed = min(drawing)
     # A step takes the next draw, and each attempt that went on skips one: no more can be armed and not written down.
     if not left.armed <= armed <= max(drawing) <= min(armed + 1, left.armed + left.since + 1):
@@ -102,6 +107,6 @@ def _paid(session: Session, request_id: int, plan: Plan, left: Contents) -> tupl
     found = ledger.armed_by(session, request_id, left.attempts)
     paid = tuple(len(found.get(sequence, ())) for sequence in range(len(plan.every)))
     in_order = all(found.get(sequence, set()) == set(range(number)) for sequence, number in enumerate(paid))
-    if not in_order or not 0 <= left.first < len(plan.invocations) or not all(paid[: left.first]):
+    if not in_order or not 0 <= left.first <= len(plan.invocations) or not all(paid[: left.first]):
         raise JournalUnfit(request_id, "the ledger does not know what it went on from")
     return paid

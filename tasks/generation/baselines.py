@@ -2,22 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, Field
 
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
-from models_db.requests import Exact, plain_decimal
+from models_db.requests import Exact, ReleaseRequest, plain_decimal
 from models_db.services.ledger import PlannedInvocation
 from tasks.generation.batches import layout_of, with_labels
 from tasks.generation.constraints_request import RecordParameters, constraint_facts
-from tasks.generation.family import FamilyParameters, public_draw, top_k_text
+from tasks.generation.family import FamilyParameters, top_k_text
 from tasks.generation.form_request import FormParameters, form_facts
 from tasks.generation.groups import SUMMARIES, PartParameters, part_facts
 from tasks.generation.interface import TEXT_KINDS, Ask, Bench, Generated, NotForGovernedData, Plan
-from tasks.generation.journal import Earlier
 from tasks.generation.precision_request import PrecisionParameters, precision_facts
 from tasks.mechanisms import samplers
 from tasks.mechanisms.uncharged import uncharged
@@ -60,13 +58,22 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
     screening_threshold: Exact | None = None
 
 
-class PublicOnly:
-    """The public model and the public prompt; no private text is read, nothing is charged."""
+class _Baseline:
+    """What both say of themselves."""
 
-    name = "public_only"
     kinds: tuple[str, ...] = (*TEXT_KINDS, SUMMARIES)
     parameters: type[BaseModel] = BaselineParameters
     charges = False
+
+    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+        """As it is: nothing has to be looked up."""
+        return request
+
+
+class PublicOnly(_Baseline):
+    """The public model and the public prompt; no private text is read, nothing is charged."""
+
+    name = "public_only"
 
     def plan(self, ask: Ask) -> Plan:
         """A plan that charges nothing."""
@@ -83,16 +90,13 @@ class PublicOnly:
         return _generate(wanted, [list(prompts[label].tokens) for label in labels], labels, bench, constraint)
 
 
-class NonPrivate:
+class NonPrivate(_Baseline):
     """Documents of the corpus in the prompt, no protection: for data that is public, as the upper reference.
 
     One document for each text; for a summary all documents of its group, one after another.
     """
 
     name = "non_private"
-    kinds: tuple[str, ...] = (*TEXT_KINDS, SUMMARIES)
-    parameters: type[BaseModel] = BaselineParameters
-    charges = False
 
     def plan(self, ask: Ask) -> Plan:
         """A plan without any guarantee.
@@ -164,24 +168,12 @@ def _generate(
     *,
     armed: bool = False,
 ) -> Generated:
-    from tasks.generation.decoding import DrawMeter, Job
-    from tasks.generation.drawing import Drawing, draw_texts
-    from tasks.generation.ink_rule import InvisibleInkRule
-    from tasks.inference.plan import Sizes
-    from tasks.inference.prompts import PromptPieces
+    from tasks.generation.public_texts import Drawn, draw_public_texts
 
-    # Without rows the draw is a plain exact softmax over the public candidates.
-    draw = public_draw(wanted.temperature, wanted.sampler or samplers.DEFAULT)
-    meter = DrawMeter(wanted.max_new_tokens, wanted.max_new_tokens, lambda number: None)
     if not armed:
         bench.arm(0, 0)
-    jobs = [Job(PromptPieces((), tuple(prompt))) for prompt in prompts]
-    sizes = Sizes.of([job.public for job in jobs], [], 0, wanted.max_new_tokens)
-    rule = partial(InvisibleInkRule, draw, wanted.top_k, "logit", bench.rng)
-    # What costs nothing is not written down on the way: a run that was interrupted begins anew.
-    unkept = replace(bench, drawn=lambda armed, drawn: None)
-    texts = draw_texts(unkept, Drawing(sizes, rule, constraint), jobs, len(jobs), meter, Earlier())
-    return Generated(with_labels(texts, labels))
+    how = Drawn(wanted.max_new_tokens, wanted.temperature, wanted.top_k, wanted.sampler or samplers.DEFAULT)
+    return Generated(with_labels(draw_public_texts(bench, prompts, how, constraint), labels))
 
 
 def _asked(parameters: BaseModel) -> BaselineParameters:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
 from models_db.requests import Exact as Decimals
-from models_db.requests import plain_decimal
+from models_db.requests import ReleaseRequest, plain_decimal
 from models_db.services.ledger import PlannedInvocation
 from tasks.accounting.amounts import Exact, decimal_above, exact
 from tasks.generation.batches import Layout, Place, layout_of, with_labels
@@ -116,6 +116,10 @@ class FamilySystem(ABC, Generic[Parameters]):
     def figures(self, texts: Sequence[GeneratedText]) -> Mapping[str, str]:
         """What is released about the texts together: functions of their facts (`RELEASED_FIGURES` has the names)."""
         return {}
+
+    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+        """As it is: nothing has to be looked up."""
+        return request
 
     def plan(self, ask: Ask) -> Plan:
         """Buy what `ask.amount` affords, after the count if one is needed.
@@ -230,7 +234,8 @@ class _Prompts:
         model = bench.engine.model
         pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in wanted.shown or (None,))
         public, private = zip(*pieces, strict=True)
-        length = wanted.max_new_tokens - lost
+        # A form's constraint shortens slots by what is lost; every other text is as much shorter.
+        length = wanted.max_new_tokens - (lost if wanted.form is None else 0)
         sizes = Sizes.of(public, private, wanted.max_reference_tokens, length, wanted.references)
         sizes.check_fits(model)
         return cls(pieces, sizes, constraint_for(wanted, model, wanted.max_new_tokens, lost))
@@ -245,13 +250,22 @@ class _Prompts:
         def tokens(unit: "UnitDocuments") -> tuple[int, ...]:
             return reference_tokens(tokenizer, unit.text, wanted.max_reference_tokens)
 
-        places = [place for source in split.sources for place in source]
-        batches = bench.corpus.batches(
-            bench.scheme, bench.scheme_id, split.per_block, places, wanted.names, wanted.groups_per_unit
-        )
-        for source in split.sources:
+        units = rows_of(split.sources, split.per_block, wanted, bench)
+        for source, members in zip(split.sources, units, strict=True):
             public, private = self.pieces[source[0][1]]
-            yield Job(public, private, tuple(tokens(unit) for place in source for unit in batches[place]))
+            yield Job(public, private, tuple(map(tokens, members)))
+
+
+def rows_of(
+    sources: Sequence[Sequence[Place]], per_block: int, wanted: PartParameters, bench: Bench
+) -> "Iterator[list[UnitDocuments]]":
+    """The units that each text is made of; those of all texts are read at once, when the first is asked for."""
+    places = [place for source in sources for place in source]
+    batches = bench.corpus.batches(
+        bench.scheme, bench.scheme_id, per_block, places, wanted.names, wanted.groups_per_unit
+    )
+    for source in sources:
+        yield [unit for place in source for unit in batches[place]]
 
 
 def instalments(event: PrivacyEvent, size: int) -> tuple[Amount, ...]:

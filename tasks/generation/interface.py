@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from models_db.budgets import Amount, total
 from models_db.errors import Refused, UsageError
+from models_db.requests import ReleaseRequest
 from models_db.services.ledger import PlannedInvocation
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus
@@ -151,6 +152,15 @@ class Generator(Protocol):
     kinds: tuple[str, ...]
     parameters: type[BaseModel]
     charges: bool
+
+    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+        """The request with everything that it names and that only this machine could look up.
+
+        What is stored says all that a plan depends on, so whoever verifies a release plans it again from that alone.
+
+        Raises:
+            UsageError, EnvironmentProblem: it is not to be found, or does not fit the request.
+        """
 
     def plan(self, ask: Ask) -> Plan:
         """The plan for these public facts.

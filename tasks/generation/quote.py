@@ -226,6 +226,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         Refused, UsageError: the mechanism, a metric or the amount is impossible here.
     """
     system = system_for(request.mechanism, request.kind)
+    request = system.written_out(request)
     written = with_catalogue(request.parameters, dataset.public.groups)
     parameters = parse(system.parameters, written, f"`parameters` of {request.mechanism}")
     names = names_of(parameters)

@@ -6,6 +6,8 @@ from tasks.generation.interface import Generator, UnknownSystem
 from tasks.generation.invisible_ink import InvisibleInk
 from tasks.generation.private_icl import PrivateIcl
 from tasks.generation.private_prediction import PrivatePrediction
+from tasks.summarization.one_shot import OneShotSummary
+from tasks.summarization.token_level import TokenLevelSummary
 
 _ALL: tuple[Generator, ...] = (
     InvisibleInk(),
@@ -14,6 +16,8 @@ _ALL: tuple[Generator, ...] = (
     AdaPMixed(),
     PublicOnly(),
     NonPrivate(),
+    TokenLevelSummary(),
+    OneShotSummary(),
 )
 SYSTEMS: dict[str, Generator] = {system.name: system for system in _ALL}
 

@@ -15,6 +15,7 @@ from models_db.requests import as_json
 from tasks.evaluation.bounds import missed
 from tasks.evaluation.bounds import told as said
 from tasks.evaluation.results import MetricResult
+from tasks.generation.groups import SUMMARIES
 from tasks.inference.prompts import CHARACTERS_PER_TOKEN
 from tasks.publishing import card_text
 from tasks.publishing.claim import Claim
@@ -158,8 +159,14 @@ def _wording(record: ReleaseRecord) -> list[str]:
     sections = [card_text.TEMPLATES] if record.templates else []
     sections += [f"{code(name)}\n\n{block(text)}" for name, text in record.templates.items()]
     if record.labels:
-        sections.append(f"{card_text.LABELS}\n\n{', '.join(map(code, record.labels))}")
+        sections.append(f"{_told_of_labels(record)}\n\n{', '.join(map(code, record.labels))}")
     return sections
+
+
+def _told_of_labels(record: ReleaseRecord) -> str:
+    if record.kind != SUMMARIES:
+        return card_text.LABELS
+    return card_text.GROUPS.format(record.request["parameters"].get("groups_per_unit", 1))
 
 
 def _opinion(found: SecondOpinion) -> str:

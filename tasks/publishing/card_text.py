@@ -8,7 +8,7 @@ from typing import Final
 
 from tasks.publishing.claim import Claim
 from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4
-from tasks.publishing.rows import RECORDS
+from tasks.publishing.rows import RECORDS, part
 from tasks.publishing.strict import figure
 
 NO_CLAIM: Final = "No differential privacy is claimed for this release."
@@ -92,7 +92,7 @@ _FILES: Final = {
 
 def files(release_format: str, kind: str, *, labelled: bool) -> str:
     """What is in the bundle; the lines of `texts.jsonl` as `tasks.publishing.rows` makes them."""
-    label = ", `label`" if labelled else ""
+    label = f", `{part(kind)}`" if labelled else ""
     if kind == RECORDS:
         content = f"records, one JSON object (`id`{label}, `raw`, and `record` where `raw` is a JSON object)"
     else:
@@ -107,6 +107,11 @@ TEMPLATES: Final = (
 LABELS: Final = (
     "Labels: a public set that the request declares, not one that was read off the data. A unit was read under one of"
     " those that its documents carry; a label that no unit has was generated all the same."
+)
+GROUPS: Final = (
+    "Groups: a public list, not one that was read off the data. A unit that wrote in several was read for {} at most,"
+    " which a key chose; the claim counts all of them. A group that no unit wrote in has a text all the same, which"
+    " says nothing about it."
 )
 CUT: Final = (
     "A unit's documents are joined in an order that a key fixes, and cut: at {tokens} tokens, and before that at"

@@ -40,7 +40,7 @@ from tasks.publishing.opened import Opened
 from tasks.publishing.parquet import same_rows
 from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord
 from tasks.publishing.request import ApprovedRequest
-from tasks.publishing.rows import RECORDS, fields, labels_of_texts, line, text_of
+from tasks.publishing.rows import RECORDS, fields, labels_of_texts, line, part, text_of
 from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.statement import statement
 from tasks.publishing.strict import read_as
@@ -183,13 +183,13 @@ def texts(bundle: Opened) -> str:
     """One numbered text a line, in the form of its kind and with its label, as many as the request asked for."""
     count, found = 0, bundle.record
     samples = found.request["parameters"]["samples"]
-    labels = labels_of_texts(found.labels, samples, found.request["blocks"]) if found.labels else []
+    labels = labels_of_texts(found.kind, found.labels, samples, found.request["blocks"]) if found.labels else []
     with plain_file(bundle.folder / TEXTS) as file:
         while stored := file.readline(_LONGEST_LINE):
             count += 1
             row = _row(stored, found.kind, count, labelled=bool(labels))
-            if labels and row["label"] not in (labels[count - 1 : count] if found.claim else found.labels):
-                raise CheckFailed(f"line {count} has another label than its place")
+            if labels and row[part(found.kind)] not in (labels[count - 1 : count] if found.claim else found.labels):
+                raise CheckFailed(f"line {count} has another {part(found.kind)} than its place")
     if found.claim is not None and count != samples:
         raise CheckFailed(f"{count} texts, not as many as were asked for")
     return f"{count} texts"
@@ -199,7 +199,7 @@ def _row(stored: bytes, kind: str, number: int, *, labelled: bool) -> dict[str, 
     """A line of texts that is, byte for byte, the one its own values lead to."""
     try:
         row = json.loads(stored)
-        given = (text_of(row), row["label"] if labelled else None)
+        given = (text_of(row), row[part(kind)] if labelled else None)
         expected = line(kind, number, *given)
     except (ValueError, TypeError, KeyError, RecursionError):
         raise CheckFailed(f"line {number} is not {_what(kind, labelled=labelled)}") from None
@@ -213,7 +213,7 @@ def _row(stored: bytes, kind: str, number: int, *, labelled: bool) -> dict[str, 
 
 
 def _what(kind: str, *, labelled: bool) -> str:
-    return ("an id, a label and a " if labelled else "an id and a ") + ("record" if kind == RECORDS else "text")
+    return (f"an id, a {part(kind)} and a " if labelled else "an id and a ") + ("record" if kind == RECORDS else "text")
 
 
 def measurements(bundle: Opened) -> str:

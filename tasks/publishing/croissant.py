@@ -18,7 +18,7 @@ from tasks.publishing.hub_card import keywords, pretty_name
 from tasks.publishing.layout import PARQUET, TEXTS
 from tasks.publishing.licences import licence_address
 from tasks.publishing.record import ReleaseRecord
-from tasks.publishing.rows import RECORDS
+from tasks.publishing.rows import RECORDS, part
 
 CONFORMS_TO: Final = ("http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0")
 PRIVACY_TERMS: Final = "urn:almoner:dp:v1:"
@@ -129,7 +129,8 @@ def _file(name: str, facts: Mapping[str, str | int]) -> dict[str, Json]:
 def _record_set(record: ReleaseRecord) -> dict[str, Json]:
     columns = [("id", "sc:Integer", "The number of the text, from 1, in the public order of texts.")]
     if record.labels:
-        columns.append(("label", "sc:Text", "One of the public labels that the request declares."))
+        of = f"One of the public {part(record.kind)}s that the request declares."
+        columns.append((part(record.kind), "sc:Text", of))
     if record.kind == RECORDS:
         columns.append(("raw", "sc:Text", "What the model wrote."))
         columns.append(("record", "sc:Text", "The JSON object that `raw` is, written again; null where it is none."))

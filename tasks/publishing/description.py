@@ -7,6 +7,7 @@ format of the record. They follow docs/privacy-guarantee.md, as the card does.
 from collections.abc import Iterable
 from typing import Final
 
+from tasks.generation.groups import SUMMARIES
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing.card_text import LIMITS, NO_CLAIM, PUBLIC_DATA, plain_bounds
 from tasks.publishing.record import ReleaseRecord
@@ -132,9 +133,17 @@ def composition(record: ReleaseRecord) -> str:
     """How losses add up."""
     return (
         "Sequential and adaptive: the rho of all mechanisms are added in the currency of zCDP, as integers, and"
-        " converted once. A unit is read in one block and one batch, which a keyed function of its identifier decides."
+        f" converted once. {_read_where(record)}, which a keyed function of its identifier decides."
         f" {lifetime(record)}"
     )
+
+
+def _read_where(record: ReleaseRecord) -> str:
+    if record.kind != SUMMARIES:
+        return "A unit is read in one block and one batch"
+    most = record.request["parameters"].get("groups_per_unit", 1)
+    groups = "for one group" if most == 1 else f"for {most} groups at most, each of which is charged"
+    return f"A unit is read in one block, {groups}"
 
 
 def justification(record: ReleaseRecord) -> str:

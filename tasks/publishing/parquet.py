@@ -3,6 +3,7 @@
 | kind | columns |
 | --- | --- |
 | `records` | `id` (int64), `label` where there are labels, `raw`, and `record`: the object as JSON text, or null |
+| `summaries` | `id` (int64), `group`, `text` |
 | every other | `id` (int64), `label` where there are labels, `text` |
 
 Its bytes depend on the version of the library that writes it, and on nothing else: no time, no schema of another
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import Any, Final
 
-from tasks.publishing.rows import RECORDS
+from tasks.publishing.rows import RECORDS, part
 
 _ROWS_OF_A_GROUP: Final = 10_000
 
@@ -57,7 +58,7 @@ def _table(lines: Iterable[bytes], kind: str, *, labelled: bool) -> Any:
     import pyarrow
 
     fields = [pyarrow.field("id", pyarrow.int64(), nullable=False)]
-    fields += [pyarrow.field("label", pyarrow.string(), nullable=False)] if labelled else []
+    fields += [pyarrow.field(part(kind), pyarrow.string(), nullable=False)] if labelled else []
     fields.append(pyarrow.field("raw" if kind == RECORDS else "text", pyarrow.string(), nullable=False))
     fields += [pyarrow.field("record", pyarrow.string())] if kind == RECORDS else []
     return pyarrow.Table.from_pylist([_row(line) for line in lines], schema=pyarrow.schema(fields))

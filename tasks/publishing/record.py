@@ -16,6 +16,7 @@ from models_db.canonical import Json, digest
 from models_db.events import PrivacyEvent
 from models_db.policy import Policy
 from models_db.requests import PublicMetadata
+from tasks.generation.groups import SUMMARIES
 from tasks.inference.prompt_spec import TEMPLATES
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing.claim import Claim, state_claim
@@ -265,8 +266,11 @@ class ReleaseRecord(Strict):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The public labels that the request declares."""
-        return tuple(map(str, self.request["parameters"].get("labels", ())))
+        """The public labels that the request declares; of summaries, the names of their groups."""
+        parameters = self.request["parameters"]
+        if self.kind == SUMMARIES:
+            return tuple(str(group["id"]) for group in parameters["groups"])
+        return tuple(map(str, parameters.get("labels", ())))
 
     @property
     def templates(self) -> dict[str, str]:

@@ -3,10 +3,11 @@
 | kind | fields |
 | --- | --- |
 | `records` | `id`, `raw` as it was generated, and `record`: what `raw` parses to, where it is one JSON object |
+| `summaries` | `id`, the public `group` that it is about, `text` |
 | every other | `id`, `text` |
 
-Where the request declares labels, every line also has its `label`, which follows from the request alone. A line is a
-function of these values, so whoever verifies a release makes it again.
+Where the request declares labels, every line also has its `label`. Labels and groups follow from the request alone. A
+line is a function of these values, so whoever verifies a release makes it again.
 """
 
 import json
@@ -17,14 +18,20 @@ from typing import Any, Final, NoReturn
 
 from models_db.canonical import canonical
 from tasks.generation.batches import BatchLayout
+from tasks.generation.groups import SUMMARIES
 from tasks.publishing.layout import TEXTS, plain_file
 
 RECORDS: Final = "records"
 
 
+def part(kind: str) -> str:
+    """The field of a line that names its label, or its group."""
+    return "group" if kind == SUMMARIES else "label"
+
+
 def line(kind: str, number: int, text: str, label: str | None) -> bytes:
     """One line. `text` must be valid Unicode."""
-    row: dict[str, Any] = {"id": number} | ({} if label is None else {"label": label})
+    row: dict[str, Any] = {"id": number} | ({} if label is None else {part(kind): label})
     if kind != RECORDS:
         return canonical(row | {"text": text}) + b"\n"
     found = parsed(text)
@@ -35,7 +42,7 @@ def line(kind: str, number: int, text: str, label: str | None) -> bytes:
 
 def fields(kind: str, *, labelled: bool) -> set[str]:
     """What a line must have; a record may have its `record` beside."""
-    return {"id", "raw" if kind == RECORDS else "text", *(["label"] if labelled else [])}
+    return {"id", "raw" if kind == RECORDS else "text", *([part(kind)] if labelled else [])}
 
 
 def text_of(row: Mapping[str, Any]) -> str:
@@ -48,7 +55,7 @@ def text_of(row: Mapping[str, Any]) -> str:
 
 
 def read_labelled(folder: Path, count: int | None = None) -> Iterator[tuple[str, str | None]]:
-    """The first `count` texts of a draft or bundle (all without one), each with its label; None where none is declared.
+    """The first `count` texts of a draft or bundle (all without one), each with its label or group, if it has one.
 
     Raises:
         FileUnfit: there is no such file.
@@ -56,7 +63,7 @@ def read_labelled(folder: Path, count: int | None = None) -> Iterator[tuple[str,
     with plain_file(folder / TEXTS) as file:
         for stored in islice(file, count):
             row: dict[str, Any] = json.loads(stored)
-            yield text_of(row), row.get("label")
+            yield text_of(row), row.get("label", row.get("group"))
 
 
 def parsed(raw: str) -> dict[str, Any] | None:
@@ -72,8 +79,10 @@ def parsed(raw: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def labels_of_texts(labels: Sequence[str], samples: int, blocks: int) -> list[str | None]:
-    """The label of every text, in the public order of texts: of the request alone, so nothing of the data."""
+def labels_of_texts(kind: str, labels: Sequence[str], samples: int, blocks: int) -> list[str | None]:
+    """The label or group of every text, in their public order: of the request alone, so nothing of the data."""
+    if kind == SUMMARIES:
+        return list(labels)
     return BatchLayout(samples, blocks, max(len(labels), 1)).labels_of_texts(labels)
 
 

@@ -43,7 +43,7 @@ def made(request: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any
 
 
 def drafted(folder: Path, request: dict[str, Any], texts: tuple[str, ...]) -> mlcroissant.Dataset:
-    labels = labels_of_texts(request["parameters"].get("labels", []), len(texts), 1)
+    labels = labels_of_texts("synthetic_corpus", request["parameters"].get("labels", []), len(texts), 1)
     write_draft(folder / "draft", a_record(request), texts, metrics_of(texts, "length"), labels)
     return mlcroissant.Dataset(jsonld=str(folder / "draft" / CROISSANT))
 

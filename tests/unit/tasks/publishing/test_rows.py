@@ -36,7 +36,7 @@ def asked(kind: str, labels: list[str], **prompt: str) -> dict[str, Any]:
 
 
 def drafted(folder: Path, texts: tuple[str, ...], request: dict[str, Any]) -> list[dict[str, Any]]:
-    labels = labels_of_texts(request["parameters"].get("labels", []), len(texts), 1)
+    labels = labels_of_texts("synthetic_corpus", request["parameters"].get("labels", []), len(texts), 1)
     write_draft(folder, a_record(request), texts, metrics_of(texts, "length"), labels)
     return [json.loads(row) for row in (folder / TEXTS).read_bytes().splitlines()]
 
@@ -95,10 +95,10 @@ def test_every_text_makes_a_line_that_reads_back(raw: str) -> None:
 
 
 def test_labels_of_texts_follow_from_public_numbers() -> None:
-    assert labels_of_texts(LABELS, 4, 1) == ["sports", "sports", "world", "world"]
-    assert labels_of_texts(LABELS, 3, 1) == ["sports", "sports", "world"]
-    assert labels_of_texts(LABELS, 2, 2) == ["sports", "world"]
-    assert labels_of_texts([], 3, 2) == [None, None, None]
+    assert labels_of_texts("synthetic_corpus", LABELS, 4, 1) == ["sports", "sports", "world", "world"]
+    assert labels_of_texts("synthetic_corpus", LABELS, 3, 1) == ["sports", "sports", "world"]
+    assert labels_of_texts("synthetic_corpus", LABELS, 2, 2) == ["sports", "world"]
+    assert labels_of_texts("synthetic_corpus", [], 3, 2) == [None, None, None]
 
 
 def test_a_draft_has_a_label_in_every_line_only_where_labels_were_asked(tmp_path: Path) -> None:

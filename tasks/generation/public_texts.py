@@ -1,0 +1,42 @@
+"""Texts from public logits alone: what baselines draw, and what private systems draw after their last private step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from models_db.requests import Exact
+from tasks.generation.decoding import Constraint, DrawMeter, Job
+from tasks.generation.drawing import Drawing, draw_texts
+from tasks.generation.family import public_draw
+from tasks.generation.ink_rule import InvisibleInkRule
+from tasks.generation.interface import Bench, GeneratedText
+from tasks.generation.journal import Earlier
+from tasks.inference.plan import Sizes
+from tasks.inference.prompts import PromptPieces
+from tasks.mechanisms import samplers
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """How public texts are drawn: the exact softmax of the candidates at a temperature."""
+
+    max_new_tokens: int
+    temperature: Exact
+    top_k: int
+    sampler: samplers.Kind = samplers.DEFAULT
+
+
+def draw_public_texts(
+    bench: Bench, prompts: Sequence[Sequence[int]], how: Drawn, constraint: Constraint | None
+) -> list[GeneratedText]:
+    """One text for each prompt; nothing is paid for, whatever was put into the prompts has been.
+
+    What costs nothing is not written down on the way: a run that was interrupted draws it anew.
+    """
+    draw = public_draw(how.temperature, how.sampler)  # without rows it is a plain exact softmax
+    meter = DrawMeter(how.max_new_tokens, how.max_new_tokens, lambda number: None)
+    jobs = [Job(PromptPieces((), tuple(prompt))) for prompt in prompts]
+    sizes = Sizes.of([job.public for job in jobs], [], 0, how.max_new_tokens)
+    rule = partial(InvisibleInkRule, draw, how.top_k, "logit", bench.rng)
+    unkept = replace(bench, drawn=lambda armed, drawn: None)
+    return draw_texts(unkept, Drawing(sizes, rule, constraint), jobs, len(jobs), meter, Earlier())

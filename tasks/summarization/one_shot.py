@@ -1,0 +1,290 @@
+"""One-shot private summaries: one noisy mean for each group, and a public model that writes from it (PRIVACY §5).
+
+After "Differentially Private Summarization with Large Language Models", §4.2, Algorithm 2. Every unit's documents are
+read once; the last hidden state becomes a vector (`adapter.represent`, of public parts alone), the vectors of a group
+are clipped, averaged over a public n and noised. An adapter that was trained on public data turns that mean into soft
+tokens, from which the model writes at no further cost, however long the text is.
+
+A unit is read for m groups, k times each ("k-shot"): m k noisy sums, rho = m k C^2 / (2 sigma^2). With c centres a
+unit's vector has c blocks, all but one of them zero: its norm is that of the one, so c means cost what one costs.
+
+Nothing is drawn from private text after the means. They are written down as soon as they are drawn, so a run that is
+interrupted later goes on from them and pays nothing again.
+"""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from models_db.errors import UsageError
+from models_db.events import PrivacyEvent
+from models_db.requests import Exact, ReleaseRequest, Written, as_json
+from tasks.generation.batches import Layout, with_labels
+from tasks.generation.family import Bought, FamilyParameters, FamilySystem, public_draw, rows_of, top_k_text
+from tasks.generation.groups import SUMMARIES
+from tasks.generation.interface import Bench, Generated, Plan
+from tasks.mechanisms import samplers
+from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
+from tasks.mechanisms.rng import RandomSource
+from tasks.summarization.adapter_meta import AdapterMeta, Digest, KnownAdapter
+from tasks.summarization.adapter_store import find_adapter, load_adapter, require_fit
+from tasks.summarization.token_level import mean_facts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tasks.generation.decoding import LastingRule, Meter
+    from tasks.inference.session import RowHidden
+    from tasks.summarization.adapter import Adapter
+
+MEANS = "noisy_means"
+"""Under this name the journal keeps the means of all groups: float32, little-endian, in base 64."""
+
+
+class UsedAdapter(Written):
+    """An adapter as a request stores it: all of it but its tensors, which its digest names."""
+
+    sha256: Digest
+    meta: AdapterMeta
+
+
+class OneShotParameters(FamilyParameters):
+    """`parameters:` of a request; every one is public.
+
+    Attributes:
+        adapter: in a file, the name or digest of an adapter of this machine.
+        clip_norm: C; the adapter's own suggestion where a file does not say.
+        shots: k noisy means at a k-th of the budget, each made into soft tokens, which are averaged.
+    """
+
+    adapter: UsedAdapter
+    clip_norm: Annotated[Exact, Field(gt=0, le=10**9)]
+    shots: Annotated[int, Field(ge=1, le=1000)] = 1
+    top_k: Annotated[int, Field(ge=0)] = 100
+
+    @property
+    def draws_per_text(self) -> int:
+        """The noisy means of one group."""
+        return self.shots
+
+
+class OneShotSummary(FamilySystem[OneShotParameters]):
+    """The system `one_shot_summary`."""
+
+    name: str = "one_shot_summary"
+    kinds: tuple[str, ...] = (SUMMARIES,)
+    parameters: type[BaseModel] = OneShotParameters
+
+    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+        """With all that is known of the adapter: its words, its clip norm, and means that are paid for in one piece.
+
+        Raises:
+            AdapterUnknown, AdapterAmbiguous, AdapterDamaged: it is not on this machine.
+            AdapterUnfit: it belongs to another model.
+            AdapterWordedOtherwise: the request says that the model is told something else than it is.
+        """
+        asked = request.parameters.get("adapter")
+        named = asked.get("sha256") if isinstance(asked, Mapping) else asked
+        if not isinstance(named, str):
+            return request  # the format says what is wrong with it
+        known = find_adapter(named)
+        require_fit(known, request.model)
+        _require_worded(known, request)
+        filled = {
+            "clip_norm": known.meta.clip_norm,
+            "max_reference_tokens": known.meta.max_reference_tokens,
+            "instalment": request.parameters.get("shots", 1),
+        }
+        used = as_json(UsedAdapter(sha256=known.digest, meta=known.meta))
+        words = {"system": known.meta.wording.system, "private": known.meta.wording.private}
+        return request.model_copy(
+            update={
+                "parameters": {**filled, **request.parameters, "adapter": used},
+                "prompt": request.prompt.model_copy(update=words),
+            }
+        )
+
+    def buy(self, rho: int, wanted: OneShotParameters) -> Bought:
+        """The noisy mean with the least noise that m k draws afford.
+
+        Raises:
+            NoiseInvalid, MeanInvalid: nothing but noise is affordable, or the clip norm is out of range.
+            TokenDrawInvalid: the temperature is out of range.
+        """
+        public_draw(wanted.temperature, samplers.DEFAULT)  # refused now, not when something has been spent
+        mean, meta = calibrate_mean(rho, wanted.draws, wanted.clip_norm), wanted.adapter.meta
+        facts = {
+            "tokens per text": str(wanted.max_new_tokens),
+            "top k": top_k_text(wanted.top_k),
+            "means per group k": str(wanted.shots),
+            "adapter": f"{meta.name}, SHA-256 {wanted.adapter.sha256}",
+            "adapter trained on": f"{meta.training.file}, SHA-256 {meta.training.sha256}",
+            "adapter's centres and dimensions": f"{meta.centres}, {meta.dimensions}",
+            "soft tokens": str(meta.soft_tokens),
+            "documents are read as": meta.wording.reading_private + " " + meta.wording.reading_opening,
+            **mean_facts(mean, wanted.references, wanted.draws),
+        }
+        return Bought((mean.event(wanted.draws),), facts)
+
+    def rule(
+        self, events: Sequence[PrivacyEvent], wanted: OneShotParameters, meter: "Meter", rng: RandomSource
+    ) -> "LastingRule":
+        """There is none: no token is drawn from private rows."""
+        raise NotImplementedError("one-shot summaries draw no token from private rows")
+
+    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+        """Draw the means, or take those of an interrupted run, and write from them.
+
+        Raises:
+            AdapterUnknown, AdapterDamaged, AdapterUnfit: the adapter cannot be used here.
+            AdapterChanged: it is not the one that was asked for.
+            ContextTooLong, ControlTokens, NoChatTemplate: the prompts do not fit the model.
+            LabelsNotKept: the version has no groups. None of these has armed anything.
+        """
+        from tasks.generation.constraints import constraint_for
+        from tasks.generation.public_texts import Drawn, draw_public_texts
+
+        wanted, layout = self._asked(parameters, len(plan.blocks))
+        adapter = load_adapter(_as_asked(wanted), bench.engine.model)
+        bench.corpus.require_labels()
+        constraint = constraint_for(wanted, bench.engine.model, wanted.max_new_tokens)
+        read = _Reading.of(wanted, adapter, bench)
+        means = _means(plan, wanted, layout, read, bench)
+        noise = float(NoisyMean.from_event(plan.invocations[0].event).sigma) / wanted.references
+        writing, prompts = _writing(wanted, adapter, means, noise, bench)
+        how = Drawn(wanted.max_new_tokens, wanted.temperature, wanted.top_k)
+        texts = draw_public_texts(writing, prompts, how, constraint)
+        return Generated(with_labels(texts, layout.labels_of_texts(wanted.names)))
+
+
+def _means(plan: Plan, wanted: OneShotParameters, layout: Layout, read: "_Reading", bench: Bench) -> "Tensor":
+    """The noisy means of all groups, float32 [G, k, c * r]: of an interrupted run, or drawn here."""
+    import numpy as np
+    import torch
+
+    shape = (len(wanted.groups), wanted.shots, wanted.adapter.meta.vector_width)
+    if MEANS in bench.earlier.released:
+        kept = np.frombuffer(base64.b64decode(bench.earlier.released[MEANS]), "<f4")
+        return torch.tensor(kept.reshape(shape))
+    mechanism = NoisyMean.from_event(plan.invocations[0].event)
+    for instalment in range(len(plan.invocations[0].instalments)):
+        bench.arm(0, instalment)  # paid before the first private byte is read
+    found = torch.stack(list(read.means(mechanism, wanted, layout, bench)))
+    text = base64.b64encode(found.numpy().astype("<f4").tobytes()).decode()
+    bench.begun(len(plan.invocations), {MEANS: text})
+    return found
+
+
+class _Reading:
+    """How documents are read: the public parts of every row, of sizes that the model can take."""
+
+    def __init__(self, adapter: "Adapter", pieces: Sequence[Any], sizes: Any) -> None:
+        self.adapter, self.pieces, self.sizes = adapter, pieces, sizes
+
+    @classmethod
+    def of(cls, wanted: OneShotParameters, adapter: "Adapter", bench: Bench) -> "_Reading":
+        """Prompts and sizes; whatever does not fit is refused here, before anything is spent."""
+        from tasks.inference.plan import Sizes
+        from tasks.summarization.adapter_prompts import reading_pieces
+
+        model, wording = bench.engine.model, adapter.meta.wording
+        pieces = [reading_pieces(model.tokenizer, wording, shown) for shown in wanted.shown]
+        sizes = Sizes.of(pieces, pieces, wanted.max_reference_tokens, 1, wanted.references)
+        sizes.check_fits(model)
+        return cls(adapter, pieces, sizes)
+
+    def means(
+        self, mechanism: NoisyMean, wanted: OneShotParameters, layout: Layout, bench: Bench
+    ) -> "Iterable[Tensor]":
+        """For each group its k noisy means, float32 [k, c * r]; what is armed pays for them."""
+        from tasks.inference.representations import last_hidden
+
+        references = list(_references(wanted, layout, bench))
+        states = last_hidden(bench.engine, self.pieces, references, self.sizes)
+        for done, rows in enumerate(states, 1):
+            yield self._of_group(mechanism, wanted, rows, bench.rng)
+            bench.progress("groups", done, len(self.pieces))
+
+    def _of_group(
+        self, mechanism: NoisyMean, wanted: OneShotParameters, rows: "RowHidden", rng: RandomSource
+    ) -> "Tensor":
+        import torch
+
+        from tasks.summarization.noisy_means import noisy_means
+
+        vectors = self.adapter.represent(rows.values, rows.valid)
+        here = type(rows)(vectors, torch.zeros_like(rows.generation).cpu(), rows.valid.cpu())
+        shots = [noisy_means(mechanism, vectors, here, 1, wanted.references, rng) for _ in range(wanted.shots)]
+        return torch.cat(shots)
+
+
+def _references(wanted: OneShotParameters, layout: Layout, bench: Bench) -> Iterable[list[tuple[int, ...]]]:
+    """For each group the tokens of its units' documents."""
+    from tasks.inference.prompts import reference_tokens
+
+    tokens = partial(reference_tokens, bench.engine.model.tokenizer, max_reference_tokens=wanted.max_reference_tokens)
+    for units in rows_of(layout.sources(), 1, wanted, bench):
+        yield [tokens(unit.text) for unit in units]
+
+
+def _writing(
+    wanted: OneShotParameters, adapter: "Adapter", means: "Tensor", noise: float, bench: Bench
+) -> tuple[Bench, list[tuple[int, ...]]]:
+    """A bench whose model knows the soft tokens of all groups, and the prompts that have them."""
+    import torch
+
+    from tasks.inference.engine import Engine
+    from tasks.summarization.adapter_prompts import writing_pieces
+
+    model, wording = bench.engine.model, adapter.meta.wording
+    soft = [torch.stack([adapter.soft_tokens(one, noise) for one in shots]).mean(0) for shots in means]
+    size, first = adapter.meta.soft_tokens, model.vocabulary
+    ids = [range(first + number * size, first + (number + 1) * size) for number in range(len(soft))]
+    pieces = [writing_pieces(model.tokenizer, wording, shown) for shown in wanted.shown]
+    prompts = [each.around(tuple(own)) for each, own in zip(pieces, ids, strict=True)]
+    # Other processes do not know these tokens.
+    engine = Engine(model.with_soft_tokens(torch.cat(soft)), memory=bench.engine.memory)
+    return replace(bench, engine=engine, workers=None), prompts
+
+
+def _as_asked(wanted: OneShotParameters) -> KnownAdapter:
+    """The adapter of this machine that the request names by its digest, which covers its meta data."""
+    known = find_adapter(wanted.adapter.sha256)
+    if known.meta != wanted.adapter.meta:
+        raise AdapterChanged(known)
+    return known
+
+
+def _require_worded(known: KnownAdapter, request: ReleaseRequest) -> None:
+    """What the request tells everybody about its prompt must be what the model is told."""
+    said, wording = request.prompt, known.meta.wording
+    for name in ("description", "system", "private"):
+        asked = getattr(said, name)
+        if asked is not None and asked != getattr(wording, name):
+            raise AdapterWordedOtherwise(known, name, getattr(wording, name))
+
+
+class AdapterChanged(UsageError):
+    """A stored request says other things of its adapter than the adapter itself."""
+
+    def __init__(self, known: KnownAdapter) -> None:
+        super().__init__(
+            f"The request describes the adapter {known.meta.name!r} otherwise than its own file does.",
+            "Submit it again with the adapter's name.",
+            {"adapter": known.digest},
+        )
+
+
+class AdapterWordedOtherwise(UsageError):
+    """A request that tells its readers of another prompt than the adapter's."""
+
+    def __init__(self, known: KnownAdapter, name: str, wanted: str) -> None:
+        super().__init__(
+            f"`prompt.{name}` is not what the adapter {known.meta.name!r} was trained with.",
+            f"Write it so, or train an adapter with other words: {wanted!r}.",
+            {"adapter": known.digest, "field": name},
+        )

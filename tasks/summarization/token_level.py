@@ -1,0 +1,91 @@
+"""Token-level private summaries: one noisy mean over all of a group's units for every token (PRIVACY §5).
+
+After "Differentially Private Summarization with Large Language Models", §4.1. Row, mean and draw are
+`token_level_rule`, the mechanism and its loss `tasks.mechanisms.noisy_mean`; this file plans the release around them. A
+unit is read for m groups, each of which draws T times: m T noisy sums, rho = m T C^2 / (2 sigma^2), sigma the noise on
+a sum. In Gaussian differential privacy, mu = sqrt(m T) C / sigma, and rho = mu^2 / 2.
+"""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from models_db.events import PrivacyEvent
+from models_db.requests import Exact
+from tasks.accounting.amounts import decimal_above
+from tasks.generation.family import Bought, FamilyParameters, FamilySystem, public_draw, top_k_text
+from tasks.generation.groups import SUMMARIES
+from tasks.mechanisms import samplers
+from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
+from tasks.mechanisms.rng import RandomSource
+
+if TYPE_CHECKING:
+    from tasks.generation.decoding import LastingRule, Meter
+
+CLIP_NORM = Decimal(60)
+"""What a row of SmolLM2-135M differs from its public row by, in most steps (docs/summaries.md)."""
+
+
+class TokenLevelParameters(FamilyParameters):
+    """`parameters:` of a request; every one is public."""
+
+    top_k: Annotated[int, Field(ge=0)] = 100
+    clip_norm: Annotated[Exact, Field(gt=0, le=10**9)] = CLIP_NORM
+    space: Literal["hidden", "logits"] = "hidden"
+    centre: Literal["public", "none"] = "public"
+
+
+class TokenLevelSummary(FamilySystem[TokenLevelParameters]):
+    """The system `token_level_summary`."""
+
+    name: str = "token_level_summary"
+    kinds: tuple[str, ...] = (SUMMARIES,)
+    parameters: type[BaseModel] = TokenLevelParameters
+
+    def buy(self, rho: int, wanted: TokenLevelParameters) -> Bought:
+        """The noisy mean with the least noise that m T draws afford.
+
+        Raises:
+            NoiseInvalid, MeanInvalid: nothing but noise is affordable, or the clip norm is out of range.
+            TokenDrawInvalid: the temperature is out of range.
+        """
+        public_draw(wanted.temperature, samplers.DEFAULT)  # refused now, not when something has been spent
+        mean = calibrate_mean(rho, wanted.draws, wanted.clip_norm)
+        facts = {
+            "draws per text T": str(wanted.draws_per_text),
+            "top k": top_k_text(wanted.top_k),
+            "mean of": {"hidden": "last hidden states", "logits": "logits of the candidates"}[wanted.space],
+            "rows are taken": {"public": "as differences from the public row", "none": "as they are"}[wanted.centre],
+            **mean_facts(mean, wanted.references, wanted.draws),
+        }
+        return Bought((mean.event(wanted.draws),), facts)
+
+    def rule(
+        self, events: Sequence[PrivacyEvent], wanted: TokenLevelParameters, meter: "Meter", rng: RandomSource
+    ) -> "LastingRule":
+        """One noisy mean for each token."""
+        from tasks.summarization.token_level_rule import TokenLevelRule
+
+        return TokenLevelRule(
+            mechanism=NoisyMean.from_event(events[0]),
+            public_draw=public_draw(wanted.temperature, samplers.DEFAULT),
+            references=wanted.references,
+            top_k=wanted.top_k,
+            space=wanted.space,
+            centre=wanted.centre,
+            rng=rng,
+            meter=meter,
+        )
+
+
+def mean_facts(mean: NoisyMean, references: int, draws: int) -> dict[str, str]:
+    """The public parameters of a release of noisy means, for people."""
+    return {
+        "clip norm C": format(decimal_above(mean.clip_norm, 6), "f"),
+        "noise on each entry of a mean": format(decimal_above(mean.sigma / references, 6), "f"),
+        "rho per mean": mean.loss().rho_text,
+        "mu of Gaussian differential privacy": format(decimal_above(Fraction(mean.gdp_mu(draws)), 6), "f"),
+    }
