@@ -6,7 +6,7 @@ released texts' own places are post-processing of what was released before.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from models_db.errors import UsageError
 from tasks.evaluation.clusters import k_means
 from tasks.evaluation.divergence import SCALING, frontier_area
-from tasks.evaluation.embedded import Points, embedder_of, figure, points
+from tasks.evaluation.embedded import Points, embedder_of, figure, forgetful, points
 from tasks.evaluation.estimates import NOISE_INTERVAL, SHARE, Asked, Noisy, UnitText, histogram_of, shares, texts_of
 from tasks.evaluation.results import MetricResult, Value
 from tasks.evaluation.subject import Embedder, Subject
@@ -83,9 +83,13 @@ class CoverageEstimate:
         return min(MOST_CENTRES, asked.samples // TEXTS_A_CENTRE) + 1
 
     def places(self, subject: Subject, asked: Asked) -> Callable[[UnitText], int | None]:
-        """The bin of the unit's documents together, as far as the embedder reads."""
+        """The bin of the unit's documents together, as far as the embedder reads.
+
+        Units are read once and never kept: no figure of released texts is to come from a point that a unit left.
+        """
         found = Map.of(subject, self.bins(asked) - 1)
-        return lambda unit: found.place(unit.text)
+        alone = replace(found, embed=forgetful(found.embed))
+        return lambda unit: alone.place(unit.text)
 
     def result(self, subject: Subject, asked: Asked, noisy: Noisy | None) -> MetricResult:
         """Share of units near released texts, share of released texts near units, and a MAUVE-like area."""

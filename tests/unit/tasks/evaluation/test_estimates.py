@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tasks.evaluation import dp_coverage, dp_labels, dp_length
 from tasks.evaluation.divergence import frontier_area
+from tasks.evaluation.embedded import Remembering
 from tasks.evaluation.estimates import SHARE, Asked, Noisy, UnitText, counted, shares
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.results import MetricResult
@@ -64,6 +65,19 @@ def test_each_unit_is_embedded_by_itself():
     calls.clear()
     counted(units(themed(9, 2)), place, 11)
     assert calls == [1] * 9
+
+
+def test_no_point_of_a_unit_is_kept():
+    """A released text that equals one is read with the others: its point is no unit's business."""
+    letters = Letters()
+    remembering = Remembering(letters)
+    subject = Subject([*released().texts, Text(" ")], embed=remembering)
+    place = dp_coverage.CoverageEstimate().places(subject, ASKED)
+    private = [" ", *themed(9, 2)]
+    counted(units(private), place, 11)
+    letters.asked.clear()
+    remembering(private)
+    assert letters.asked == [*dict.fromkeys(private)]
 
 
 def test_a_unit_that_cannot_be_read_is_in_no_bin():
