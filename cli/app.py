@@ -5,6 +5,7 @@ import os
 import typer
 
 from cli import (
+    adapter,
     approve,
     attack,
     audit,
@@ -53,6 +54,7 @@ for name, group in (
     ("policy", policy.app),
     ("user", user.app),
     ("models", models.app),
+    ("adapter", adapter.app),
 ):
     app.add_typer(group, name=name)
 

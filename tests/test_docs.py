@@ -52,6 +52,7 @@ CONTRACT = (
     "user add", "user list", "user grant", "user revoke", "user delegate", "user undelegate",
     "audit log", "audit verify", "audit checkpoint", "audit export", "audit mechanism",
     "attack run", "attack list", "models list", "models pull", "demo",
+    "adapter train", "adapter list", "adapter show",
 )  # fmt: skip
 
 

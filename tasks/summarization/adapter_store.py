@@ -201,7 +201,7 @@ class AdapterUnknown(UsageError):
     def __init__(self, named: str, known: list[str]) -> None:
         super().__init__(
             f"There is no adapter {named!r} on this machine.",
-            f"It has: {', '.join(known) or 'none'}. How to train one is in docs/adapters.md.",
+            f"It has: {', '.join(known) or 'none'}. Train one with `almoner adapter train`; see docs/adapters.md.",
             {"adapter": named},
         )
 

@@ -1,0 +1,148 @@
+"""Training an adapter: the space is fitted, then the perceptron learns through the frozen language model.
+
+The loss is the likelihood of public summaries given the soft tokens, as in "Differentially Private Summarization with
+Large Language Models", eq. 5. Two things differ from the paper. Each step takes a random part of a group's documents,
+so that small groups are known, too. And each mean gets Gaussian noise of a random level from a range (unless that is
+switched off), with its level told to the adapter: what is decoded later is always a noisy mean.
+
+The same order gives the same adapter on the same machine, interrupted or not.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from tasks import progress
+from tasks.inference.language_model import LanguageModel
+from tasks.inference.loading import load
+from tasks.summarization import adapter_checkpoint as checkpoint
+from tasks.summarization.adapter import tensors_of
+from tasks.summarization.adapter_course import Course
+from tasks.summarization.adapter_lessons import Lessons, generator_of, prepare, split_groups
+from tasks.summarization.adapter_meta import AdapterMeta, AdapterWording, KnownAdapter, TrainingSet, figure
+from tasks.summarization.adapter_network import FrozenNetwork, load_frozen
+from tasks.summarization.adapter_settings import Order, TrainingSettings, default_wording
+from tasks.summarization.adapter_space import fit_space
+from tasks.summarization.adapter_store import require_name_free, save_adapter
+from tasks.summarization.training_data import TrainingData, read_training_data
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person asks for.
+
+    Attributes:
+        wording: None for the default one, told of `about` if the examples have it.
+        licence: of the training file, in words; it is kept with the adapter.
+    """
+
+    name: str
+    model: str
+    licence: str
+    settings: TrainingSettings
+    description: str | None = None
+    wording: AdapterWording | None = None
+
+
+def train_adapter(path: Path, wanted: Wanted, device: str = "auto", *, anew: bool = False) -> KnownAdapter:
+    """Train an adapter on a public file and keep it; an interrupted training of the same order goes on.
+
+    Args:
+        anew: forget an interrupted training of that name.
+
+    Raises:
+        BadTrainingFile, AdapterNameTaken, OtherTraining, CheckpointUnreadable, TooFewDocuments, BadTemplate,
+        BadDescription, ContextTooLong: what was asked for cannot be.
+        UnknownModel, ModelNotPulled and all else of `tasks.inference.loading.load`.
+    """
+    require_name_free(wanted.name)
+    data = read_training_data(path)
+    if anew:
+        checkpoint.forget(wanted.name)
+    model = load(wanted.model, device)
+    order = _order(wanted, data, model)
+    checkpoint.resume(order)  # before any work: what cannot go on is refused now
+    lessons = lessons_of(data, order, model)
+    network = load_frozen(wanted.model, device, getattr(torch, order.settings.precision))
+    return train(order, data, lessons, network, model)
+
+
+def lessons_of(data: TrainingData, order: Order, model: LanguageModel) -> Lessons:
+    """The examples of a file as the order splits and cuts them; errors as `prepare`."""
+    held = split_groups(data.groups, order.settings.held_out, generator_of(order.settings.seed))
+    return prepare(data, order.wording, order.settings, model, held)
+
+
+def train(
+    order: Order, data: TrainingData, lessons: Lessons, network: FrozenNetwork, model: LanguageModel
+) -> KnownAdapter:
+    """As `train_adapter`, with everything read.
+
+    Raises:
+        TooFewDocuments, OtherTraining, CheckpointUnreadable.
+    """
+    settings = order.settings
+    states = [lessons.states[source] for source in lessons.learned_sources]
+    space, clip_norm = fit_space(states, settings.dimensions, settings.centres, settings.seed)
+    course = Course(settings, lessons, space, clip_norm, network)
+    if earlier := checkpoint.resume(order):
+        course.go_on(earlier)
+        progress.tell(f"Going on after step {earlier.step} of an interrupted training.")
+    else:
+        course.begin()
+    while not course.ended:
+        course.advance()
+        checkpoint.keep(order, course.state())
+        progress.tell(course.line)
+    known = save_adapter(_meta(order, data, course, model), tensors_of(space, course.best), course.files(order.name))
+    checkpoint.forget(order.name)
+    return known
+
+
+def _order(wanted: Wanted, data: TrainingData, model: LanguageModel) -> Order:
+    wording = wanted.wording
+    if wording is None:
+        said = {} if wanted.description is None else {"description": wanted.description}
+        wording = default_wording(**said, labelled=data.labelled)
+    return Order(
+        name=wanted.name,
+        model=model.name,
+        model_digest=model.digest,
+        data_sha256=data.sha256,
+        licence=wanted.licence,
+        wording=wording,
+        settings=wanted.settings,
+    )
+
+
+def _meta(order: Order, data: TrainingData, course: Course, model: LanguageModel) -> AdapterMeta:
+    settings, lessons = order.settings, course.lessons
+    held = split_groups(data.groups, settings.held_out, generator_of(settings.seed))
+    return AdapterMeta(
+        name=order.name,
+        model=model.name,
+        model_revision=model.revision,
+        model_digest=model.digest,
+        width=model.width,
+        dimensions=course.space.projection.shape[0],
+        centres=settings.centres,
+        soft_tokens=settings.soft_tokens,
+        hidden_units=settings.hidden_units,
+        clip_norm=figure(course.clip_norm, 6),
+        noise_least=settings.noise_least,
+        noise_most=settings.noise_most,
+        max_reference_tokens=settings.max_reference_tokens,
+        wording=order.wording,
+        training=TrainingSet(
+            file=data.file,
+            sha256=data.sha256,
+            licence=order.licence,
+            examples=len(data.examples),
+            documents=sum(map(len, lessons.states)),
+            learned_groups=len(data.groups) - len(held),
+            held_out_groups=len(held),
+        ),
+        seed=settings.seed,
+        fit=course.fit(),
+    )
