@@ -58,7 +58,7 @@ def test_each_attempt_that_went_on_costs_a_draw(monkeypatch: Any) -> None:
         ({"attempts": [1, 2], "since": 0}, (1, 4, 4)),
         ({}, (1, 4, 2)),  # two mechanisms are armed together
         ({}, (0, 2, 2)),  # the count was not paid
-        ({"first": 3}, (1, 2, 2)),
+        ({"first": 4}, (1, 2, 2)),
         ({"tokens": {3: [7]}}, (1, 2, 2)),
         ({"tokens": {0: [7] * 9}}, (1, 2, 2)),
         ({"attempts": [1, 2, 3, 4], "since": 3}, (1, 2, 2)),  # no draw is left
