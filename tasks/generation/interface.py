@@ -57,6 +57,7 @@ class Plan:
         rows: how many model rows are expected in each step, from public numbers.
         steps: how many steps each row takes at most.
         prompt_tokens: the longest prompt of a row, in tokens, without the description.
+        reading_rows: how many of `rows` are read once and take no part in steps.
         measuring: the mechanisms of charged metrics, invoked once each after the texts, in the request's order.
     """
 
@@ -67,6 +68,7 @@ class Plan:
     rows: int
     steps: int
     prompt_tokens: int
+    reading_rows: int = 0
     measuring: tuple[PlannedInvocation, ...] = ()
 
     @property

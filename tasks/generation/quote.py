@@ -116,8 +116,8 @@ class Quote:
     @property
     def seconds(self) -> int:
         """A rough estimate of the run's time on two cores."""
-        rows, plan = self.plan.rows, self.plan
-        return round(rows * plan.prompt_tokens / READ_PER_SECOND + rows * plan.steps / DRAWN_PER_SECOND) + 5
+        plan, lasting = self.plan, self.plan.rows - self.plan.reading_rows
+        return round(plan.rows * plan.prompt_tokens / READ_PER_SECOND + lasting * plan.steps / DRAWN_PER_SECOND) + 5
 
     def require_affordable(self, paid: Amount | None = None) -> None:
         """Check the price, less what earlier attempts have paid of it, against what is left.

@@ -26,7 +26,7 @@ from models_db.requests import Exact, ReleaseRequest, Written, as_json
 from tasks.generation.batches import Layout, with_labels
 from tasks.generation.family import Bought, FamilyParameters, FamilySystem, public_draw, rows_of, top_k_text
 from tasks.generation.groups import SUMMARIES
-from tasks.generation.interface import Bench, Generated, Plan
+from tasks.generation.interface import Ask, Bench, Generated, Plan
 from tasks.mechanisms import samplers
 from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
 from tasks.mechanisms.rng import RandomSource
@@ -107,6 +107,11 @@ class OneShotSummary(FamilySystem[OneShotParameters]):
                 "prompt": request.prompt.model_copy(update=words),
             }
         )
+
+    def plan(self, ask: Ask) -> Plan:
+        """As every system's; private rows are read once."""
+        made = super().plan(ask)
+        return replace(made, reading_rows=made.rows - made.samples)
 
     def buy(self, rho: int, wanted: OneShotParameters) -> Bought:
         """The noisy mean with the least noise that m k draws afford.
