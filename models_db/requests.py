@@ -147,6 +147,13 @@ class PublicGroup(Written):
         return " - ".join(part for part in (self.title, ", ".join(self.about)) if part) or self.id
 
 
+def each_group_once(groups: tuple[PublicGroup, ...]) -> tuple[PublicGroup, ...]:
+    """The groups, each with an id of its own."""
+    if len({group.id for group in groups}) != len(groups):
+        raise ValueError("each group once")
+    return groups
+
+
 class PublicMetadata(Written):
     """What the owner of the data says about what is published from it. None of it is read off the data.
 
@@ -166,7 +173,7 @@ class PublicMetadata(Written):
     region: Line | None = None
     sector: Line | None = None
     publication_date: Annotated[Day, AfterValidator(_on_the_calendar)] | None = None
-    groups: Annotated[tuple[PublicGroup, ...], Field(max_length=1000)] = ()
+    groups: Annotated[tuple[PublicGroup, ...], Field(max_length=1000), AfterValidator(each_group_once)] = ()
 
     later_fields = frozenset({
         "name", "description", "licence", "language", "creators", "citation", "url", "intended_use", "region", "sector",

@@ -11,18 +11,12 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from models_db.errors import UsageError
-from models_db.requests import PublicGroup, Written, as_json
+from models_db.requests import PublicGroup, Written, as_json, each_group_once
 from tasks.corpus.labels import MOST_LABELS, DeclaredLabels, normalise_label
 
 SUMMARIES: Final = "summaries"
 EVERY: Final = "all"
 """`groups: all`: the whole catalogue of the dataset, in its order."""
-
-
-def _distinct(groups: Sequence[PublicGroup]) -> tuple[PublicGroup, ...]:
-    if len({group.id for group in groups}) != len(groups):
-        raise ValueError("each group once")
-    return tuple(groups)
 
 
 class PartParameters(Written):
@@ -38,7 +32,7 @@ class PartParameters(Written):
     later_fields = frozenset({"labels", "groups", "groups_per_unit"})
 
     labels: DeclaredLabels = ()
-    groups: Annotated[tuple[PublicGroup, ...], Field(max_length=MOST_LABELS), AfterValidator(_distinct)] = ()
+    groups: Annotated[tuple[PublicGroup, ...], Field(max_length=MOST_LABELS), AfterValidator(each_group_once)] = ()
     groups_per_unit: Annotated[int, Field(ge=1)] = 1
 
     @property
