@@ -30,8 +30,9 @@ def train(
     name: Annotated[str, typer.Option(help="What the adapter is called: small letters, digits, hyphens.")],
     licence: Annotated[str, typer.Option(help="The licence of the examples; it is kept with the adapter.")],
     model: Annotated[str, typer.Option(help="The language model that it is for.")] = DEFAULT,
-    soft_tokens: Annotated[int, typer.Option(help="How many soft tokens it gives.")] = 8,
-    dimensions: Annotated[int, typer.Option(help="Coordinates of a vector; 0: whole hidden states.")] = 32,
+    soft_tokens: Annotated[int, typer.Option(help="How many soft tokens it gives.")] = 16,
+    words: Annotated[int, typer.Option(help="How many of them are words that the mean is about.")] = 8,
+    dimensions: Annotated[int, typer.Option(help="Coordinates of a vector; 0: whole hidden states.")] = 64,
     centres: Annotated[int, typer.Option(help="Public centres with a mean each; more suit diverse groups.")] = 1,
     steps: Annotated[int, typer.Option(help="The most steps; early stopping may end before.")] = 300,
     seed: Annotated[int, typer.Option(help="Of everything random; the data are public.")] = 0,
@@ -48,8 +49,8 @@ def train(
     Example: almoner adapter train reviews.jsonl --name reviews --licence "CC BY 4.0" --steps 200
     """
     written = {
-        "soft_tokens": soft_tokens, "dimensions": dimensions, "centres": centres, "steps": steps, "seed": seed,
-        "precision": precision, **({} if noise else {"noise_least": 0, "noise_most": 0}),
+        "soft_tokens": soft_tokens, "words": words, "dimensions": dimensions, "centres": centres, "steps": steps,
+        "seed": seed, "precision": precision, **({} if noise else {"noise_least": 0, "noise_most": 0}),
     }  # fmt: skip
     settings = parse(TrainingSettings, written, "The training", PAGE)
     called = parse(Called, {"name": name, "licence": licence}, "The training", PAGE)
@@ -122,4 +123,5 @@ def _page(known: KnownAdapter) -> list[RenderableType]:
 
 def _size(meta: AdapterMeta) -> str:
     centres = "" if meta.centres == 1 else f" x {meta.centres} centres"
-    return f"{meta.dimensions} of {meta.width} dimensions{centres}, {meta.soft_tokens} soft tokens"
+    tokens = f"{meta.soft_tokens} soft tokens, {meta.words} of them words"
+    return f"{meta.dimensions} of {meta.width} dimensions{centres}, {tokens}"

@@ -16,6 +16,8 @@ whole hidden states and maps the mean by a perceptron. What is ours, all of it f
 * **Shrinkage.** The level of the noise is public. Each coordinate of the noisy mean is pulled to its public average by
   t^2 / (t^2 + s^2), t^2 being the variance of that coordinate among public groups: the best linear estimate. With much
   noise the adapter says what suits every group, instead of nonsense.
+* **Words.** Some soft tokens are the embeddings of the words that the shrunk mean is about, by the model's own head
+  (`adapter_lens`): a perceptron that has seen a few dozen groups cannot name what none of them was about.
 """
 
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from tasks.summarization.adapter_lens import Lens
 from tasks.summarization.adapter_meta import AdapterMeta
 
 _LEAST_VARIANCE: Final = 1e-12
@@ -65,48 +68,90 @@ class Space:
         block = int((self.centres - projected).square().sum(1).argmin())
         row[block * r : (block + 1) * r] = projected
 
-    def standardised(self, means: Tensor, noise: Tensor) -> Tensor:
-        """What the perceptron is given: noisy means, shrunk towards the public one and scaled.
+    def seen(self, means: Tensor, noise: Tensor) -> "Seen":
+        """What is known of groups once the noise is accounted for.
 
         Args:
-            means: float32 [B, c * r].
+            means: float32 [B, c * r], noisy.
             noise: float32 [B], the standard deviation of the noise in each entry.
         """
         variance = self.group_variance.clamp_min(_LEAST_VARIANCE)
         kept = variance / (variance + noise.square()[:, None])
-        scaled: Tensor = (means - self.group_mean) * kept / variance.mean().sqrt()
-        return scaled
+        shrunk = (means - self.group_mean) * kept
+        blocks = shrunk.view(len(means), *self.centres.shape)
+        trust = (kept * variance).sum(1) / variance.sum()
+        return Seen(shrunk / variance.mean().sqrt(), blocks @ self.projection, trust)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Noisy means of B groups, shrunk towards the public average of groups.
+
+    Attributes:
+        scaled: float32 [B, c * r], about 1 in size.
+        directions: float32 [B, c, D], for each centre the difference from the public average as a hidden state.
+        trust: float32 [B], the share of groups' variance that the noise leaves: 1 without noise.
+    """
+
+    scaled: Tensor
+    directions: Tensor
+    trust: Tensor
 
 
 class Decoder(nn.Module):
-    """The perceptron: [B, c * r] -> [B, m, D].
+    """The perceptron: what is seen of B groups -> [B, m, D], its last `words` rows being words where trust is 1.
 
     Attributes:
         scale: the root mean square of the model's embeddings, so that its output begins as large as they are.
+        unsaid: float32 [words, D], what stands in the place of a word where trust is 0; between, a mixture does.
     """
 
-    def __init__(self, inputs: int, hidden: int, soft_tokens: int, width: int) -> None:
+    def __init__(self, inputs: int, hidden: int, soft_tokens: int, words: int, width: int) -> None:
         super().__init__()
-        self.first = nn.Linear(inputs, hidden)
-        self.second = nn.Linear(hidden, soft_tokens * width)
+        self.first = nn.Linear(inputs + 1, hidden)
+        self.second = nn.Linear(hidden, (soft_tokens - words) * width)
+        self.unsaid = nn.Parameter(torch.zeros((words, width)))
         self.register_buffer("scale", torch.ones(()))
         self.scale: Tensor
-        self._shape = (soft_tokens, width)
+        self.words = words
+        self._shape = (soft_tokens - words, width)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """`inputs`: float32 [B, c * r] -> float32 [B, m, D]."""
-        inner = nn.functional.gelu(self.first(inputs))
-        out: Tensor = self.second(inner) * self.scale
-        return out.view(len(inputs), *self._shape)
+    def forward(self, seen: Seen, mean: Tensor, lens: Lens | None) -> Tensor:
+        """float32 [B, m, D].
+
+        Args:
+            mean: float32 [D], the public mean of hidden states.
+            lens: of the model; needed if there are words.
+        """
+        trust = seen.trust[:, None]
+        inner = nn.functional.gelu(self.first(torch.cat([seen.scaled, trust], dim=1)))
+        learned: Tensor = (self.second(inner) * self.scale).view(-1, *self._shape)
+        if not self.words or lens is None:
+            return learned
+        said = lens.embeddings[words_of(seen, mean, lens, self.words)]
+        mixed = trust[..., None] * said + (1 - trust[..., None]) * self.unsaid * self.scale
+        return torch.cat([learned, mixed], dim=1)
+
+
+def words_of(seen: Seen, mean: Tensor, lens: Lens, count: int) -> Tensor:
+    """int64 [B, count]: places in the lens; the first centres name one more where `count` cannot be shared evenly."""
+    centres = seen.directions.shape[1]
+    shares = [count // centres + (number < count % centres) for number in range(centres)]
+    return torch.cat([lens.words(seen.directions[:, n], mean, share) for n, share in enumerate(shares)], dim=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
-    """A frozen, public function from hidden states to soft tokens."""
+    """A frozen, public function from hidden states to soft tokens.
+
+    Attributes:
+        lens: of the model that it is used with; needed if it has words.
+    """
 
     meta: AdapterMeta
     space: Space
     decoder: Decoder
+    lens: Lens | None = None
 
     def represent(self, hidden: Tensor, valid: Tensor | None = None) -> Tensor:
         """The vector of each row: its projection, in the block of its nearest centre, zeros elsewhere.
@@ -137,13 +182,24 @@ class Adapter:
         Returns:
             float32 [m, D] on the CPU, finite.
         """
+        found: Tensor = self.decoder(self._seen(mean, noise), self.space.mean, self.lens)[0]
+        return found
+
+    @torch.inference_mode()
+    def words(self, mean: Tensor, noise: float = 0.0) -> tuple[int, ...]:
+        """The token ids of the words among the soft tokens, for people; arguments as `soft_tokens`."""
+        if self.lens is None:
+            return ()
+        places = words_of(self._seen(mean, noise), self.space.mean, self.lens, self.meta.words)[0]
+        return tuple(self.lens.tokens[places].tolist())
+
+    def _seen(self, mean: Tensor, noise: float) -> Seen:
         if tuple(mean.shape) != (self.meta.vector_width,):
             raise ValueError(f"a mean must be [{self.meta.vector_width}], not {list(mean.shape)}")
         one = mean.detach().to("cpu", torch.float32)[None]
         if not one.isfinite().all() or not 0 <= noise < float("inf"):
             raise ValueError("a mean and its noise must be finite")
-        found: Tensor = self.decoder(self.space.standardised(one, torch.tensor([noise])))[0]
-        return found
+        return self.space.seen(one, torch.tensor([noise]))
 
 
 SPACE_TENSORS: Final = ("mean", "projection", "centres", "group_mean", "group_variance")
@@ -166,15 +222,21 @@ def shapes_of(meta: AdapterMeta) -> dict[str, tuple[int, ...]]:
         "group_mean": (vector,),
         "group_variance": (vector,),
         "decoder.scale": (),
-        "decoder.first.weight": (meta.hidden_units, vector),
+        "decoder.unsaid": (meta.words, width),
+        "decoder.first.weight": (meta.hidden_units, vector + 1),
         "decoder.first.bias": (meta.hidden_units,),
-        "decoder.second.weight": (meta.soft_tokens * width, meta.hidden_units),
-        "decoder.second.bias": (meta.soft_tokens * width,),
+        "decoder.second.weight": ((meta.soft_tokens - meta.words) * width, meta.hidden_units),
+        "decoder.second.bias": ((meta.soft_tokens - meta.words) * width,),
     }
 
 
-def from_tensors(meta: AdapterMeta, tensors: dict[str, Any]) -> Adapter:
-    """An adapter from what was stored; the shapes are those of `shapes_of`."""
-    decoder = Decoder(meta.vector_width, meta.hidden_units, meta.soft_tokens, meta.width)
+def from_tensors(meta: AdapterMeta, tensors: dict[str, Any], lens: Lens | None) -> Adapter:
+    """An adapter from what was stored; the shapes are those of `shapes_of`.
+
+    Args:
+        lens: of its model; needed if it has words.
+    """
+    decoder = Decoder(meta.vector_width, meta.hidden_units, meta.soft_tokens, meta.words, meta.width)
     decoder.load_state_dict({name: tensors[f"decoder.{name}"] for name in decoder.state_dict()})
-    return Adapter(meta, Space(**{name: tensors[name] for name in SPACE_TENSORS}), decoder.eval().requires_grad_(False))
+    space = Space(**{name: tensors[name] for name in SPACE_TENSORS})
+    return Adapter(meta, space, decoder.eval().requires_grad_(False), lens)

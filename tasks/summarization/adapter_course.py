@@ -16,6 +16,7 @@ from tasks import progress
 from tasks.summarization import adapter_checkpoint as checkpoint
 from tasks.summarization.adapter import Decoder, Space
 from tasks.summarization.adapter_curve import curve
+from tasks.summarization.adapter_lens import Lens
 from tasks.summarization.adapter_lessons import Lesson, Lessons, generator_of
 from tasks.summarization.adapter_meta import Fit, figure
 from tasks.summarization.adapter_network import FrozenNetwork
@@ -44,6 +45,7 @@ class Course:
     space: Space
     clip_norm: float
     network: FrozenNetwork
+    lens: Lens | None
     vectors: list[Tensor] = field(init=False)
     decoder: Decoder = field(init=False)
     best: Decoder = field(init=False)
@@ -128,7 +130,7 @@ class Course:
 
     def _new_decoder(self) -> Decoder:
         width, inputs = self.network.embeddings.shape[1], self.space.group_mean.numel()
-        return Decoder(inputs, self.settings.hidden_units, self.settings.soft_tokens, width)
+        return Decoder(inputs, self.settings.hidden_units, self.settings.soft_tokens, self.settings.words, width)
 
     def _begin(self) -> None:
         """First weights: small ones, and soft tokens near the embeddings of words that summaries have."""
@@ -144,7 +146,9 @@ class Course:
                 spread = size / math.sqrt(layer.in_features)
                 layer.weight.copy_(torch.randn(layer.weight.shape, generator=self.generator) * spread)
                 layer.bias.zero_()
-            decoder.second.bias.copy_((embeddings[[spoken[place] for place in chosen]] / scale).flatten())
+            begin = embeddings[[spoken[place] for place in chosen]] / scale
+            decoder.unsaid.copy_(begin[count - decoder.words :])
+            decoder.second.bias.copy_(begin[: count - decoder.words].flatten())
         self.best.load_state_dict(decoder.state_dict())
 
     def _step(self) -> float:
@@ -169,7 +173,7 @@ class Course:
         return min(1.0, (step + 1) / _WARM_UP) * (_LAST_RATE + (1 - _LAST_RATE) * falling)
 
     def _soft(self, decoder: Decoder, means: Tensor, noise: Tensor) -> Tensor:
-        soft: Tensor = decoder(self.space.standardised(means, noise))
+        soft: Tensor = decoder(self.space.seen(means, noise), self.space.mean, self.lens)
         return soft
 
     def _noisy_means(self, lessons: Sequence[Lesson]) -> tuple[Tensor, Tensor]:

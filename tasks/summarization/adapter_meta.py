@@ -7,9 +7,9 @@ which is the adapter's name in requests, covers every word and every number of i
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from models_db.requests import Exact, Written
 from tasks.inference.prompt_spec import PromptSpec
@@ -122,6 +122,7 @@ class AdapterMeta(Written):
         dimensions: r, of the space into which hidden states are projected.
         centres: c; a unit's vector has c * r entries, of which at most r are not zero.
         soft_tokens: m, how many it gives.
+        words: how many of those are embeddings of words that the mean is about; they are the last ones.
         hidden_units: of its middle layer.
         clip_norm: the suggested L2 bound C of a unit's vector: a quantile of the norms of public documents.
         noise_least, noise_most: the range of noise it was trained with, as the standard deviation of each entry of the
@@ -138,6 +139,7 @@ class AdapterMeta(Written):
     dimensions: Positive
     centres: Positive
     soft_tokens: Positive
+    words: Annotated[int, Field(ge=0)] = 0
     hidden_units: Positive
     clip_norm: Annotated[Exact, Field(gt=0)]
     noise_least: Size
@@ -147,6 +149,12 @@ class AdapterMeta(Written):
     training: TrainingSet
     seed: Annotated[int, Field(ge=0)]
     fit: Fit
+
+    @model_validator(mode="after")
+    def _some_are_learned(self) -> Self:
+        if self.words >= self.soft_tokens:
+            raise ValueError("at least one soft token must be learned")
+        return self
 
     @property
     def vector_width(self) -> int:

@@ -15,8 +15,10 @@ WHOLE: Final = 0
 DESCRIPTION: Final = "one short summary of what they say"
 
 _SYSTEM = "You summarise what many people wrote. Reply with the summary alone."
-_LABELLED = "{reference}\n\nThis and more was written about: {label}\n\nWrite {description}."
-_PLAIN = "{reference}\n\nMany people wrote this and more.\n\nWrite {description}."
+_LABELLED = (
+    "Many people wrote about this: {label}\nWords that stand for what they wrote: {reference}\n\nWrite {description}."
+)
+_PLAIN = "Many people wrote about one thing.\nWords that stand for what they wrote: {reference}\n\nWrite {description}."
 
 
 def default_wording(description: str = DESCRIPTION, *, labelled: bool) -> AdapterWording:
@@ -39,6 +41,8 @@ class TrainingSettings(Written):
     """Sizes of an adapter, and how it is trained.
 
     Attributes:
+        soft_tokens: m.
+        words: how many of the soft tokens are words that the mean is about.
         dimensions: r, or WHOLE.
         steps: the most there are; early stopping may end before.
         batch: examples of a step.
@@ -53,8 +57,9 @@ class TrainingSettings(Written):
         precision: in what the frozen model computes while it is trained through.
     """
 
-    soft_tokens: Annotated[int, Field(ge=1, le=256)] = 8
-    dimensions: Annotated[int, Field(ge=0)] = 32
+    soft_tokens: Annotated[int, Field(ge=1, le=256)] = 16
+    words: Annotated[int, Field(ge=0, le=255)] = 8
+    dimensions: Annotated[int, Field(ge=0)] = 64
     centres: Annotated[int, Field(ge=1, le=64)] = 1
     hidden_units: Annotated[int, Field(ge=1, le=65536)] = 64
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 300
@@ -75,6 +80,8 @@ class TrainingSettings(Written):
     def _ordered(self) -> Self:
         if self.noise_least > self.noise_most or (self.noise_most > 0 and self.noise_least == 0):
             raise ValueError("noise_least must be at most noise_most, and above 0 unless both are 0")
+        if self.words >= self.soft_tokens:
+            raise ValueError("words must be fewer than soft_tokens: at least one is learned")
         return self
 
     @property

@@ -125,6 +125,7 @@ def load_adapter(known: KnownAdapter, model: "LanguageModel") -> "Adapter":
     from safetensors.torch import load
 
     from tasks.summarization.adapter import from_tensors, shapes_of
+    from tasks.summarization.adapter_lens import lens_of
 
     require_fit(known, model.name, model.digest, model.width)
     data = _verified(known.digest)
@@ -136,7 +137,7 @@ def load_adapter(known: KnownAdapter, model: "LanguageModel") -> "Adapter":
         raise AdapterDamaged(known.digest, "its tensors have other shapes than its header says")
     if not all(bool(value.isfinite().all()) for value in tensors.values()):
         raise AdapterDamaged(known.digest, "some of its numbers are not finite")
-    return from_tensors(known.meta, tensors)
+    return from_tensors(known.meta, tensors, lens_of(model) if known.meta.words else None)
 
 
 def save_adapter(meta: AdapterMeta, tensors: Mapping[str, Any], course: Mapping[str, str]) -> KnownAdapter:

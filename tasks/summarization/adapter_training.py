@@ -19,6 +19,7 @@ from tasks.inference.loading import load
 from tasks.summarization import adapter_checkpoint as checkpoint
 from tasks.summarization.adapter import tensors_of
 from tasks.summarization.adapter_course import Course
+from tasks.summarization.adapter_lens import lens_of
 from tasks.summarization.adapter_lessons import Lessons, generator_of, prepare, split_groups
 from tasks.summarization.adapter_meta import AdapterMeta, AdapterWording, KnownAdapter, TrainingSet, figure
 from tasks.summarization.adapter_network import FrozenNetwork, load_frozen
@@ -85,7 +86,8 @@ def train(
     settings = order.settings
     states = [lessons.states[source] for source in lessons.learned_sources]
     space, clip_norm = fit_space(states, settings.dimensions, settings.centres, settings.seed)
-    course = Course(settings, lessons, space, clip_norm, network)
+    lens = lens_of(model) if settings.words else None
+    course = Course(settings, lessons, space, clip_norm, network, lens)
     if earlier := checkpoint.resume(order):
         course.go_on(earlier)
         progress.tell(f"Going on after step {earlier.step} of an interrupted training.")
@@ -128,6 +130,7 @@ def _meta(order: Order, data: TrainingData, course: Course, model: LanguageModel
         dimensions=course.space.projection.shape[0],
         centres=settings.centres,
         soft_tokens=settings.soft_tokens,
+        words=settings.words,
         hidden_units=settings.hidden_units,
         clip_norm=figure(course.clip_norm, 6),
         noise_least=settings.noise_least,

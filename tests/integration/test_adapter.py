@@ -12,7 +12,8 @@ from tasks.summarization.adapter_network import freeze
 from tests.integration.story import Almoner
 from tests.tiny_model import NAME, load_tiny, tiny_network
 
-SMALL = f'--licence CC0-1.0 --model {NAME} --soft-tokens 2 --dimensions 4 --precision float32 --description "one word"'
+SIZES = "--soft-tokens 2 --words 1 --dimensions 4 --precision float32"
+SMALL = f'--licence CC0-1.0 --model {NAME} {SIZES} --description "one word"'
 LINES = [
     {"documents": [f"{'ab'[n % 2] * 9} {n} {k}" for k in range(3)], "summary": "ab"[n % 2] * 4, "about": f"thing {n}"}
     for n in range(6)
@@ -53,7 +54,7 @@ def test_an_adapter_is_trained_listed_and_shown(school: Almoner) -> None:
     assert school.ask("adapter list") == [made]
     assert school.ask("adapter show words") == school.ask(f"adapter show {made['digest'][:10]}") == made
     shown = school.type("adapter show words").out
-    assert "4 of 32 dimensions, 2 soft tokens" in shown
+    assert "4 of 32 dimensions, 2 soft tokens, 1 of them words" in shown
     assert "0.01 to 1 clip norms" in shown
     assert "words" in school.type("adapter list").out
     assert school.ask(f"adapter train {file} --name words {SMALL}", expected=2)["error"] == "AdapterNameTaken"

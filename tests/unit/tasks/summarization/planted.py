@@ -1,12 +1,14 @@
 """Adapters made up for tests: of the tiny model, untrained, with every tensor in place."""
 
 from decimal import Decimal
+from typing import Any
 
 import torch
 
 from tasks.summarization.adapter import Adapter, Decoder, Space
+from tasks.summarization.adapter_lens import lens_of
 from tasks.summarization.adapter_meta import AdapterMeta, AdapterWording, Fit, TrainingSet
-from tests.tiny_model import DIGEST, NAME, SPEC
+from tests.tiny_model import DIGEST, NAME, SPEC, tiny_model
 
 WORDING = AdapterWording(
     description="a short summary",
@@ -18,7 +20,9 @@ WORDING = AdapterWording(
 )
 
 
-def meta(name: str = "planted", width: int = 32, dimensions: int = 6, centres: int = 1, tokens: int = 3) -> AdapterMeta:
+def meta(
+    name: str = "planted", width: int = 32, dimensions: int = 6, centres: int = 1, tokens: int = 3, words: int = 0
+) -> AdapterMeta:
     """The meta data of an adapter for the tiny model."""
     return AdapterMeta(
         name=name,
@@ -29,6 +33,7 @@ def meta(name: str = "planted", width: int = 32, dimensions: int = 6, centres: i
         dimensions=dimensions,
         centres=centres,
         soft_tokens=tokens,
+        words=words,
         hidden_units=8,
         clip_norm=Decimal("2.5"),
         noise_least=Decimal("0.01"),
@@ -45,7 +50,7 @@ def meta(name: str = "planted", width: int = 32, dimensions: int = 6, centres: i
     )  # fmt: skip
 
 
-def adapter(seed: int = 5, **sizes: int) -> Adapter:
+def adapter(seed: int = 5, **sizes: Any) -> Adapter:
     """An adapter of random numbers."""
     known, generator = meta(**sizes), torch.Generator().manual_seed(seed)
 
@@ -57,8 +62,9 @@ def adapter(seed: int = 5, **sizes: int) -> Adapter:
     space = Space(
         numbers(known.width), basis, numbers(known.centres, known.dimensions), numbers(vector), numbers(vector).square()
     )
-    decoder = Decoder(vector, known.hidden_units, known.soft_tokens, known.width)
+    decoder = Decoder(vector, known.hidden_units, known.soft_tokens, known.words, known.width)
     with torch.no_grad():
         for parameter in decoder.parameters():
             parameter.copy_(numbers(*parameter.shape) * 0.3)
-    return Adapter(known, space, decoder.eval().requires_grad_(False))
+    lens = lens_of(tiny_model()) if known.words else None
+    return Adapter(known, space, decoder.eval().requires_grad_(False), lens)

@@ -35,7 +35,7 @@ def network() -> FrozenNetwork:
 def order(name: str = "planted", **changes: Any) -> Order:
     """A short training of a small adapter."""
     settings: dict[str, Any] = {
-        "soft_tokens": 2, "dimensions": 6, "hidden_units": 16, "steps": 40, "batch": 4, "check_every": 10,
+        "soft_tokens": 3, "words": 1, "dimensions": 6, "hidden_units": 16, "steps": 40, "batch": 4, "check_every": 10,
         "patience": 99, "noise_most": "0.3", "max_reference_tokens": 24, "max_summary_tokens": 8,
         "precision": "float32", "learning_rate": "0.02",
     }  # fmt: skip

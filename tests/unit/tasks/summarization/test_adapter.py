@@ -5,6 +5,8 @@ import torch
 from torch import Tensor
 
 from tasks.summarization.adapter import Adapter
+from tasks.summarization.adapter_lens import lens_of
+from tests.tiny_model import tiny_model
 from tests.unit.tasks.summarization.planted import adapter
 
 
@@ -103,11 +105,49 @@ def test_with_much_noise_the_mean_counts_for_nothing_and_with_none_for_all() -> 
 
 def test_shrinkage_is_the_best_linear_estimate() -> None:
     """Of a group's mean of known variance, seen through noise of known variance: t^2 / (t^2 + s^2)."""
-    made = adapter()
-    variance, noise = made.space.group_variance, 0.7
-    kept = made.space.standardised((made.space.group_mean + 1)[None], torch.tensor([noise]))[0]
-    expected = variance / (variance + noise**2) / variance.mean().sqrt()
-    torch.testing.assert_close(kept, expected)
+    space = adapter().space
+    variance, noise = space.group_variance, 0.7
+    kept = variance / (variance + noise**2)
+    seen = space.seen((space.group_mean + 1)[None], torch.tensor([noise]))
+    torch.testing.assert_close(seen.scaled[0], kept / variance.mean().sqrt())
+    torch.testing.assert_close(seen.directions[0, 0], kept @ space.projection)
+    torch.testing.assert_close(seen.trust[0], (kept * variance).sum() / variance.sum())
+    clean, drowned = space.seen(torch.zeros(2, 6), torch.tensor([0.0, 1e9])).trust.tolist()
+    assert (clean, drowned) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-12))
+
+
+def test_the_last_soft_tokens_are_words_while_the_mean_can_be_trusted() -> None:
+    made = adapter(tokens=5, words=2)
+    assert made.lens is not None
+    mean = torch.linspace(-2, 2, 6)
+    said = made.words(mean)
+    table = tiny_model().decoder.get_input_embeddings().weight
+    assert len(set(said)) == 2
+    torch.testing.assert_close(made.soft_tokens(mean)[3:], table[list(said)].detach(), rtol=1e-4, atol=1e-6)
+    drowned = made.soft_tokens(mean, 1e9)[3:]
+    torch.testing.assert_close(drowned, made.decoder.unsaid * made.decoder.scale, rtol=1e-4, atol=1e-6)
+    between = made.soft_tokens(mean, 1.0)[3:]
+    assert not torch.allclose(between, drowned, atol=1e-3)
+    assert adapter().words(mean) == ()
+
+
+def test_a_word_is_named_by_the_direction_of_its_row() -> None:
+    lens = lens_of(tiny_model())
+    places = torch.tensor([3, 40])
+    found = lens.words(lens.rows[places] * 100, torch.zeros(32), 3)
+    assert found[:, 0].tolist() == places.tolist()
+    assert found.shape == (2, 3)
+
+
+def test_every_centre_has_words_of_its_own() -> None:
+    made = adapter(centres=3, tokens=8, words=5)
+    mean = torch.randn(18, generator=torch.Generator().manual_seed(3))
+    blocks = mean.clone().view(3, 6)
+    blocks[1] += 5
+    before, after = made.words(mean), made.words(blocks.flatten())
+    assert len(before) == 5
+    assert (before[:2], before[4:]) == (after[:2], after[4:])
+    assert before[2:4] != after[2:4]
 
 
 def unfit(made: Adapter) -> list[tuple[object, ...]]:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from tasks.inference.templates import ControlTokens, ReferenceMissing
 from tasks.summarization.adapter_curve import curve
+from tasks.summarization.adapter_lens import word_tokens
 from tasks.summarization.adapter_network import Line, freeze
 from tasks.summarization.adapter_prompts import reading_pieces, writing_pieces
 from tasks.summarization.adapter_settings import TrainingSettings, default_wording
@@ -103,10 +104,32 @@ def test_the_prompts_are_public_text_around_a_place() -> None:
     read, written = tokenizer.decode(reading.around((70,))), tokenizer.decode(writing.around((70,)))
     assert read.endswith("assistant\nTitle:")
     assert "pans" not in read
-    assert "written about: pans" in written
+    assert "wrote about this: pans" in written
     assert "Write a summary." in written
     assert wording.labelled
     assert not default_wording(labelled=False).labelled
+
+
+def test_the_words_of_a_vocabulary_begin_with_its_mark_and_are_in_small_letters() -> None:
+    more = [f"Ġ{'abcdefghij'[n % 10] * (3 + n // 10)}" for n in range(600)]
+    vocabulary = ["<s>", "Ġred", "Ġof", "ĠRed", "red", "Ġr3d", "▁blue", "Ġ...", *more]
+
+    class Plain:
+        def __init__(self) -> None:
+            self.added_tokens_decoder: dict[int, object] = {}
+            self.all_special_ids = (0,)
+
+        def __len__(self) -> int:
+            return len(vocabulary)
+
+        def convert_ids_to_tokens(self, number: int) -> str:
+            return vocabulary[number]
+
+        def decode(self, numbers: list[int]) -> str:
+            return "".join(vocabulary[number] for number in numbers).replace("Ġ", " ")
+
+    assert word_tokens(Plain(), 10**6)[:3] == [1, 6, 8]
+    assert word_tokens(Plain(), 8) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_wording_that_cannot_be_is_refused() -> None:
@@ -118,7 +141,8 @@ def test_a_wording_that_cannot_be_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"noise_least": 2}, {"noise_least": 0}, {"soft_tokens": 0}, {"precision": "int8"}, {"held_out": 1}]
+    "wrong",
+    [{"noise_least": 2}, {"noise_least": 0}, {"soft_tokens": 0}, {"words": 16}, {"precision": "int8"}, {"held_out": 1}],
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):

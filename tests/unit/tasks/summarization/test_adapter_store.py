@@ -35,7 +35,7 @@ def file_of(known: KnownAdapter) -> Path:
 
 
 def test_what_is_kept_comes_back_to_the_bit() -> None:
-    made = adapter(centres=2)
+    made = adapter(centres=2, tokens=5, words=2)
     known = kept(made)
     back = store.load_adapter(known, tiny_model())
     hidden = torch.randn((4, 32), generator=torch.Generator().manual_seed(1))

@@ -34,9 +34,9 @@ def tensors(known: KnownAdapter) -> dict[str, torch.Tensor]:
 
 def test_the_loss_falls_and_what_is_learned_is_read_off_the_mean() -> None:
     """Whoever is shown the mean of all groups cannot know which of the two words it is to be."""
-    known = trained(order(steps=160))
+    known = trained(order(steps=160, soft_tokens=2, words=0))
     fit = known.meta.fit
-    assert fit.best_loss < fit.first_loss * Decimal("0.6")
+    assert fit.best_loss < fit.first_loss * Decimal("0.8")
     assert fit.clean_loss < fit.blind_loss - 1
     assert 0 < fit.best_step <= fit.steps == 160
     course = [json.loads(line) for line in (store.adapter_folder(known.digest) / store.LOSSES).read_text().splitlines()]
@@ -47,7 +47,7 @@ def test_the_loss_falls_and_what_is_learned_is_read_off_the_mean() -> None:
 
 
 def test_an_adapter_that_is_loaded_tells_the_groups_apart() -> None:
-    known = trained(order(steps=60))
+    known = trained(order(steps=60, soft_tokens=2, words=0))
     made = store.load_adapter(known, tiny_model())
     wanted = lessons(order())
     means = [made.represent(rows).mean(0) for rows in wanted.states]
@@ -85,7 +85,7 @@ def test_a_checkpoint_of_another_order_is_refused() -> None:
     with pytest.raises(KeyboardInterrupt), progress.listening(after(11, stop)):
         trained(order())
     with pytest.raises(checkpoint.OtherTraining):
-        trained(order(soft_tokens=3))
+        trained(order(soft_tokens=4))
     assert checkpoint.resume(order(name="another")) is None
     path = checkpoint.folder_of("planted") / "state.safetensors"
     path.write_bytes(path.read_bytes()[:100])
