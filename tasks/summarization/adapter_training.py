@@ -19,7 +19,7 @@ from tasks.inference.loading import load
 from tasks.summarization import adapter_checkpoint as checkpoint
 from tasks.summarization.adapter import tensors_of
 from tasks.summarization.adapter_course import Course
-from tasks.summarization.adapter_lens import lens_of
+from tasks.summarization.adapter_lens import Lens, lens_of
 from tasks.summarization.adapter_lessons import Lessons, generator_of, prepare, split_groups
 from tasks.summarization.adapter_meta import AdapterMeta, AdapterWording, KnownAdapter, TrainingSet, figure
 from tasks.summarization.adapter_network import FrozenNetwork, load_frozen
@@ -64,9 +64,14 @@ def train_adapter(path: Path, wanted: Wanted, device: str = "auto", *, anew: boo
     model = load(wanted.model, device)
     order = _order(wanted, data, model)
     checkpoint.resume(order)  # before any work: what cannot go on is refused now
-    lessons = lessons_of(data, order, model)
+    lessons, lens, revision = lessons_of(data, order, model), _lens(order, model), model.revision
+    del model  # a gigabyte that training has no use for
     network = load_frozen(wanted.model, device, getattr(torch, order.settings.precision))
-    return train(order, data, lessons, network, model)
+    return train(order, data, lessons, network, lens, revision)
+
+
+def _lens(order: Order, model: LanguageModel) -> Lens | None:
+    return lens_of(model) if order.settings.words else None
 
 
 def lessons_of(data: TrainingData, order: Order, model: LanguageModel) -> Lessons:
@@ -76,9 +81,13 @@ def lessons_of(data: TrainingData, order: Order, model: LanguageModel) -> Lesson
 
 
 def train(
-    order: Order, data: TrainingData, lessons: Lessons, network: FrozenNetwork, model: LanguageModel
+    order: Order, data: TrainingData, lessons: Lessons, network: FrozenNetwork, lens: Lens | None, revision: str
 ) -> KnownAdapter:
     """As `train_adapter`, with everything read.
+
+    Args:
+        lens: of the model; needed if the order has words.
+        revision: of the model.
 
     Raises:
         TooFewDocuments, OtherTraining, CheckpointUnreadable.
@@ -86,7 +95,6 @@ def train(
     settings = order.settings
     states = [lessons.states[source] for source in lessons.learned_sources]
     space, clip_norm = fit_space(states, settings.dimensions, settings.centres, settings.seed)
-    lens = lens_of(model) if settings.words else None
     course = Course(settings, lessons, space, clip_norm, network, lens)
     if earlier := checkpoint.resume(order):
         course.go_on(earlier)
@@ -97,7 +105,7 @@ def train(
         course.advance()
         checkpoint.keep(order, course.state())
         progress.tell(course.line)
-    known = save_adapter(_meta(order, data, course, model), tensors_of(space, course.best), course.files(order.name))
+    known = save_adapter(_meta(order, data, course, revision), tensors_of(space, course.best), course.files(order.name))
     checkpoint.forget(order.name)
     return known
 
@@ -118,15 +126,15 @@ def _order(wanted: Wanted, data: TrainingData, model: LanguageModel) -> Order:
     )
 
 
-def _meta(order: Order, data: TrainingData, course: Course, model: LanguageModel) -> AdapterMeta:
+def _meta(order: Order, data: TrainingData, course: Course, revision: str) -> AdapterMeta:
     settings, lessons = order.settings, course.lessons
     held = split_groups(data.groups, settings.held_out, generator_of(settings.seed))
     return AdapterMeta(
         name=order.name,
-        model=model.name,
-        model_revision=model.revision,
-        model_digest=model.digest,
-        width=model.width,
+        model=order.model,
+        model_revision=revision,
+        model_digest=order.model_digest,
+        width=course.space.projection.shape[1],
         dimensions=course.space.projection.shape[0],
         centres=settings.centres,
         soft_tokens=settings.soft_tokens,

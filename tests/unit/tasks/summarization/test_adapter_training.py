@@ -11,11 +11,12 @@ from safetensors.torch import load_file
 from tasks import progress
 from tasks.summarization import adapter_checkpoint as checkpoint
 from tasks.summarization import adapter_store as store
+from tasks.summarization.adapter_lens import lens_of
 from tasks.summarization.adapter_lessons import generator_of, split_groups
 from tasks.summarization.adapter_meta import KnownAdapter
 from tasks.summarization.adapter_settings import Order
 from tasks.summarization.adapter_training import train
-from tests.tiny_model import tiny_model
+from tests.tiny_model import SPEC, tiny_model
 from tests.unit.tasks.summarization.school import after, lessons, network, order, planted
 
 
@@ -25,7 +26,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(wanted: Order) -> KnownAdapter:
-    return train(wanted, planted(), lessons(wanted), network(), tiny_model())
+    lens = lens_of(tiny_model()) if wanted.settings.words else None
+    return train(wanted, planted(), lessons(wanted), network(), lens, SPEC.revision)
 
 
 def tensors(known: KnownAdapter) -> dict[str, torch.Tensor]:
