@@ -137,9 +137,9 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
 
 def cycle(database: Database, actor: Actor, attempt: Attempt) -> None:
     with database.write() as session:
-        ledger.hold(session, actor, attempt, PLAN, PROVENANCE)
+        ledger.hold(session, actor, attempt, PLAN, PROVENANCE, whole=True)
     with database.write() as session:
-        ledger.arm(session, actor, attempt, 0, 0)
+        ledger.arm(session, actor, attempt, 0, 0, whole=True)
     with database.write() as session:
         ledger.settle(session, actor, attempt, "COMMIT")
 

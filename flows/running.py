@@ -91,6 +91,7 @@ class Run:
                 self.quote.plan.every,
                 provenance(device, rng_kind),
                 paid,
+                whole=True,
             )
         if self.left:
             self.journal.go_on(self.attempt.number)
@@ -114,8 +115,8 @@ class Run:
     def _arm(self, sequence: int, instalment: int) -> None:
         try:
             with self.workspace.database.write() as session:
-                runs.renew(session, self.request_id, self.token)
-                ledger.arm(session, self.workspace.actor, self.attempt, sequence, instalment)
+                lease = runs.renewal(self.token)
+                ledger.arm(session, self.workspace.actor, self.attempt, sequence, instalment, lease, whole=True)
         except OutcomeUnknown:
             with self.workspace.database.write() as session:
                 armed = runs.is_armed(session, self.attempt, sequence, instalment)

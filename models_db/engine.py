@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 from models_db.errors import EnvironmentProblem
 from models_db.pooling import ONE, keep_one
 from models_db.queueing import give_turns_back, take_turn
-from models_db.wire import let_go
+from models_db.wire import COMMITTING, let_go
 
 BUSY_SECONDS = 60
 """How long a writer waits for the others before it gives up."""
@@ -38,10 +38,16 @@ _PRAGMAS = (
 )
 
 
+_SETTINGS = (
+    "synchronous_commit=on",
+    f"lock_timeout={BUSY_SECONDS}s",
+    "timezone=UTC",
+    r"default_transaction_isolation=read\ committed",  # of transactions that are one message (`models_db.wire`)
+)
+
 _OTHER_SCHEMA = re.compile("no such (table|column)|has no column named")
 _OTHER_SCHEMA_STATES = ("42P01", "42703")  # undefined_table, undefined_column
 _UNDONE_STATES = ("40001", "40P01", "55P03")  # the server has undone the transaction, and said so
-_COMMITTING = "almoner_committing"
 _FORBIDDEN_STATE = "42501"  # insufficient_privilege
 
 
@@ -70,7 +76,7 @@ class Database:
         """
         with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
             yield session
-            session.info[_COMMITTING] = True
+            session.info[COMMITTING] = True
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -94,7 +100,7 @@ class Database:
             if getattr(problem.orig, "sqlstate", None) == _FORBIDDEN_STATE:
                 raise LedgerForbidden(self._shown) from None
             if isinstance(problem, OperationalError):
-                lost = session.info.get(_COMMITTING) and sqlstate not in _UNDONE_STATES
+                lost = session.info.get(COMMITTING) and sqlstate not in _UNDONE_STATES
                 raise (OutcomeUnknown if lost else LedgerUnreachable)(self._shown) from problem
             raise
         finally:
@@ -241,7 +247,7 @@ def _postgresql(url: str) -> Engine:
         hide_parameters=True,
         **ONE,
         isolation_level="READ COMMITTED",
-        connect_args={"options": f"-c synchronous_commit=on -c lock_timeout={BUSY_SECONDS}s -c timezone=UTC"},
+        connect_args={"options": " ".join(f"-c {setting}" for setting in _SETTINGS)},
     )
     keep_one(engine, lambda: url)
     return engine

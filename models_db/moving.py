@@ -96,24 +96,25 @@ _ENTRY = Statement("INSERT INTO entry (hold_id, kind, at, actor_id) VALUES (:hol
 
 
 def _enter_at_once(session: Session, entries: Sequence[tuple[int, str]], told: Told) -> None:
-    given = {"holds": _array(hold for hold, _ in entries), "kinds": _array(kind for _, kind in entries)}
-    _ENTER.rows(session, {**given, "at": moment(), **_link(told)})
+    given = {"holds": array(hold for hold, _ in entries), "kinds": array(kind for _, kind in entries)}
+    _ENTER.rows(session, {**given, "at": moment(), **link(told)})
 
 
 def _reserve_at_once(session: Session, plan: Sequence[Planned], told: Told) -> None:
     holds = [(number, *hold) for number, planned in enumerate(plan, 1) for hold in planned.holds]
-    places, accounts, instalments, rhos, deltas = map(_array, zip(*holds, strict=True)) if holds else ["{}"] * 5
+    places, accounts, instalments, rhos, deltas = map(array, zip(*holds, strict=True)) if holds else ["{}"] * 5
     given = {"places": places, "accounts": accounts, "instalments": instalments, "rhos": rhos, "deltas": deltas}
     plans = json.dumps([dict(planned.invocation) for planned in plan])
-    _RESERVE.rows(session, {"plan": plans, **given, "at": moment(), **_link(told)})
+    _RESERVE.rows(session, {"plan": plans, **given, "at": moment(), **link(told)})
 
 
-def _array(values: Iterable[int | str]) -> str:
+def array(values: Iterable[int | str]) -> str:
     """Numbers or plain words as PostgreSQL writes an array."""
     return f"{{{','.join(map(str, values))}}}"
 
 
-def _link(told: Told) -> Values:
+def link(told: Told) -> Values:
+    """What a door is told of the link."""
     return {"actor": told.actor_id, "who": told.actor, "told": told.kind, "dataset": told.dataset,
             "request": told.request_id, "body": told.body}  # fmt: skip
 

@@ -15,6 +15,10 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 _NAMED = re.compile(r":(\w+)")
 _KEPT = "almoner_wire"
+_IDLE = 0  # of libpq: no transaction is open
+
+COMMITTING = "almoner_committing"
+"""In a session's `info`: it has told the database to commit, so a lost connection leaves the outcome unknown."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,42 @@ class Statement:
         except wire.dialect.loaded_dbapi.Error as problem:
             raise _named(session, wire, self._texts["postgresql"], problem) from problem
 
+    def alone(self, session: Session, given: Mapping[str, Any]) -> list[Any]:
+        """What it finds as a whole transaction, which PostgreSQL begins, keeps and answers in one message.
+
+        Returns: one row, and the transaction is over and durable. Or nothing was done and the transaction goes on: on
+            SQLite, where something was done before, where the database refuses the statement, and where it finds no row
+            or its last column is NULL.
+
+        Raises:
+            DBAPIError: as SQLAlchemy would raise it; after a lost connection the outcome is unknown.
+        """
+        wire = _wire(session)
+        if wire.dialect.name != "postgresql" or wire.connection.info.transaction_status != _IDLE or _unsaid(session):
+            return []
+        session.info[COMMITTING] = True
+        found = self._kept_at_once(session, wire, given)
+        session.info[COMMITTING] = False
+        if not found or found[0][-1] is None:
+            return []
+        session.commit()  # the server has done it, so this sends nothing
+        return found
+
+    def _kept_at_once(self, session: Session, wire: _Wire, given: Mapping[str, Any]) -> list[Any]:
+        text = self._texts["postgresql"]
+        wire.connection.autocommit = True
+        try:
+            return wire.connection.execute(text, given).fetchall()  # type: ignore[no-any-return]
+        except wire.dialect.loaded_dbapi.IntegrityError:
+            return []  # undone by the server
+        except wire.dialect.loaded_dbapi.Error as problem:
+            raise _named(session, wire, text, problem) from problem
+        finally:
+            if wire.connection.info.transaction_status == _IDLE:
+                wire.connection.autocommit = False
+            else:
+                wire.connection.close()  # nobody may go on in it
+
     def insert(self, session: Session, given: Mapping[str, Any]) -> int:
         """Insert one row on SQLite; returns its number.
 
@@ -84,6 +124,11 @@ def _wire(session: Session) -> _Wire:
         raw = connection.connection.driver_connection
         kept = session.info[_KEPT] = _Wire(session.get_transaction(), raw, connection.dialect)
     return kept
+
+
+def _unsaid(session: Session) -> bool:
+    """Whether the session still has rows to write."""
+    return bool(session.new or session.dirty or session.deleted)
 
 
 def let_go(session: Session) -> None:

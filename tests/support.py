@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db import moving
+from models_db import at_once, moving
 from models_db.base import Base, moment
 from models_db.budgets import Amount, total
 from models_db.canonical import Json, digest
@@ -81,6 +81,7 @@ def later(by: timedelta) -> Iterator[None]:
     """Inside, the services see a clock that is `by` ahead."""
     with pytest.MonkeyPatch.context() as patch:
         for service in (
+            at_once,
             artifacts,
             audits,
             datasets,
@@ -354,12 +355,12 @@ class World:
     def hold(self, attempt: Attempt, *plan: PlannedInvocation) -> None:
         """Reserve a plan."""
         with self.database.write() as session:
-            ledger.hold(session, self.runner, attempt, plan, PROVENANCE)
+            ledger.hold(session, self.runner, attempt, plan, PROVENANCE, whole=True)
 
     def arm(self, attempt: Attempt, sequence: int = 0, instalment: int = 0) -> Amount:
         """Spend one instalment."""
         with self.database.write() as session:
-            return ledger.arm(session, self.runner, attempt, sequence, instalment)
+            return ledger.arm(session, self.runner, attempt, sequence, instalment, whole=True)
 
     def settle(self, attempt: Attempt, outcome: str) -> None:
         """Close every hold of an attempt."""

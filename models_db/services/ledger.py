@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from models_db.at_once import DELTA, RHO, arm_at_once, reserve_at_once
 from models_db.budgets import Amount, total
 from models_db.canonical import Json, canonical, digest
 from models_db.errors import Refused
 from models_db.events import PrivacyEvent
 from models_db.moving import Planned, Told, enter, reserve
-from models_db.recording import when_locked
+from models_db.recording import renew_lease, when_locked
 from models_db.services import envelopes
 from models_db.services.audits import Actor
 from models_db.services.denials import Denied, OverCap
@@ -141,12 +142,15 @@ def hold(
     plan: Sequence[PlannedInvocation],
     provenance: Provenance,
     paid: Sequence[int] = (),
+    *,
+    whole: bool = False,
 ) -> None:
     """Reserve the whole plan on every eligible block, or nothing.
 
     Args:
         paid: for each invocation, how many of its instalments the attempts that this one goes on from have armed.
             They are spent already: the first is held again at no charge, the others are not (docs/decisions/0023).
+        whole: nothing else is done in this transaction: where it can be, it is over when this returns.
 
     Raises:
         BudgetExceeded: some block cannot afford it.
@@ -158,6 +162,11 @@ def hold(
     asked = total([amount for each in parts for _, amount in each])
     told = _told(actor, attempt, "ledger.hold", {"rho": str(asked.rho), "delta": str(asked.delta),
                  "mechanisms": [p.event.mechanism for p in plan], "blocks": list(attempt.blocks)})  # fmt: skip
+    if whole:
+        spots = range(1, len(attempt.blocks) + 1)
+        every = [Planned(m, _holds(each, spots)) for m, each in zip(mechanisms, parts, strict=True)]
+        if reserve_at_once(session, attempt.account_id, attempt.blocks, every, told):
+            return
     given = {"root": attempt.account_id, "request_id": attempt.request_id}
     found = when_locked(session, attempt.account_id, attempt.blocks, _ACCOUNTS, given)
     under = [_Counters(*row) for row in found]
@@ -204,23 +213,40 @@ def _holds(parts: Sequence[tuple[int, Amount]], accounts: Sequence[int]) -> list
     return [(account, number, part.rho, part.delta) for account in accounts for number, part in parts]
 
 
-def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalment: int) -> Amount:
+def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalment: int,
+        lease: tuple[str, str] | None = None, *, whole: bool = False) -> Amount:  # fmt: skip
     """Spend one instalment on every eligible block. The caller commits this transaction before it reads data.
 
+    Args:
+        lease: token and new end of the run's lease (`runs.renewal`), which is prolonged first.
+        whole: nothing else is done in this transaction: where it can be, it is over when this returns.
+
     Raises:
-        Fenced: the hold is armed or closed already.
+        Fenced: the hold is armed or closed already, or the lease is somebody else's now.
         Denied: nothing is held, or the spend gate is not passed (any more).
     """
+    if whole:
+        told = _told_armed(actor, attempt, sequence, instalment, RHO, DELTA)
+        which = attempt.number, sequence, instalment
+        known = arm_at_once(session, attempt.account_id, attempt.blocks, which, lease, told)
+        if known is not None:
+            return known
+    if lease and not renew_lease(session, attempt.request_id, *lease):
+        raise Fenced
     holds = _held(session, _INSTALMENT, attempt, sequence=sequence, instalment=instalment)
     if not holds:
         raise Denied("nothing is held")
     if any(each.entries != {"HOLD"} for each in holds):
         raise Fenced
     spent = holds[0].amount
-    told = _told(actor, attempt, "ledger.arm", {"sequence": sequence, "instalment": instalment,
-                 "rho": str(spent.rho), "delta": str(spent.delta)})  # fmt: skip
+    told = _told_armed(actor, attempt, sequence, instalment, str(spent.rho), str(spent.delta))
     enter(session, [(each.id, "ARM") for each in holds], told)
     return spent
+
+
+def _told_armed(actor: Actor, attempt: Attempt, sequence: int, instalment: int, rho: str, delta: str) -> Told:
+    body: dict[str, Json] = {"sequence": sequence, "instalment": instalment, "rho": rho, "delta": delta}
+    return _told(actor, attempt, "ledger.arm", body)
 
 
 def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from models_db.base import moment
 from models_db.canonical import Json
 from models_db.errors import Refused
-from models_db.recording import lock_accounts, lock_request, renew_lease, take_lease
+from models_db.recording import lock_accounts, lock_request, take_lease
 from models_db.services import audits, gates, ledger, motions, releases
 from models_db.services.audits import Actor
 from models_db.tables import (
@@ -114,14 +114,9 @@ def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalmen
     return bool(found) and all("ARM" in kinds for kinds in found.values())
 
 
-def renew(session: Session, request_id: int, token: str) -> None:
-    """Prolong the lease of a living run.
-
-    Raises:
-        Fenced: it is somebody else's now.
-    """
-    if not renew_lease(session, request_id, token, moment(datetime.now(UTC) + LEASE)):
-        raise ledger.Fenced
+def renewal(token: str) -> tuple[str, str]:
+    """The token of a lease, and when it ends if it is prolonged now."""
+    return token, moment(datetime.now(UTC) + LEASE)
 
 
 def running(session: Session) -> Sequence[Lease]:

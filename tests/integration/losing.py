@@ -20,6 +20,9 @@ Fate = Literal["kept", "undone"]
 
 _SOCKET = ".s.PGSQL.5432"
 _COMMIT = b"COMMIT\x00"
+_EXECUTE = b"E\x00\x00\x00\x09\x00"
+_AT_ONCE = b"Z\x00\x00\x00\x05I"
+"""How the server's answers end between two transactions; a statement that is sent then is a transaction of its own."""
 
 
 class Loss:
@@ -70,6 +73,8 @@ class Relay(Loss):
         self._listener.bind(os.path.join(self.folder, _SOCKET))
         self._listener.listen()
         self._threads: list[threading.Thread] = []
+        self._between: set[socket.socket] = set()
+        self._unheard: set[socket.socket] = set()
         self._start(self._accept)
 
     def close(self) -> None:
@@ -97,7 +102,12 @@ class Relay(Loss):
 
     def _forth(self, client: socket.socket, server: socket.socket) -> None:
         while data := _received(client):
-            fate = self.take() if _COMMIT in data else None
+            alone = self._alone(client, data)
+            fate = self.take() if alone or _COMMIT in data else None
+            if fate == "kept" and alone:
+                self._unheard.add(client)  # before it has begun, nobody could find out what becomes of it
+                server.sendall(data)
+                return
             if fate == "kept":
                 _hang_up(client)  # first, so that the answer goes nowhere
             if fate != "undone":
@@ -109,11 +119,17 @@ class Relay(Loss):
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_WR)  # it does what it was sent, then finds that nobody is there
 
+    def _alone(self, client: socket.socket, data: bytes) -> bool:
+        return client in self._between and _EXECUTE in data and b"BEGIN" not in data
+
     def _back(self, server: socket.socket, client: socket.socket) -> None:
-        while data := _received(server):
+        while (data := _received(server)) and client not in self._unheard:
+            (self._between.add if data.endswith(_AT_ONCE) else self._between.discard)(client)
             with contextlib.suppress(OSError):
                 client.sendall(data)
         _hang_up(client)
+        if client in self._unheard:
+            client.close()
         server.close()
 
 

@@ -39,7 +39,7 @@ def loss(backend: str, any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def losing(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Has the COMMIT that follows a certain call of a service lost."""
+    """Has the COMMIT lost that follows a certain call of a service, or that the call itself sends."""
 
     def plant(service: Any, name: str, number: int, fate: Fate) -> None:
         real, calls = getattr(service, name), 0
@@ -47,10 +47,9 @@ def losing(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> Any:
         def watched(*args: Any, **kwargs: Any) -> Any:
             nonlocal calls
             calls += 1
-            result = real(*args, **kwargs)
             if calls == number:
                 loss.fate = fate
-            return result
+            return real(*args, **kwargs)
 
         monkeypatch.setattr(service, name, watched)
 

@@ -1,0 +1,87 @@
+"""Steps of the budget that are a whole transaction, told to PostgreSQL in one message (docs/decisions/0038).
+
+Each locks the accounts first, with the same door as a step that is taken in several messages, and then calls the same
+door, so every guard looks at what is there once the locks are held. What the statements themselves read is from before
+the lock, and therefore only what never changes: numbers and amounts of holds, numbers of accounts, and what a request
+draws on. Whatever is refused is undone, and then taken in several messages, so that the refusal has its exact name.
+"""
+
+import json
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.moving import Planned, Told, array, link
+from models_db.recording import Values
+from models_db.wire import Statement
+
+
+def reserve_at_once(session: Session, root: int, blocks: Sequence[int], plan: Sequence[Planned], told: Told) -> bool:
+    """Hold a plan on blocks of a root account, as `moving.reserve` does; the holds of the plan name places in `blocks`.
+
+    Returns: False if nothing was done: it is refused, or the request draws on an envelope or a window as well.
+    """
+    holds = [(number, *hold) for number, planned in enumerate(plan, 1) for hold in planned.holds]
+    if not holds:
+        return False
+    places, accounts, instalments, rhos, deltas = map(array, zip(*holds, strict=True))
+    given: Values = {"places": places, "accounts": accounts, "instalments": instalments, "rhos": rhos, "deltas": deltas}
+    plans = json.dumps([dict(planned.invocation) for planned in plan])
+    under: Values = {"root": root, "blocks": array(blocks), "many": len(blocks)}
+    return bool(_RESERVE.alone(session, {"plan": plans, **given, **under, "at": moment(), **link(told)}))
+
+
+def arm_at_once(
+    session: Session,
+    root: int,
+    blocks: Sequence[int],
+    which: tuple[int, int, int],
+    lease: tuple[str, str] | None,
+    told: Told,
+) -> Amount | None:
+    """Arm an instalment as `moving.enter` does, and prolong the run's lease before, if it is given.
+
+    Args:
+        which: attempt, sequence and instalment of the link's request.
+        lease: token and new end.
+        told: its body says RHO and DELTA where the amount goes.
+
+    Returns: what is spent; None if nothing was done, because it is refused or nothing is held.
+    """
+    token, until = lease or (None, None)
+    attempt, sequence, instalment = which
+    given: Values = {"attempt": attempt, "sequence": sequence, "instalment": instalment, "token": token, "until": until,
+                     "root": root, "blocks": array(blocks)}  # fmt: skip
+    found = _ARM.alone(session, {**given, "at": moment(), **link(told)})
+    return Amount(found[0][0], found[0][1]) if found else None
+
+
+RHO, DELTA = "@rho", "@delta"
+"""In the body of a link: the amount that the ledger knows."""
+
+# To lock says nothing, and what says nothing is not NULL.
+_RESERVE = Statement("""
+SELECT CASE WHEN almoner_lock_accounts(:root, CAST(:blocks AS integer[])) IS NOT NULL THEN almoner_reserve(
+    CAST(:plan AS jsonb), :places,
+    ARRAY(SELECT ids[u.place] FROM unnest(CAST(:accounts AS integer[])) WITH ORDINALITY u(place, n) ORDER BY u.n),
+    :instalments, :rhos, :deltas, :at, :actor, :who, :told, :dataset, :request, :body) END
+FROM (SELECT array_agg(x.id ORDER BY x.id) AS ids FROM account x
+    WHERE x.parent_id = :root AND x.kind = 'block' AND x.block = ANY (CAST(:blocks AS integer[]))) eligible
+WHERE cardinality(ids) = :many AND EXISTS (SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
+    WHERE r.id = :request AND r.scope_id IS NULL AND p.pacing_period IS NULL)
+""")
+
+_ARM = Statement("""
+SELECT rho, delta, CASE
+    WHEN CAST(:token AS text) IS NOT NULL AND NOT almoner_renew(:request, :token, CAST(:until AS text)) THEN NULL
+    WHEN almoner_lock_accounts(:root, CAST(:blocks AS integer[])) IS NOT NULL THEN almoner_enter(
+        ids, array_fill(CAST('ARM' AS text), ARRAY[cardinality(ids)]),
+        :at, :actor, :who, :told, :dataset, :request,
+        replace(replace(:body, '@rho', CAST(rho AS text)), '@delta', CAST(delta AS text))) END
+FROM (SELECT array_agg(h.id ORDER BY h.account_id, h.id) AS ids, min(h.rho) AS rho, min(h.delta) AS delta
+    FROM invocation i JOIN hold h ON h.invocation_id = i.id WHERE i.request_id = :request
+    AND i.attempt = :attempt AND i.sequence = :sequence AND h.instalment = :instalment) held
+WHERE ids IS NOT NULL
+""")
