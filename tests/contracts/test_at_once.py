@@ -135,3 +135,18 @@ def test_arming_prolongs_the_lease_of_its_holder_only(world: World, whole: bool)
 def ends(database: Database, request_id: int) -> str:
     with database.read() as session:
         return session.get_one(Lease, request_id).expires_at
+
+
+def test_what_arrives_after_the_end_of_its_attempt_changes_nothing(world: World, whole: bool) -> None:
+    """A statement whose connection was lost may begin on the server when the run has long given up."""
+    world.dataset()
+    attempt, late = world.running(), world.running()
+    hold(world, attempt, whole)
+    for ended in (attempt, late):
+        world.fail(ended)
+    before = snapshot(world.database)
+    with pytest.raises(Fenced):
+        arm(world, attempt, 0, whole)
+    with pytest.raises(Denied, match="only the running attempt"):
+        hold(world, late, whole)
+    assert snapshot(world.database) == before
