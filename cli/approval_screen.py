@@ -36,9 +36,10 @@ def _shown(section: Section, title: str) -> list[RenderableType]:
             return [_heading(title), plain(empty or "None.")]
         case Grid(columns=columns, rows=rows):
             return [_heading(title), table(columns, rows)]
-        case Texts(texts=texts):
-            count = len(texts)
-            return [_heading(title), *(_sample(text, f"{n} of {count} shown") for n, text in enumerate(texts, 1))]
+        case Texts(texts=texts, names=names):
+            about = [f": {name}" if name is not None else "" for name in names or [None] * len(texts)]
+            shown = [f"{n} of {len(texts)} shown{name}" for n, name in enumerate(about, 1)]
+            return [_heading(title), *map(_sample, texts, shown)]
 
 
 def _heading(title: str, style: str = "bold underline") -> Text:

@@ -1,10 +1,12 @@
 """`almoner dataset`: register a corpus with its lifetime claim, ingest it, look at it, ask for another claim."""
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 from sqlalchemy.orm import Session
 
 from cli.command import Answer, Opened, command
@@ -17,7 +19,7 @@ from flows.workspace import Workspace, open_workspace, overlap_key_path, partiti
 from flows.written import read_yaml
 from models_db.canonical import canonical
 from models_db.errors import EnvironmentProblem, UsageError
-from models_db.requests import PublicMetadata, as_json, parse
+from models_db.requests import PublicGroup, PublicMetadata, as_json, parse
 from models_db.services import datasets, ledger
 from models_db.services.datasets import Registration
 from models_db.tables import Dataset
@@ -45,7 +47,7 @@ Metadata = Annotated[
     typer.Option(help="YAML of what its owner says about what is published from it (licence, language); on cards."),
 ]
 LabelField = Annotated[
-    str | None, typer.Option(help="Field that holds a document's label, for requests with `labels`; kept private.")
+    str | None, typer.Option(help="Field with a document's label or group, for `labels` and summaries; kept private.")
 ]
 Shared = Annotated[str | None, typer.Option(help="Draw on the budget of this dataset, because they share people.")]
 
@@ -80,7 +82,7 @@ def register(
         shown = _described(session, datasets.register(session, workspace.actor, wanted, account))
     return Answer(
         shown,
-        [f"Registered dataset {name}.", facts(shown), f"Next: `almoner dataset ingest {name} PATH`."],
+        [f"Registered dataset {name}.", *_page(shown), f"Next: `almoner dataset ingest {name} PATH`."],
     )
 
 
@@ -145,7 +147,7 @@ def show(opened: Opened, name: Name) -> Answer:
         ]
     rows = [list(version.values()) for version in versions]
     columns = ("version", "ingested", "uid", "labels from")
-    return Answer({**shown, "history": versions}, [facts(shown), table(columns, rows)])
+    return Answer({**shown, "history": versions}, [*_page(shown), table(columns, rows)])
 
 
 @command(app, "cap")
@@ -235,6 +237,19 @@ def _described(session: Session, dataset: Dataset) -> dict[str, object]:
         "versions": len(datasets.versions(session, dataset)),
         "account": dataset.account_id,
     }
+
+
+def _page(shown: Mapping[str, object]) -> list[RenderableType]:
+    """A dataset for people: what its owner declares stands field by field, and a catalogue of groups by itself."""
+    declared = shown["public_metadata"]
+    said = dict(declared) if isinstance(declared, Mapping) else {}
+    groups = [PublicGroup.model_validate(group) for group in said.pop("groups", ())]
+    plain = {name: value for name, value in shown.items() if name != "public_metadata"}
+    rows = [(group.id, group.shown) for group in groups]
+    return [
+        facts({**plain, **{f"declared: {name}": value for name, value in said.items()}}),
+        *([table(("group", "as the model is told of it"), rows, "Catalogue for summaries")] if groups else []),
+    ]
 
 
 class ClaimNeeded(UsageError):

@@ -26,8 +26,15 @@ def facts(pairs: Mapping[str, object] | Iterable[tuple[str, object]], title: str
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in pairs.items() if isinstance(pairs, Mapping) else pairs:
-        made.add_row(plain(name), plain("-" if value is None else value))
+        made.add_row(plain(name), plain(_said(value)))
     return made
+
+
+def _said(value: object) -> object:
+    """A value as a sentence has it: nothing is a dash, several things have commas between them."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "-" if value is None else value
 
 
 def plain(value: object) -> Text:

@@ -11,9 +11,10 @@ from flows.sections import missed_by, publish_sections, spend_sections
 from models_db.canonical import digest
 from models_db.errors import Refused
 from tasks.publishing.attestation import attestation_payload
-from tasks.publishing.draft import read_metrics, read_samples, rehash
+from tasks.publishing.draft import read_metrics, rehash
 from tasks.publishing.layout import EVALUATION, RECORD, FileTable, read_document
 from tasks.publishing.record import ReleaseRecord
+from tasks.publishing.rows import read_labelled
 
 SAMPLES = 3
 
@@ -44,7 +45,7 @@ def at_publish(question: Question, folder: Path, files: FileTable, viewer: str |
     if (record.release, digest(record.request)) != (question.number, digest(question.request)):
         raise DraftForeign(question.number)
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
-    samples = tuple(read_samples(folder, SAMPLES))
+    samples = tuple(read_labelled(folder, SAMPLES))
     return Matter(
         number=question.number,
         gate="publish",

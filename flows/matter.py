@@ -40,11 +40,12 @@ class Grid:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts to read, such as samples."""
+    """Texts to read, such as samples; `names` says what each is about, where that is known."""
 
     title: str
     texts: tuple[str, ...]
     signed: bool = True
+    names: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)

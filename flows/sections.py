@@ -32,7 +32,7 @@ def publish_sections(
     viewer: str | None,
     record: ReleaseRecord,
     metrics: tuple[MetricResult, ...],
-    samples: tuple[str, ...],
+    samples: tuple[tuple[str, str | None], ...],
     files: dict[str, dict[str, str | int]],
 ) -> tuple[Section, ...]:
     """The sections at the publish gate: what would leave comes first, since its price is paid."""
@@ -41,7 +41,7 @@ def publish_sections(
         *_warned(doubts),
         Grid("What would leave", ("file", "bytes", "sha256"), _file_rows(files)),
         _measured(metrics),
-        Texts("Samples", samples),
+        Texts("Samples", tuple(text for text, _ in samples), names=tuple(name for _, name in samples)),
         Lines("Report", (("all of this as one page, with plots", f"almoner report {question.number}"),), signed=False),
         *_cost(question),
         *_content(question),
@@ -183,7 +183,14 @@ def _content(question: Question) -> tuple[Section, ...]:
         ("evaluation", ", ".join(asked.evaluation) or "none"),
         *((name, value) for name, value in asked.plan.facts.items()),
     )
-    return Lines("What is made", rows), _difference(question)
+    return Lines("What is made", rows), *_groups(question), _difference(question)
+
+
+def _groups(question: Question) -> Iterator[Grid]:
+    """Of summaries, what they are about: each group gets a text, and the model is told these words of it."""
+    if groups := question.asked.groups:
+        rows = tuple((group.id, group.shown) for group in groups)
+        yield Grid("What is summarised: one text for each group", ("group", "as the model is told of it"), rows)
 
 
 def _said(value: object) -> str:

@@ -21,7 +21,7 @@ from tasks.accounting import zcdp
 from tasks.accounting.conversions import replace_one
 from tasks.evaluation.registry import Metric, requested
 from tasks.generation.constraints_request import require_schema_for
-from tasks.generation.groups import SUMMARIES, names_of, require_parts_for, with_catalogue
+from tasks.generation.groups import SUMMARIES, GroupsNeeded, PartParameters, names_of, require_parts_for, with_catalogue
 from tasks.generation.interface import Ask, Generator, Plan
 from tasks.generation.measuring import plan_with_metrics
 from tasks.generation.systems import system_for
@@ -153,6 +153,7 @@ class Quote:
             "facts": dict(self.plan.facts),
             "prompt": {"description": self.prompt.description, **self.prompt.templates},
             "public_metadata": self.body.get("public_metadata", {}),
+            **self._groups(),
             "budget": {
                 "epsilon_cap": self.dataset.epsilon_cap,
                 "delta_cap": self.dataset.delta_cap,
@@ -164,6 +165,11 @@ class Quote:
             "expected_texts": self.plan.samples,
             "expected_seconds": self.seconds,
         }
+
+    def _groups(self) -> dict[str, Json]:
+        """Of summaries, what the model is told of each group."""
+        groups = self.parameters.groups if isinstance(self.parameters, PartParameters) else ()
+        return {"groups": {group.id: group.shown for group in groups}} if groups else {}
 
     def _balance(self) -> dict[str, Json]:
         loss, balance, left = self.plan.loss, self.dataset.balance, self.dataset.left
@@ -228,6 +234,8 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     system = system_for(request.mechanism, request.kind)
     request = system.written_out(request)
     written = with_catalogue(request.parameters, dataset.public.groups)
+    if request.kind == SUMMARIES and not written.get("groups"):
+        raise GroupsNeeded  # and not that `samples` is missing, which follows from them
     parameters = parse(system.parameters, written, f"`parameters` of {request.mechanism}")
     names = names_of(parameters)
     require_parts_for(request.kind, parameters)

@@ -19,13 +19,17 @@ from tasks.generation.groups import SUMMARIES
 from tasks.inference.prompts import CHARACTERS_PER_TOKEN
 from tasks.publishing import card_text
 from tasks.publishing.claim import Claim
+from tasks.publishing.description import reads_nothing
 from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3
 from tasks.publishing.hub_card import front_matter
 from tasks.publishing.layout import TEXTS
 from tasks.publishing.markdown import block, code, table, yaml_text
 from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord, SecondOpinion
+from tasks.publishing.request import groups_asked
 
 _CLAIM: Final = "## The claim"
+
+ONE_SHOT: Final = "one_shot_summary"
 
 CUT_FACT: Final = "reference tokens"
 """The public parameter of plans that says where a unit's documents are cut."""
@@ -142,7 +146,8 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
         table(("parameter", "value"), _rows(record.facts)),
     ]
     if record.format not in (FORMAT_1, FORMAT_2) and CUT_FACT in record.facts:
-        sections.append(card_text.CUT.format(tokens=record.facts[CUT_FACT], characters=CHARACTERS_PER_TOKEN))
+        documents = card_text.OF_A_GROUP if record.kind == SUMMARIES else card_text.OF_A_UNIT
+        sections.append(card_text.CUT.format(documents, tokens=record.facts[CUT_FACT], characters=CHARACTERS_PER_TOKEN))
     if record.released:
         sections += ["Declared, or released by a mechanism above:", table(("figure", "value"), _rows(record.released))]
     if record.second_opinion:
@@ -155,18 +160,29 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
 
 
 def _wording(record: ReleaseRecord) -> list[str]:
-    """The templates that the request writes out, and its labels."""
-    sections = [card_text.TEMPLATES] if record.templates else []
-    sections += [f"{code(name)}\n\n{block(text)}" for name, text in record.templates.items()]
+    """The templates that the request writes out, and its labels or groups."""
+    of_means = record.mechanism == ONE_SHOT  # which has no public rows that would be told something else
+    templates = {name: text for name, text in record.templates.items() if not (of_means and name == "public")}
+    sections = [card_text.TEMPLATES_OF_MEANS if of_means else card_text.TEMPLATES] if templates else []
+    sections += [f"{code(name)}\n\n{block(text)}" for name, text in templates.items()]
+    if record.kind == SUMMARIES:
+        return [*sections, *_groups(record)]
     if record.labels:
-        sections.append(f"{_told_of_labels(record)}\n\n{', '.join(map(code, record.labels))}")
+        sections.append(f"{card_text.LABELS}\n\n{', '.join(map(code, record.labels))}")
     return sections
 
 
-def _told_of_labels(record: ReleaseRecord) -> str:
-    if record.kind != SUMMARIES:
-        return card_text.LABELS
-    return card_text.GROUPS.format(record.request["parameters"].get("groups_per_unit", 1))
+def _groups(record: ReleaseRecord) -> list[str]:
+    """What is summarised, and by how many groups a unit could count."""
+    asked = record.request["parameters"]
+    rows = [(code(group.id), code(group.shown)) for group in groups_asked(record.kind, asked)]
+    read = record.claim is not None and not reads_nothing(record)
+    said = card_text.GROUPS.format(_for_groups(asked.get("groups_per_unit", 1))) if read else ""
+    return [f"{card_text.GROUPS_ARE} {said}".strip(), table(("group", "as the model was told of it"), rows)]
+
+
+def _for_groups(most: int) -> str:
+    return "one of them" if most == 1 else f"{most} of them at most"
 
 
 def _opinion(found: SecondOpinion) -> str:

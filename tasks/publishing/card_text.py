@@ -104,17 +104,25 @@ TEMPLATES: Final = (
     "The model was told this, with `{description}`, `{label}` and `{reference}` filled in (`{reference}` is the private"
     " text of one unit; where no template has it, it stands as an earlier answer):"
 )
+TEMPLATES_OF_MEANS: Final = (
+    "The model was told this, with `{description}` and `{label}` filled in. Where `{reference}` stands it was given no"
+    " text, but the soft tokens that the adapter made of the noisy mean of a group. In which words it read the private"
+    " texts before, one at a time, stands among the parameters below (`documents are read as`):"
+)
 LABELS: Final = (
     "Labels: a public set that the request declares, not one that was read off the data. A unit was read under one of"
     " those that its documents carry; a label that no unit has was generated all the same."
 )
+GROUPS_ARE: Final = "Groups: one text for each of a public list, which was not read off the data."
 GROUPS: Final = (
-    "Groups: a public list, not one that was read off the data. A unit that wrote in several was read for {} at most,"
-    " which a key chose; the claim counts all of them. A group that no unit wrote in has a text all the same, which"
-    " says nothing about it."
+    "A unit that wrote in several groups was read for {}, which a key chose, and the claim counts every one that it may"
+    " have been read for. A group in which no unit wrote has a text all the same; nothing here says which group that"
+    " is, and such a text says nothing about its group."
 )
+OF_A_UNIT: Final = "A unit's documents"
+OF_A_GROUP: Final = "A unit's documents in one group"
 CUT: Final = (
-    "A unit's documents are joined in an order that a key fixes, and cut: at {tokens} tokens, and before that at"
+    "{} are joined in an order that a key fixes, and cut: at {tokens} tokens, and before that at"
     " {characters} characters for each of these tokens. Longer ones count by their beginning only. How many were cut is"
     " private and stands nowhere."
 )

@@ -73,8 +73,9 @@ def preprocessing(record: ReleaseRecord) -> str:
     """What happens to a unit's documents before the model reads them."""
     if reads_nothing(record):
         return "None: no private text was read."
+    documents = "All documents of a unit in one group" if record.kind == SUMMARIES else "All documents of a unit"
     return (
-        "All documents of a unit were joined into one text, in an order that a key fixes, and cut at a public number of"
+        f"{documents} were joined into one text, in an order that a key fixes, and cut at a public number of"
         " characters and tokens. Nothing was filtered, balanced or deduplicated across units."
     )
 

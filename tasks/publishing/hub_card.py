@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from models_db.canonical import Json
+from tasks.generation.groups import SUMMARIES
 from tasks.publishing.layout import PARQUET
 from tasks.publishing.licences import hub_licence
 from tasks.publishing.markdown import visible
@@ -38,7 +39,8 @@ def keywords(record: ReleaseRecord) -> list[str]:
 
 def _fields(record: ReleaseRecord) -> Mapping[str, Json]:
     declared = record.declared
-    tasks = [*_TASKS.get(record.kind, ()), *(["text-classification"] if record.labels else [])]
+    classified = bool(record.labels) and record.kind != SUMMARIES
+    tasks = [*_TASKS.get(record.kind, ()), *(["text-classification"] if classified else [])]
     return {
         "pretty_name": pretty_name(record),
         **(hub_licence(declared.licence) if declared.licence is not None else {}),

@@ -4,6 +4,7 @@ The format is closed, as the record's is. Whoever verifies a release plans it ag
 and the declared facts of the dataset, as `tasks.generation.quote` did: so no event can belong to another request.
 """
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -12,11 +13,11 @@ from pydantic import Field
 from models_db.budgets import Amount
 from models_db.canonical import Json, canonical
 from models_db.errors import Refused
-from models_db.requests import Prompt, PublicMetadata, ReleaseRequest, as_json, parse
+from models_db.requests import Prompt, PublicGroup, PublicMetadata, ReleaseRequest, as_json, parse
 from tasks.accounting.zcdp import release_amount
 from tasks.evaluation.registry import requested
 from tasks.generation.constraints_request import require_schema_for
-from tasks.generation.groups import names_of, require_parts_for
+from tasks.generation.groups import SUMMARIES, names_of, require_parts_for
 from tasks.generation.interface import Ask, Generator
 from tasks.generation.measuring import plan_with_metrics
 from tasks.generation.quote import plan_json
@@ -98,6 +99,11 @@ class ApprovedRequest(Strict):
     public_metadata: dict[str, Any] | None = None
     """What is declared about what is published; requests of nothing declared have no such field."""
 
+    @property
+    def groups(self) -> tuple[PublicGroup, ...]:
+        """The public groups that it summarises; none in every other kind."""
+        return groups_asked(self.kind, self.parameters)
+
     def require_planned(self) -> None:
         """Check that the plan is the one that this request leads to.
 
@@ -150,6 +156,15 @@ class ApprovedRequest(Strict):
     def _stated_plan(self) -> Json:
         stated: Json = self.plan.model_dump()
         return stated
+
+
+def groups_asked(kind: str, parameters: Mapping[str, Any]) -> tuple[PublicGroup, ...]:
+    """The public groups of a stored request.
+
+    Raises:
+        ValidationError, KeyError: it is not in its stored form.
+    """
+    return tuple(map(PublicGroup.model_validate, parameters["groups"])) if kind == SUMMARIES else ()
 
 
 class PlanForeign(Refused):

@@ -73,3 +73,10 @@ def test_lines_and_letters_of_other_languages_stay_as_they_are() -> None:
     assert "first" in screen
     assert "\\n" not in screen
     assert "\u0645\u06cc\u200c\u062e" in screen
+
+
+def test_a_sample_says_what_it_is_about_where_that_is_known() -> None:
+    screen = shown(with_sections(Texts("Samples", ("It boils.", "It stands."), names=("Kettle", None))))
+    assert "1 of 2 shown: Kettle" in screen
+    assert "2 of 2 shown " in screen
+    assert "1 of 1 shown " in shown(with_sections(Texts("Samples", ("It boils.",))))

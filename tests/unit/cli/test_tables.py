@@ -39,3 +39,10 @@ def test_an_empty_table_has_its_headings() -> None:
 def test_facts_are_one_a_line() -> None:
     lines = shown(facts({"rho": "0.27", "left": None, "who": "[i]me[/i]"}, title="Price"))
     assert [line.split() for line in lines] == [["Price"], ["rho", "0.27"], ["left", "-"], ["who", "[i]me[/i]"]]
+
+
+def test_several_things_have_commas_between_them_and_nothing_is_a_dash() -> None:
+    assert [line.split() for line in shown(facts({"languages": ["en", "de"], "page": None}))] == [
+        ["languages", "en,", "de"],
+        ["page", "-"],
+    ]

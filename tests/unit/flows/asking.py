@@ -57,7 +57,9 @@ def steward(key: SigningKey, name: str = "sue") -> Person:
 def a_draft(folder: Path, request: dict[str, Any] | None = None) -> tuple[Path, FileTable]:
     """What a run of the request produced, in a new folder below `folder`."""
     draft = folder / "draft"
-    return draft, write_draft(draft, a_record(request), TEXTS, metrics_of(TEXTS, "length", "distinct"))
+    record = a_record(request)
+    metrics = metrics_of(TEXTS, "length", "distinct")
+    return draft, write_draft(draft, record, TEXTS, metrics, labels=record.labels)
 
 
 def produced(folder: Path, question: Question, viewer: str | None = None) -> Matter:

@@ -11,7 +11,7 @@ from tasks.publishing.attestation import attestation_payload
 from tasks.publishing.claim import ClaimTooSmall
 from tasks.publishing.draft import ArtifactChanged
 from tests.unit.flows.asking import a_draft, a_question, doubts, produced, text_of
-from tests.unit.tasks.publishing.builders import BASELINE, POLICY, TEXTS, a_request, charging, event, people
+from tests.unit.tasks.publishing.builders import BASELINE, POLICY, SUMMARIES, TEXTS, a_request, charging, event, people
 
 ANA = people().requester.public_key
 ROBIN = people().runner.public_key
@@ -209,3 +209,18 @@ def test_what_is_declared_about_what_is_published_is_on_the_screen():
     assert "declared: licence | CC0-1.0" in shown
     assert "declared: language | en, de" in shown
     assert "declared:" not in text_of(at_spend(a_question(), None))
+
+
+def test_a_steward_reads_what_is_summarised_and_which_text_is_about_what(tmp_path):
+    question = a_question(request=a_request(**SUMMARIES))
+    shown = section(at_spend(question, None), "What is summarised")
+    assert shown.rows == (("b7", "Kettle - kitchen, electric"), ("b8", "b8"))
+    assert shown.signed
+    samples = section(produced(tmp_path, question), "Samples")
+    assert (samples.texts, samples.names) == (TEXTS, ("b7", "b8"))
+
+
+def test_other_kinds_summarise_nothing(tmp_path):
+    asked = produced(tmp_path, a_question())
+    assert "summarised" not in text_of(asked)
+    assert section(asked, "Samples").names == (None, None)

@@ -8,7 +8,7 @@ from typing import Any
 from models_db.canonical import digest
 from models_db.events import PrivacyEvent
 from models_db.policy import Policy, RequiredApprovals
-from models_db.requests import as_json
+from models_db.requests import Prompt, as_json
 from models_db.services.gates import Decision
 from models_db.services.releases import configuration
 from tasks.accounting.zcdp import release_amount, rho_of
@@ -18,6 +18,7 @@ from tasks.evaluation.subject import Subject
 from tasks.generation.interface import Ask
 from tasks.generation.quote import plan_json
 from tasks.generation.systems import system_for
+from tasks.inference.prompt_spec import prompt_json
 from tasks.mechanisms.token_draw import calibrate
 from tasks.publishing.approvals import SignedDecision
 from tasks.publishing.attestation import attest, attestation_payload
@@ -34,6 +35,7 @@ from tasks.publishing.record import (
 )
 from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.signing import SigningKey
+from tasks.summarization.token_level import TokenLevelParameters
 
 DRAW = calibrate(rho_of("4", "1e-7"), 48, 7, "1")
 TEXTS = ("Doctor: How are you? Patient: Better.", "")
@@ -92,6 +94,23 @@ def a_request(**changes: Any) -> dict[str, Any]:
         "nonce": "77" * 16,
     } | changes
     return request if "plan" in request else request | {"plan": plan_of(request)}
+
+
+SUMMARIES: dict[str, Any] = {
+    "kind": "summaries",
+    "mechanism": "token_level_summary",
+    "parameters": as_json(
+        TokenLevelParameters.model_validate(
+            {
+                **{name: INK[name] for name in ("references", "max_new_tokens", "temperature")},
+                "groups": [{"id": "b7", "title": "Kettle", "about": ["kitchen", "electric"]}, {"id": "b8"}],
+                "groups_per_unit": 2,
+            }
+        )
+    ),
+    "prompt": prompt_json(Prompt(description="one sentence", preset="summary"), ("b7", "b8")),
+}
+"""What makes a request one for two summaries."""
 
 
 def plan_of(request: dict[str, Any]) -> Any:

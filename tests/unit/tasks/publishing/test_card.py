@@ -31,6 +31,7 @@ from tasks.publishing.formats import FORMAT_1, FORMAT_3
 from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord
 from tests.unit.tasks.publishing.builders import (
     POLICY,
+    SUMMARIES,
     TEXTS,
     a_record,
     a_request,
@@ -240,3 +241,28 @@ def test_no_metric_that_may_not_be_published_is_named():
     for name, metric in METRICS.items():
         if metric.exposure == "internal":
             assert name not in the_card()
+
+
+def test_a_card_of_summaries_tells_the_groups_and_how_often_a_unit_counts():
+    text = the_card(request=a_request(**SUMMARIES))
+    assert "| `b7` | `Kettle - kitchen, electric` |" in text
+    assert "was read for 2 of them at most" in text
+    assert "A unit's documents in one group are joined" in text
+    alone = SUMMARIES["parameters"] | {"groups_per_unit": 1}
+    assert "was read for one of them" in the_card(request=a_request(**SUMMARIES | {"parameters": alone}))
+
+
+def test_a_card_of_summaries_that_read_nothing_says_nothing_of_units():
+    plan = {"blocks": [0], "facts": {}, "invocations": [invocation(uncharged("public_only"))]}
+    request = a_request(**SUMMARIES | {"mechanism": "public_only", "epsilon": None, "delta": None, "plan": plan})
+    text = the_card(request=request, second_opinion=None)
+    assert "one text for each of a public list" in text
+    assert "A unit that wrote" not in text
+
+
+def test_a_card_of_soft_tokens_does_not_say_that_the_prompt_held_a_private_text():
+    plan = a_request(**SUMMARIES)["plan"]
+    text = the_card(request=a_request(**SUMMARIES | {"mechanism": "one_shot_summary", "plan": plan}))
+    assert "given no text, but the soft tokens" in text
+    assert "is the private text of one unit" not in text
+    assert "Many people wrote about this" not in text

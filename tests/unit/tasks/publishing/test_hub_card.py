@@ -7,7 +7,7 @@ import yaml
 
 from tasks.publishing.hub_card import _size, front_matter
 from tasks.publishing.licences import hub_licence, licence_address
-from tests.unit.tasks.publishing.builders import INK, a_record, a_request
+from tests.unit.tasks.publishing.builders import INK, SUMMARIES, a_record, a_request
 from tests.unit.tasks.publishing.test_rows import LABELS, asked
 
 
@@ -91,3 +91,7 @@ def test_nothing_somebody_typed_adds_a_field(nasty: str) -> None:
     found = front(request)
     assert set(found) == {*front(), "license", "license_name"}
     assert found["license_name"] == "x\"'{}: #"
+
+
+def test_groups_are_no_classes() -> None:
+    assert front(a_request(**SUMMARIES))["task_categories"] == ["summarization"]
