@@ -27,6 +27,7 @@ from tasks.generation.batches import Layout, with_labels
 from tasks.generation.family import Bought, FamilyParameters, FamilySystem, public_draw, rows_of, top_k_text
 from tasks.generation.groups import SUMMARIES
 from tasks.generation.interface import Ask, Bench, Generated, Plan
+from tasks.inference.templates import LABEL, Template
 from tasks.mechanisms import samplers
 from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
 from tasks.mechanisms.rng import RandomSource
@@ -86,6 +87,7 @@ class OneShotSummary(FamilySystem[OneShotParameters]):
             AdapterUnknown, AdapterAmbiguous, AdapterDamaged: it is not on this machine.
             AdapterUnfit: it belongs to another model.
             AdapterWordedOtherwise: the request says that the model is told something else than it is.
+            AdapterUnlabelled: it was trained without a place for what a group is about.
         """
         asked = request.parameters.get("adapter")
         named = asked.get("sha256") if isinstance(asked, Mapping) else asked
@@ -157,10 +159,10 @@ class OneShotSummary(FamilySystem[OneShotParameters]):
         adapter = load_adapter(_as_asked(wanted), bench.engine.model)
         bench.corpus.require_labels()
         constraint = constraint_for(wanted, bench.engine.model, wanted.max_new_tokens)
-        read = _Reading.of(wanted, adapter, bench)
+        read, prompts = _Reading.of(wanted, adapter, bench), _prompts(wanted, adapter, bench)
         means = _means(plan, wanted, layout, read, bench)
         noise = float(NoisyMean.from_event(plan.invocations[0].event).sigma) / wanted.references
-        writing, prompts = _writing(wanted, adapter, means, noise, bench)
+        writing = _writing(adapter, means, noise, bench)
         how = Drawn(wanted.max_new_tokens, wanted.temperature, wanted.top_k)
         texts = draw_public_texts(writing, prompts, how, constraint)
         return Generated(with_labels(texts, layout.labels_of_texts(wanted.names)))
@@ -236,24 +238,30 @@ def _references(wanted: OneShotParameters, layout: Layout, bench: Bench) -> Iter
         yield [tokens(unit.text) for unit in units]
 
 
-def _writing(
-    wanted: OneShotParameters, adapter: "Adapter", means: "Tensor", noise: float, bench: Bench
-) -> tuple[Bench, list[tuple[int, ...]]]:
-    """A bench whose model knows the soft tokens of all groups, and the prompts that have them."""
+def _prompts(wanted: OneShotParameters, adapter: "Adapter", bench: Bench) -> list[tuple[int, ...]]:
+    """For each group the prompt with its soft tokens; what does not fit is refused before anything is spent."""
+    from tasks.inference.plan import Sizes
+    from tasks.inference.prompts import PromptPieces
+    from tasks.summarization.adapter_prompts import writing_pieces
+
+    model, size = bench.engine.model, adapter.meta.soft_tokens
+    pieces = [writing_pieces(model.tokenizer, adapter.meta.wording, shown) for shown in wanted.shown]
+    firsts = range(model.vocabulary, model.vocabulary + size * len(pieces), size)
+    prompts = [each.around(tuple(range(first, first + size))) for each, first in zip(pieces, firsts, strict=True)]
+    Sizes.of([PromptPieces((), prompt) for prompt in prompts], [], 0, wanted.max_new_tokens).check_fits(model)
+    return prompts
+
+
+def _writing(adapter: "Adapter", means: "Tensor", noise: float, bench: Bench) -> Bench:
+    """A bench whose model knows the soft tokens of all groups."""
     import torch
 
     from tasks.inference.engine import Engine
-    from tasks.summarization.adapter_prompts import writing_pieces
 
-    model, wording = bench.engine.model, adapter.meta.wording
     soft = [torch.stack([adapter.soft_tokens(one, noise) for one in shots]).mean(0) for shots in means]
-    size, first = adapter.meta.soft_tokens, model.vocabulary
-    ids = [range(first + number * size, first + (number + 1) * size) for number in range(len(soft))]
-    pieces = [writing_pieces(model.tokenizer, wording, shown) for shown in wanted.shown]
-    prompts = [each.around(tuple(own)) for each, own in zip(pieces, ids, strict=True)]
     # Other processes do not know these tokens.
-    engine = Engine(model.with_soft_tokens(torch.cat(soft)), memory=bench.engine.memory)
-    return replace(bench, engine=engine, workers=None), prompts
+    engine = Engine(bench.engine.model.with_soft_tokens(torch.cat(soft)), memory=bench.engine.memory)
+    return replace(bench, engine=engine, workers=None)
 
 
 def _as_asked(wanted: OneShotParameters) -> KnownAdapter:
@@ -271,6 +279,8 @@ def _require_worded(known: KnownAdapter, request: ReleaseRequest) -> None:
         asked = getattr(said, name)
         if asked is not None and asked != getattr(wording, name):
             raise AdapterWordedOtherwise(known, name, getattr(wording, name))
+    if LABEL not in Template.read("private", wording.private).places:
+        raise AdapterUnlabelled(known)
 
 
 class AdapterChanged(UsageError):
@@ -292,4 +302,15 @@ class AdapterWordedOtherwise(UsageError):
             f"`prompt.{name}` is not what the adapter {known.meta.name!r} was trained with.",
             f"Write it so, or train an adapter with other words: {wanted!r}.",
             {"adapter": known.digest, "field": name},
+        )
+
+
+class AdapterUnlabelled(UsageError):
+    """An adapter whose prompt has no place for a group."""
+
+    def __init__(self, known: KnownAdapter) -> None:
+        super().__init__(
+            f"The adapter {known.meta.name!r} was trained without telling the model what a group is about.",
+            "Give every line of its training file an `about`, and train it again. See docs/adapters.md.",
+            {"adapter": known.digest},
         )
