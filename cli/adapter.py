@@ -69,7 +69,7 @@ def every(opened: Opened) -> Answer:
 
     Example: almoner adapter list --json
     """
-    found = list_adapters()
+    found = list_adapters(lambda problem: opened.say(str(problem), problem.advice))
     rows = [
         (each.meta.name, each.digest[:SHOWN], each.meta.model, _size(each.meta), each.meta.training.file)
         for each in found

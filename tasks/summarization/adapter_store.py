@@ -16,7 +16,7 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,13 +49,18 @@ def adapter_folder(digest: str) -> Path:
     return adapters_folder() / digest
 
 
-def list_adapters() -> list[KnownAdapter]:
+def list_adapters(damaged: Callable[["AdapterDamaged"], None] = lambda problem: None) -> list[KnownAdapter]:
     """Every adapter of this machine, by name and then by digest.
 
-    Raises:
-        AdapterDamaged.
+    Args:
+        damaged: told of each that cannot be read; it is left out, and keeps nobody from the others.
     """
-    found = [KnownAdapter(digest, read_meta(digest)) for digest in _digests()]
+    found = []
+    for digest in _digests():
+        try:
+            found.append(KnownAdapter(digest, read_meta(digest)))
+        except AdapterDamaged as problem:
+            damaged(problem)
     return sorted(found, key=lambda each: (each.meta.name, each.digest))
 
 
@@ -63,7 +68,8 @@ def find_adapter(named: str) -> KnownAdapter:
     """The adapter of that digest, of that name, or whose digest begins so (with six digits or more).
 
     Raises:
-        AdapterUnknown, AdapterAmbiguous, AdapterDamaged.
+        AdapterUnknown, AdapterAmbiguous.
+        AdapterDamaged: it was named by its whole digest.
     """
     digests = _digests()
     if named in digests:
@@ -83,7 +89,7 @@ def require_name_free(name: str) -> None:
     """Check that no adapter has that name yet.
 
     Raises:
-        AdapterNameTaken, AdapterDamaged.
+        AdapterNameTaken.
     """
     for each in list_adapters():
         if each.meta.name == name:

@@ -98,6 +98,18 @@ def test_an_adapter_of_another_model_is_refused() -> None:
         store.require_fit(fit, "smollm2-135m-instruct")
 
 
+def test_a_damaged_adapter_is_told_of_and_keeps_nobody_from_the_others() -> None:
+    one, other = kept(adapter()), kept(adapter(name="another", seed=6))
+    file_of(one).write_bytes(b"no adapter")
+    told: list[store.AdapterDamaged] = []
+    assert store.list_adapters(told.append) == [other]
+    assert [problem.facts["adapter"] for problem in told] == [one.digest]
+    assert store.find_adapter("another") == other
+    store.require_name_free("planted")
+    with pytest.raises(store.AdapterUnknown):
+        store.find_adapter("planted")
+
+
 @pytest.mark.parametrize("place", [0, 9, 200, -1])
 def test_a_single_changed_byte_is_noticed(place: int) -> None:
     known = kept(adapter())
