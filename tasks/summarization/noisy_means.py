@@ -1,7 +1,9 @@
 """The private step that summaries share: clipped vectors of a group's rows, summed exactly, noised, over a public n."""
 
+import torch
 from torch import Tensor
 
+from tasks.generation.rule_parts import LOGITS_AT_ONCE
 from tasks.inference.session import RowValues
 from tasks.mechanisms.noisy_mean import NoisyMean
 from tasks.mechanisms.rng import RandomSource
@@ -22,6 +24,15 @@ def noisy_means(
     Returns:
         float32 [G, K].
     """
-    clipped = mechanism.quantised(vectors[rows.valid])
-    sums = sum_rows(clipped, rows.generation[rows.valid], groups)
-    return mechanism.mean(mechanism.draw(sums, rng), references)
+    return mechanism.mean(mechanism.draw(_sums(mechanism, vectors, rows, groups), rng), references)
+
+
+def _sums(mechanism: NoisyMean, vectors: Tensor, rows: RowValues, groups: int) -> Tensor:
+    """Exact sums, int64 [G, K], some rows at a time: how many there are must not decide whether memory suffices."""
+    found, generation = vectors[rows.valid], rows.generation[rows.valid]
+    sums = torch.zeros((groups, vectors.shape[1]), dtype=torch.int64, device=vectors.device)
+    height = max(1, LOGITS_AT_ONCE // max(1, vectors.shape[1]))
+    for start in range(0, len(found), height):
+        some = slice(start, start + height)
+        sums += sum_rows(mechanism.quantised(found[some]), generation[some], groups)
+    return sums
