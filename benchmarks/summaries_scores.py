@@ -1,0 +1,47 @@
+"""How close summaries come to those that people wrote: ROUGE-1, ROUGE-L and BERTScore as F1, and leaked placeholders.
+
+Each text is compared with every reference of its group, and the mean over them is its score. The words, the longest
+common subsequence and the greedy matching are those of the platform's own metrics (tasks/evaluation).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tasks.evaluation.bert_score import score
+from tasks.evaluation.common_subsequence import CommonSubsequence
+from tasks.evaluation.placeholder_leak import has_placeholder
+from tasks.evaluation.rouge import rouge_words
+from tasks.evaluation.subject import Embedder
+
+SCORES = ("rouge_1", "rouge_l", "bert_score", "leak")
+
+
+def rouge_f1(text: str, reference: str) -> tuple[float, float]:
+    """ROUGE-1 and ROUGE-L F1; 0 where either has no word."""
+    words, others = rouge_words(text), rouge_words(reference)
+    if not words or not others:
+        return 0.0, 0.0
+    total = len(words) + len(others)
+    shared = sum((Counter(words) & Counter(others)).values())
+    return 2 * shared / total, 2 * CommonSubsequence(words).with_(others) / total
+
+
+def bert_f1(text: str, references: Sequence[str], embed: Embedder) -> float:
+    """The mean BERTScore F1 with the references."""
+    own, *others = embed.pieces([text, *references])
+    return _mean([score(own, other)[2] for other in others])
+
+
+def scores(text: str, references: Sequence[str], embed: Embedder) -> dict[str, float]:
+    """Every score of one text, `SCORES`."""
+    rouge = [rouge_f1(text, reference) for reference in references]
+    return {
+        "rouge_1": round(_mean([one for one, _ in rouge]), 5),
+        "rouge_l": round(_mean([longest for _, longest in rouge]), 5),
+        "bert_score": round(bert_f1(text, references, embed), 5),
+        "leak": float(has_placeholder(text)),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

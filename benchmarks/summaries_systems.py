@@ -1,0 +1,202 @@
+"""The systems that the summaries benchmark compares: as the papers have them, and as almoner does it.
+
+Temperatures, clip norms, wordings and forms were chosen on the public half of the products alone.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from models_db.requests import PublicGroup, as_json
+from tasks.generation.systems import SYSTEMS
+from tasks.inference.prompt_spec import PromptSpec
+from tasks.summarization.adapter_meta import AdapterWording, KnownAdapter
+from tasks.summarization.adapter_settings import TrainingSettings, default_wording
+from tasks.summarization.adapter_store import AdapterUnknown, find_adapter
+from tasks.summarization.token_level import CLIP_NORMS
+
+EPSILONS = ("0.5", "1", "2", "5", "10", "20", "50", "120")
+NO_NOISE = "1000000"
+DELTA = Decimal("1e-6")
+REFERENCES = 8
+TOKENS = 50
+REFERENCE_TOKENS = 160
+
+_SYSTEM = "You summarise product reviews. Reply with the summary alone."
+_TEMPLATE = (
+    "The product is a [TYPE]. Customers praise its [ASPECT_1] and [ASPECT_2], but some complain about [ISSUE_1] and"
+    " [ISSUE_2]."
+)
+_ASKED = {
+    "template": (
+        "one summary that follows this template, every placeholder in brackets replaced by a short phrase from the"
+        f" reviews: {_TEMPLATE}"
+    ),
+    "free": "a short summary of what customers say about this product: what it is, what they like, what they dislike",
+}
+FORM = (
+    "The product is a {type}. Customers praise its {aspect} and {aspect}, but some complain about {issue} and {issue}."
+)
+
+
+def wording(name: str) -> PromptSpec:
+    """What the model is told; the row's review stands in front, and what is asked for last, as it was trained to see
+    questions."""
+    return PromptSpec(
+        description=_ASKED[name],
+        system=_SYSTEM,
+        public="Many customers reviewed {label}.\n\nWrite {description}.",
+        private="Reviews of {label}:\n\n{reference}\n\nWrite {description}.",
+    )
+
+
+@dataclass(frozen=True)
+class System:
+    """One line of the figures.
+
+    Attributes:
+        title: of its line, for people.
+        mechanism: its name in requests.
+        parameters: beyond those that all have.
+        asked: which wording it is told.
+        adapter: which of `ADAPTERS` it uses.
+        epsilons: at which it is measured; None for a line without any privacy budget.
+        noise: the standard deviation of the noise on each entry of a mean, for which the clip norm is chosen: as large
+            as the budget affords, and at most what the system has where a request says nothing. None: that always.
+    """
+
+    name: str
+    title: str
+    mechanism: str
+    parameters: Mapping[str, Any]
+    asked: str = "free"
+    adapter: str | None = None
+    epsilons: tuple[str | None, ...] = EPSILONS
+    noise: str | None = None
+
+    @property
+    def prompt(self) -> PromptSpec:
+        return wording(self.asked)
+
+    def written(self) -> dict[str, Any]:
+        """Its parameters without groups, as a line of results keeps them."""
+        mine = {"max_new_tokens": TOKENS, "max_reference_tokens": REFERENCE_TOKENS, **self.parameters}
+        prompt = self.prompt if self.adapter is None else None  # an adapter has its own
+        told = None if prompt is None else {"description": prompt.description, **prompt.templates}
+        return {"mechanism": self.mechanism, "told": told, "adapter": self.adapter, "noise": self.noise, **mine}
+
+    def request(self, groups: Sequence[PublicGroup], rho: int | None = None, references: int = REFERENCES) -> Any:
+        """The parameters of its requests, read as a request's.
+
+        Args:
+            rho: what is to be spent, units of 1e-12.
+        """
+        own: dict[str, Any] = {
+            "groups": tuple(groups),
+            "references": references,
+            "max_new_tokens": TOKENS,
+            **self.parameters,
+        }
+        own.setdefault("max_reference_tokens", REFERENCE_TOKENS)
+        if self.adapter is not None:
+            own |= _adapter_parameters(self.adapter, int(own.get("shots", 1)))
+            own.setdefault("clip_norm", find_adapter(self.adapter).meta.clip_norm)
+        read: Callable[[Any], Any] = SYSTEMS[self.mechanism].parameters.model_validate
+        if self.noise is not None and rho is not None:
+            own["clip_norm"] = affordable_clip_norm(rho, read(own).draws, references, float(self.noise))
+        return read(own)
+
+
+def affordable_clip_norm(rho: int, draws: int, references: int, noise: float) -> Decimal:
+    """The clip norm at which noise of that size on each entry of a mean is enough: C = s n sqrt(2 rho / T)."""
+    found = noise * references * math.sqrt(2 * rho * 1e-12 / draws)
+    return Decimal(f"{min(found, float(CLIP_NORMS['public'])):.3g}")
+
+
+def _adapter_parameters(name: str, shots: int) -> dict[str, Any]:
+    known = find_adapter(name)
+    used = {"sha256": known.digest, "meta": as_json(known.meta)}
+    return {"adapter": used, "instalment": shots, "max_reference_tokens": known.meta.max_reference_tokens}
+
+
+@dataclass(frozen=True)
+class Training:
+    """An adapter that the benchmark trains.
+
+    Attributes:
+        answers: how many answers of Dolly are learned from beside the public products.
+    """
+
+    settings: Mapping[str, Any]
+    wording: AdapterWording
+    answers: int = 0
+
+
+_WRITING = "a short summary of what customers say about this product"
+_PAPERS_WORDING = AdapterWording(
+    description=_WRITING,
+    system=_SYSTEM,
+    private="{reference}\n\nThis and more was written about {label}.\n\nWrite {description}.",
+    reading_system=_SYSTEM,
+    reading_private="Reviews of {label}:\n\n{reference}\n\nWrite a short summary.",
+    reading_opening="",
+)
+_OUR_WORDING = default_wording(_WRITING, labelled=True)
+_QUIET = {"noise_least": 0, "noise_most": 0}
+
+ADAPTERS: Mapping[str, Training] = {
+    "summaries-paper": Training({"dimensions": 0, "soft_tokens": 8, "words": 0, **_QUIET}, _PAPERS_WORDING),
+    "summaries-ours": Training({}, _OUR_WORDING),
+    "summaries-centres": Training({"centres": 4}, _OUR_WORDING),
+}
+
+
+def training_settings(training: Training) -> TrainingSettings:
+    return TrainingSettings.model_validate(
+        {
+            "max_reference_tokens": REFERENCE_TOKENS,
+            "max_summary_tokens": 80,
+            "steps": 100,
+            "patience": 2,
+            **training.settings,
+        }
+    )
+
+
+def known_adapter(name: str) -> KnownAdapter | None:
+    """The adapter of that name, if this machine has it."""
+    try:
+        return find_adapter(name)
+    except AdapterUnknown:
+        return None
+
+
+_TOKEN_LEVEL, _ONE_SHOT = {"temperature": "0.3"}, {"temperature": "0.3"}
+_INK = {"temperature": "0.4", "sampler": "table"}
+_FORM = {"form": FORM, "slot_tokens": 4}
+_PAPERS = {**_TOKEN_LEVEL, "centre": "none", "top_k": 0}
+_WITH_NONE = (*EPSILONS, NO_NOISE)
+
+SYSTEMS_COMPARED: tuple[System, ...] = (
+    System("one_shot_paper", "one-shot, as in the paper", "one_shot_summary", _ONE_SHOT, "free", "summaries-paper",
+           _WITH_NONE),
+    System("one_shot", "one-shot, ours", "one_shot_summary", _ONE_SHOT, "free", "summaries-ours", _WITH_NONE),
+    System("one_shot_centres", "one-shot, ours, 4 centres", "one_shot_summary", _ONE_SHOT, "free",
+           "summaries-centres"),
+    System("one_shot_4", "one-shot, ours, 4 shots", "one_shot_summary", {**_ONE_SHOT, "shots": 4}, "free",
+           "summaries-ours"),
+    System("public_only", "public only", "public_only", _TOKEN_LEVEL, "free", epsilons=(None,)),
+    System("public_only_form", "public only, form", "public_only", {**_TOKEN_LEVEL, **_FORM}, "free",
+           epsilons=(None,)),
+    System("non_private", "all reviews in the prompt, no privacy", "non_private",
+           {**_TOKEN_LEVEL, "max_reference_tokens": 1400}, "free", epsilons=(None,)),
+    System("token_level_paper", "token-level, as in the paper", "token_level_summary", _PAPERS, "template",
+           epsilons=_WITH_NONE),
+    System("token_level", "token-level, ours", "token_level_summary", _TOKEN_LEVEL, "free", epsilons=_WITH_NONE),
+    System("token_level_form", "token-level, ours, form", "token_level_summary", {**_TOKEN_LEVEL, **_FORM}, "free"),
+    System("ink", "InvisibleInk, one review a prompt", "invisible_ink", _INK),
+    System("ink_form", "InvisibleInk, form", "invisible_ink", {**_INK, **_FORM}),
+)  # fmt: skip
+BY_NAME: Mapping[str, System] = {system.name: system for system in SYSTEMS_COMPARED}
