@@ -26,7 +26,7 @@ from models_db.services import audits, datasets, releases
 from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
 from tasks.attacks.twin import CANARIES, COPIES, Stage, set_stage
 from tasks.corpus.store import open_corpus
-from tasks.generation.groups import labels_of
+from tasks.generation.groups import SUMMARIES, labels_of
 from tasks.generation.precision_request import precision_of
 from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote, written_request
 from tasks.inference.language_model import LanguageModel
@@ -71,6 +71,7 @@ def attack_on_twin(home: Path, wanted: Wanted, device: str = "auto") -> dict[str
         the result as it is stored (`flows.attack_store`), with `finished` true.
 
     Raises:
+        SummariesNotAttacked: the request is for summaries.
         TwinGoverned: the dataset is not marked public.
         TwinTooSmall, CanariesInvalid: it cannot be cut in two like that.
         AttackUnwritable, AttackUnreadable.
@@ -78,6 +79,8 @@ def attack_on_twin(home: Path, wanted: Wanted, device: str = "auto") -> dict[str
     """
     workspace = open_workspace(ProjectHome.locate(home))
     request = _request(workspace, wanted)
+    if request.kind == SUMMARIES:
+        raise SummariesNotAttacked
     facts = _public_facts(workspace, request.dataset)
     priced = _quoted(workspace, request, facts)
     folder = AttackFolder.of(workspace.home, configuration_of(priced.body), facts.version_uid)
@@ -207,6 +210,17 @@ def _record(workspace: Workspace, result: Mapping[str, Any]) -> None:
     }
     with workspace.database.write() as session:
         audits.append(session, workspace.actor, "attack.public_twin", told, result["twin"]["name"])
+
+
+class SummariesNotAttacked(Refused):
+    """An attack on texts about groups."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Summaries cannot be attacked on a twin in this version: members are drawn from a corpus and canaries"
+            " planted in it without regard to groups, so most of them would be read for no summary.",
+            "The mechanisms are audited by `almoner audit mechanism noisy_mean`, or `token_draw`; see docs/attacks.md.",
+        )
 
 
 class TwinGoverned(Refused):

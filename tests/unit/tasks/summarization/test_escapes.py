@@ -17,7 +17,9 @@ import pytest
 import torch
 from torch import Tensor
 
+import flows.attack
 import tasks.generation.decoding
+from flows.attack import SummariesNotAttacked, Wanted, attack_on_twin
 from models_db.home import ProjectHome
 from models_db.requests import as_json
 from tasks.generation.family import FamilySystem
@@ -309,3 +311,17 @@ def test_whatever_the_number_of_rows_few_of_their_integers_are_in_memory_at_once
     sums = noisy_means(mechanism, rows.values, rows, 3, 4, OS_RANDOM)
     assert max(heights) <= LOGITS_AT_ONCE
     assert sums[:, 0].tolist() == [2, 2, 0]
+
+
+@pytest.mark.parametrize("mechanism", ["token_level_summary", "one_shot_summary", "invisible_ink"])
+def test_a_request_for_summaries_is_not_attacked_on_a_stage_that_knows_no_groups(
+    mechanism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its members and canaries would be in no group, so that every attack failed."""
+    monkeypatch.setattr(flows.attack, "open_workspace", lambda home: None)
+    (tmp_path / "home").mkdir()
+    request = {"dataset": "reviews", "kind": "summaries", "mechanism": mechanism, "model": "tiny", "epsilon": 1}
+    asked = {**request, "delta": "1e-6", "parameters": {"groups": ["a"]}, "prompt": {"description": "a summary"}}
+    with pytest.raises(SummariesNotAttacked, match="without regard to groups"):
+        attack_on_twin(tmp_path / "home", Wanted(asked, twin="public"))
+    assert not list((tmp_path / "home").iterdir())
