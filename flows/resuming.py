@@ -96,7 +96,7 @@ def resumed(session: Session, request: Request, plan: Plan, left: Contents) -> R
         raise JournalUnfit(request.id, "it has more texts or tokens than were planned")
     lost = len(left.attempts)
     event = plan.invocations[left.first].event
-    if event.loss != Amount() and lost >= event.count:
+    if event.loss != Amount() and lost * plan.texts_per_unit >= event.count:
         raise JournalUnfit(request.id, "the run was interrupted as often as a text has draws")
     earlier = Earlier(left.released, left.tokens, left.kept, armed, lost)
     total = plan.samples * plan.steps

@@ -144,6 +144,7 @@ class FamilySystem(ABC, Generic[Parameters]):
             rows=_expected_rows(wanted, ask, layout),
             steps=wanted.max_new_tokens,
             prompt_tokens=wanted.max_reference_tokens,
+            texts_per_unit=wanted.groups_per_unit,
         )
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:

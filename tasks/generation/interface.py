@@ -58,6 +58,8 @@ class Plan:
         steps: how many steps each row takes at most.
         prompt_tokens: the longest prompt of a row, in tokens, without the description.
         reading_rows: how many of `rows` are read once and take no part in steps.
+        texts_per_unit: how many texts a unit is read for at most: a mechanism is invoked that many times as often as a
+            text has draws.
         measuring: the mechanisms of charged metrics, invoked once each after the texts, in the request's order.
     """
 
@@ -69,6 +71,7 @@ class Plan:
     steps: int
     prompt_tokens: int
     reading_rows: int = 0
+    texts_per_unit: int = 1
     measuring: tuple[PlannedInvocation, ...] = ()
 
     @property

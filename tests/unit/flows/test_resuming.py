@@ -16,7 +16,8 @@ from tests.support import planned
 COUNT = planned(Amount(5), mechanism="noisy_count")
 DRAWS = replace(planned(*[Amount(10)] * 4), event=SimpleNamespace(count=4, loss=Amount(40)))  # type: ignore[arg-type]
 TESTS = replace(planned(*[Amount(1)] * 4), event=SimpleNamespace(count=4, loss=Amount(4)))  # type: ignore[arg-type]
-PLAN: Any = SimpleNamespace(invocations=(COUNT, DRAWS, TESTS), every=(COUNT, DRAWS, TESTS), samples=3, steps=8)
+GIVEN: dict[str, Any] = {"invocations": (COUNT, DRAWS, TESTS), "samples": 3, "steps": 8, "texts_per_unit": 1}
+PLAN: Any = SimpleNamespace(**GIVEN, every=(COUNT, DRAWS, TESTS))
 REQUEST: Any = SimpleNamespace(id=1, digest="d")
 LEFT = Contents("d", [1], 1, {"batches_per_block": "3"}, armed=2, tokens={0: [7, 8], 2: [9]}, kept={0: (1,)})
 
@@ -78,9 +79,21 @@ def test_an_instalment_that_was_left_out_is_refused(monkeypatch: Any) -> None:
 
 def test_a_metric_that_was_paid_is_not_taken_for_draws(monkeypatch: Any) -> None:
     metrics = planned(Amount(3), mechanism="noisy_histogram"), planned(Amount(3), mechanism="noisy_histogram")
-    plan: Any = SimpleNamespace(invocations=PLAN.invocations, every=(*PLAN.every, *metrics), samples=3, steps=8)
+    plan: Any = SimpleNamespace(**GIVEN, every=(*PLAN.every, *metrics))
     armed = {0: {0}, 1: {0, 1}, 2: {0, 1}, 3: {0}}
     monkeypatch.setattr(resuming.ledger, "armed_by", lambda session, request_id, attempts: armed)
     found = resumed(None, REQUEST, plan, replace(LEFT, measured={"dp_length": {"name": "dp_length"}}))  # type: ignore[arg-type]
     assert (found.paid, found.earlier.armed, found.of(plan)) == ((1, 2, 2, 1, 0), 2, Amount(27 + 3))
     assert found.measured == {"dp_length": {"name": "dp_length"}}
+
+
+@pytest.mark.parametrize(("lost", "enough"), [(1, True), (2, False), (3, False)])
+def test_of_a_unit_in_two_groups_a_text_has_half_of_the_draws(monkeypatch: Any, lost: int, enough: bool) -> None:
+    plan: Any = SimpleNamespace(**{**vars(PLAN), "texts_per_unit": 2})
+    left = replace(LEFT, attempts=list(range(1, lost + 1)), since=lost - 1)
+    monkeypatch.setattr(resuming.ledger, "armed_by", lambda *given: {0: {0}, 1: {0, 1}, 2: {0, 1}})
+    if enough:
+        assert resumed(None, REQUEST, plan, left).earlier.lost == lost  # type: ignore[arg-type]
+    else:
+        with pytest.raises(JournalUnfit, match="as often as a text has draws"):
+            resumed(None, REQUEST, plan, left)  # type: ignore[arg-type]
