@@ -7,11 +7,16 @@ ABSENT = "-"
 NOT_COMPARED = ("format", "nonce", "dataset.uid", "plan.invocations")
 """Random by design, or shown in a table of their own."""
 
+ADAPTER, OF_THE_ADAPTER = "parameters.adapter.sha256", "parameters.adapter.meta."
+"""What the digest of an adapter covers is not told field by field where another digest says that all of it is new."""
+
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
     """The fields that changed between two canonical requests; every field is compared but NOT_COMPARED."""
     before, after = dict(fields(then)), dict(fields(now))
     names = [*after, *(name for name in before if name not in after)]
+    if before.get(ADAPTER) != after.get(ADAPTER):
+        names = [name for name in names if not name.startswith(OF_THE_ADAPTER)]
     return tuple(
         (name, before.get(name, ABSENT), after.get(name, ABSENT))
         for name in names
@@ -26,6 +31,10 @@ def fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from fields(item, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple) and value and all(isinstance(one, Mapping) and "id" in one for one in value):
+        yield path, ", ".join(str(one["id"]) for one in value)
+        for one in value:  # groups: a changed title is told by itself, and not as two lists of everything
+            yield from fields({name: item for name, item in one.items() if name != "id"}, f"{path}.{one['id']}")
     elif isinstance(value, list | tuple):
         yield path, ", ".join(map(str, value)) or ABSENT
     else:

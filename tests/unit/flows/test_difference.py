@@ -29,3 +29,24 @@ def test_every_field_of_a_request_is_compared_but_the_named_ones():
         changed = body | {head: {**body.get(head, {}), tail: "changed"} if tail else "changed"}
         assert [row[0] for row in differences(body, changed)] == [path]
     assert set(NOT_COMPARED) == {"format", "nonce", "dataset.uid", "plan.invocations"}
+
+
+def test_of_a_group_only_what_changed_is_told():
+    then = {"parameters": {"groups": [{"id": "b7", "title": "Kettle"}, {"id": "b8"}]}}
+    now = {"parameters": {"groups": [{"id": "b7", "title": "Pot", "about": ["tea"]}, {"id": "b9"}]}}
+    assert differences(then, now) == (
+        ("parameters.groups", "b7, b8", "b7, b9"),
+        ("parameters.groups.b7.title", "Kettle", "Pot"),
+        ("parameters.groups.b7.about", ABSENT, "tea"),
+    )
+    turned = {"parameters": {"groups": then["parameters"]["groups"][::-1]}}
+    assert differences(then, turned) == (("parameters.groups", "b7, b8", "b8, b7"),)
+
+
+def test_another_adapter_is_one_line_and_a_changed_description_of_the_same_is_told():
+    def asked(digest, name):
+        return {"parameters": {"adapter": {"sha256": digest, "meta": {"name": name}}}}
+
+    assert differences({}, asked("ab", "x")) == (("parameters.adapter.sha256", ABSENT, "ab"),)
+    assert differences(asked("ab", "x"), asked("cd", "y")) == (("parameters.adapter.sha256", "ab", "cd"),)
+    assert differences(asked("ab", "x"), asked("ab", "y")) == (("parameters.adapter.meta.name", "x", "y"),)
