@@ -38,6 +38,7 @@ from summaries_scores import SCORES, scores
 from summaries_systems import (
     ADAPTERS,
     DELTA,
+    NO_NOISE,
     REFERENCES,
     SYSTEMS_COMPARED,
     System,
@@ -117,7 +118,8 @@ def cells(arguments: argparse.Namespace) -> list[Cell]:
             continue
         made = replace(system, parameters={**system.parameters, **changed}, **own)
         epsilons = [each for each in system.epsilons if each is None or each in (arguments.epsilons or system.epsilons)]
-        found += [Cell(made, epsilon, trial) for trial in range(arguments.trials) for epsilon in epsilons]
+        for trial in range(arguments.trials):
+            found += [Cell(made, each, trial) for each in epsilons if trial == 0 or each != NO_NOISE]
     return found
 
 

@@ -189,7 +189,7 @@ def differences(results: Results) -> Iterator[str]:
 
 
 def _other(system: str, epsilon: str) -> Place:
-    return system, epsilon if epsilon in BY_NAME[system].epsilons else None
+    return system, None if BY_NAME[system].epsilons == (None,) else epsilon
 
 
 def paired(results: Results, first: Place, second: Place, name: str) -> tuple[float, float, float] | None:

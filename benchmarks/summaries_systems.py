@@ -18,7 +18,10 @@ from tasks.summarization.adapter_store import AdapterUnknown, find_adapter
 from tasks.summarization.token_level import CLIP_NORMS
 
 EPSILONS = ("0.5", "1", "2", "5", "10", "20", "50", "120")
+SEVERAL = ("0.5", "2", "10", "20", "50", "120")
+"""Of systems that read every review for every token: a cell of theirs takes six times as long."""
 NO_NOISE = "1000000"
+"""Practically no noise: what a system can do at best. One trial."""
 DELTA = Decimal("1e-6")
 REFERENCES = 8
 TOKENS = 50
@@ -37,8 +40,11 @@ _ASKED = {
     "free": "a short summary of what customers say about this product: what it is, what they like, what they dislike",
 }
 FORM = (
-    "The product is a {type}. Customers praise its {aspect} and {aspect}, but some complain about {issue} and {issue}."
+    "This product is {quality} and {quality}. Customers like the {aspect} and the {aspect}, but some complain about the"
+    " {issue}. Overall, it is {verdict}."
 )
+"""Tried on the public half beside the paper's template as a form and three others: it had the best ROUGE-L and
+BERTScore there, with the public model alone."""
 
 
 def wording(name: str) -> PromptSpec:
@@ -173,11 +179,12 @@ def known_adapter(name: str) -> KnownAdapter | None:
         return None
 
 
-_TOKEN_LEVEL, _ONE_SHOT = {"temperature": "0.3"}, {"temperature": "0.3"}
+_COLD, _ONE_SHOT = {"temperature": "0.1"}, {"temperature": "0.3"}
 _INK = {"temperature": "0.4", "sampler": "table"}
 _FORM = {"form": FORM, "slot_tokens": 4}
-_PAPERS = {**_TOKEN_LEVEL, "centre": "none", "top_k": 0}
+_PAPERS = {"temperature": "0.3", "centre": "none", "top_k": 0}
 _WITH_NONE = (*EPSILONS, NO_NOISE)
+_NOISE = "0.3"
 
 SYSTEMS_COMPARED: tuple[System, ...] = (
     System("one_shot_paper", "one-shot, as in the paper", "one_shot_summary", _ONE_SHOT, "free", "summaries-paper",
@@ -187,16 +194,18 @@ SYSTEMS_COMPARED: tuple[System, ...] = (
            "summaries-centres"),
     System("one_shot_4", "one-shot, ours, 4 shots", "one_shot_summary", {**_ONE_SHOT, "shots": 4}, "free",
            "summaries-ours"),
-    System("public_only", "public only", "public_only", _TOKEN_LEVEL, "free", epsilons=(None,)),
-    System("public_only_form", "public only, form", "public_only", {**_TOKEN_LEVEL, **_FORM}, "free",
+    System("public_only", "public only", "public_only", _COLD, "free", epsilons=(None,)),
+    System("public_only_form", "public only, form", "public_only", {**_COLD, **_FORM}, "free",
            epsilons=(None,)),
     System("non_private", "all reviews in the prompt, no privacy", "non_private",
-           {**_TOKEN_LEVEL, "max_reference_tokens": 1400}, "free", epsilons=(None,)),
+           {**_COLD, "max_reference_tokens": 1400}, "free", epsilons=(None,)),
     System("token_level_paper", "token-level, as in the paper", "token_level_summary", _PAPERS, "template",
-           epsilons=_WITH_NONE),
-    System("token_level", "token-level, ours", "token_level_summary", _TOKEN_LEVEL, "free", epsilons=_WITH_NONE),
-    System("token_level_form", "token-level, ours, form", "token_level_summary", {**_TOKEN_LEVEL, **_FORM}, "free"),
-    System("ink", "InvisibleInk, one review a prompt", "invisible_ink", _INK),
-    System("ink_form", "InvisibleInk, form", "invisible_ink", {**_INK, **_FORM}),
+           epsilons=(*SEVERAL, NO_NOISE)),
+    System("token_level", "token-level, ours", "token_level_summary", _COLD, "free", None, (*SEVERAL, NO_NOISE),
+           _NOISE),
+    System("token_level_form", "token-level, ours, form", "token_level_summary", {**_COLD, **_FORM}, "free", None,
+           SEVERAL, _NOISE),
+    System("ink", "InvisibleInk, one review a prompt", "invisible_ink", _INK, epsilons=SEVERAL),
+    System("ink_form", "InvisibleInk, form", "invisible_ink", {**_INK, **_FORM}, epsilons=SEVERAL),
 )  # fmt: skip
 BY_NAME: Mapping[str, System] = {system.name: system for system in SYSTEMS_COMPARED}
