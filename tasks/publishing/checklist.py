@@ -13,6 +13,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Final
 
+from tasks.generation.groups import SUMMARIES
 from tasks.publishing import card_text, description
 from tasks.publishing.claim import Claim
 from tasks.publishing.disclosure import Disclosure
@@ -93,8 +94,10 @@ def _figures(record: ReleaseRecord) -> tuple[Answer, ...]:
         ),
         Answer(
             "How much can one unit contribute?",
-            "All documents of a unit are one row of public length, in one place that a keyed function of its identifier"
-            " decides; denominators are public.",
+            f"{description.contribution(record)} Denominators are public."
+            if record.kind == SUMMARIES
+            else "All documents of a unit are one row of public length, in one place that a keyed function of its"
+            " identifier decides; denominators are public.",
             Basis.SOFTWARE,
         ),
         Answer(

@@ -134,17 +134,25 @@ def composition(record: ReleaseRecord) -> str:
     """How losses add up."""
     return (
         "Sequential and adaptive: the rho of all mechanisms are added in the currency of zCDP, as integers, and"
-        f" converted once. {_read_where(record)}, which a keyed function of its identifier decides."
-        f" {lifetime(record)}"
+        f" converted once. {_read_where(record)} {lifetime(record)}"
     )
+
+
+def contribution(record: ReleaseRecord) -> str:
+    """Of summaries, how many rows a unit has."""
+    most = record.request["parameters"].get("groups_per_unit", 1)
+    rows = "one row" if most == 1 else f"{most} rows at most, one for each of so many groups"
+    return f"All documents of a unit in one group are one row of public length, and a unit has {rows}."
 
 
 def _read_where(record: ReleaseRecord) -> str:
     if record.kind != SUMMARIES:
-        return "A unit is read in one block and one batch"
+        return "A unit is read in one block and one batch, which a keyed function of its identifier decides."
     most = record.request["parameters"].get("groups_per_unit", 1)
-    groups = "for one group" if most == 1 else f"for {most} groups at most, each of which is charged"
-    return f"A unit is read in one block, {groups}"
+    return (
+        f"A unit is read in one block, and for {most} of the groups that it wrote in at most, as a keyed function of"
+        f" its identifier decides; what one group costs is charged {most} {'time' if most == 1 else 'times'}."
+    )
 
 
 def justification(record: ReleaseRecord) -> str:

@@ -10,7 +10,7 @@ from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.checklist import Basis, checklist
 from tasks.publishing.disclosure import Disclosure
 from tasks.publishing.record import CapChange, ReleaseRecord
-from tests.unit.tasks.publishing.builders import a_record, a_request, invocation, metrics_of, standing
+from tests.unit.tasks.publishing.builders import SUMMARIES, a_record, a_request, invocation, metrics_of, standing
 
 RENDERER = MarkdownIt("commonmark").enable("table")
 NASTY = "x | y\n\n## z <b> [a](http://evil.example) `c` www.evil.example \u202e"
@@ -124,3 +124,16 @@ def test_nothing_somebody_typed_changes_a_row() -> None:
     assert not re.search(
         r"(?<!\\):(//)|www\.evil", shown.replace("# Checklist of release 1 from", "").split("\n", 1)[1]
     )
+
+
+@pytest.mark.parametrize(
+    ("most", "rows_said", "charged"), [(1, "a unit has one row.", "1 time."), (2, "2 rows at most", "2 times.")]
+)
+def test_of_summaries_it_says_in_how_many_groups_a_unit_counts(most: int, rows_said: str, charged: str) -> None:
+    parameters = SUMMARIES["parameters"] | {"groups_per_unit": most}
+    record = a_record(a_request(**SUMMARIES | {"parameters": parameters}))
+    assert rows_said in answer("How much can one unit contribute?", record)[0]
+    composed = answer("How do losses of several releases add up?", record)[0]
+    assert f"for {most} of the groups that it wrote in at most" in composed
+    assert f"what one group costs is charged {charged}" in composed
+    assert "batch" not in composed

@@ -92,6 +92,9 @@ def test_the_rule_of_thumb_has_the_figures_of_the_price() -> None:
     assert "8.7 * sqrt(576) = 209" in PAGE
     assert round(noise, 1) == 8.7
     assert round(noise * 24) == 209
+    one_shot = 14.2 * sqrt(2 / (2 * float(plan.loss.rho_text))) / 8
+    assert "1.7 * sqrt(16) = 7 against 14" in PAGE
+    assert (round(one_shot, 1), round(one_shot * 4)) == (1.7, 7)
 
 
 def rows_of(heading: str) -> dict[str, str]:
