@@ -18,6 +18,7 @@ single summaries are what `summaries_time.py` measures.
 
 import argparse
 import fcntl
+import itertools
 import json
 import tempfile
 import time
@@ -109,17 +110,16 @@ def main() -> None:
 
 
 def cells(arguments: argparse.Namespace) -> list[Cell]:
-    """All that is asked for, a system after the other, in an order in which any first part is of use."""
+    """All that is asked for, trial by trial, so that any first part of them is of use."""
     changed = dict(each.split("=", 1) for each in arguments.set)
     own = {name: changed.pop(name) for name in ("noise", "asked", "adapter") if name in changed}
     found = []
-    for system in SYSTEMS_COMPARED:
+    for trial, system in itertools.product(range(arguments.trials), SYSTEMS_COMPARED):
         if arguments.only and system.name not in arguments.only:
             continue
         made = replace(system, parameters={**system.parameters, **changed}, **own)
         epsilons = [each for each in system.epsilons if each is None or each in (arguments.epsilons or system.epsilons)]
-        for trial in range(arguments.trials):
-            found += [Cell(made, each, trial) for each in epsilons if trial == 0 or each != NO_NOISE]
+        found += [Cell(made, each, trial) for each in epsilons if trial == 0 or each != NO_NOISE]
     return found
 
 

@@ -187,13 +187,6 @@ _WITH_NONE = (*EPSILONS, NO_NOISE)
 _NOISE = "0.3"
 
 SYSTEMS_COMPARED: tuple[System, ...] = (
-    System("one_shot_paper", "one-shot, as in the paper", "one_shot_summary", _ONE_SHOT, "free", "summaries-paper",
-           _WITH_NONE),
-    System("one_shot", "one-shot, ours", "one_shot_summary", _ONE_SHOT, "free", "summaries-ours", _WITH_NONE),
-    System("one_shot_centres", "one-shot, ours, 4 centres", "one_shot_summary", _ONE_SHOT, "free",
-           "summaries-centres"),
-    System("one_shot_4", "one-shot, ours, 4 shots", "one_shot_summary", {**_ONE_SHOT, "shots": 4}, "free",
-           "summaries-ours"),
     System("public_only", "public only", "public_only", _COLD, "free", epsilons=(None,)),
     System("public_only_form", "public only, form", "public_only", {**_COLD, **_FORM}, "free",
            epsilons=(None,)),
@@ -207,5 +200,12 @@ SYSTEMS_COMPARED: tuple[System, ...] = (
            SEVERAL, _NOISE),
     System("ink", "InvisibleInk, one review a prompt", "invisible_ink", _INK, epsilons=SEVERAL),
     System("ink_form", "InvisibleInk, form", "invisible_ink", {**_INK, **_FORM}, epsilons=SEVERAL),
+    System("one_shot_paper", "one-shot, as in the paper", "one_shot_summary", _ONE_SHOT, "free", "summaries-paper",
+           _WITH_NONE),
+    System("one_shot", "one-shot, ours", "one_shot_summary", _ONE_SHOT, "free", "summaries-ours", _WITH_NONE),
+    System("one_shot_centres", "one-shot, ours, 4 centres", "one_shot_summary", _ONE_SHOT, "free",
+           "summaries-centres"),
+    System("one_shot_4", "one-shot, ours, 4 shots", "one_shot_summary", {**_ONE_SHOT, "shots": 4}, "free",
+           "summaries-ours"),
 )  # fmt: skip
 BY_NAME: Mapping[str, System] = {system.name: system for system in SYSTEMS_COMPARED}
