@@ -143,7 +143,7 @@ def measure(arguments: argparse.Namespace) -> None:
         for cell in part(cells(arguments), arguments.part):
             if cell.system.adapter is not None:
                 adapter(cell.system.adapter, arguments)
-            if any(line["cell"] == cell.key for line in there(arguments.out)):
+            if cell.key in [line["cell"] for line in there(arguments.out)]:
                 continue
             line = place.line(cell)
             append(arguments.out, line)
@@ -262,9 +262,10 @@ def shown(line: dict[str, Any]) -> str:
 def show(arguments: argparse.Namespace) -> None:
     """How many cells of each system are there, of how many, and how long they take."""
     lines = there(arguments.out)
+    known = [line["cell"] for line in lines]
     wanted = defaultdict(list)
     for cell in cells(arguments):
-        wanted[cell.system.name].append(any(line["cell"] == cell.key for line in lines))
+        wanted[cell.system.name].append(cell.key in known)
     for name, found in wanted.items():
         times = [line["seconds"] for line in lines if line["cell"]["system"] == name]
         mean = f"{sum(times) / len(times):.1f} s each" if times else "not timed"
