@@ -281,6 +281,6 @@ class LabelsNotKept(Refused):
 
     def __init__(self) -> None:
         super().__init__(
-            "The request declares labels, but the dataset's version was ingested without any.",
-            "Ingest it again with --label-field FIELD, or ask without `parameters.labels`.",
+            "The request declares labels or groups, but the dataset's version was ingested without any.",
+            "Ingest it again with --label-field FIELD, or ask without them.",
         )
