@@ -129,7 +129,7 @@ class OneShotSummary(FamilySystem[OneShotParameters]):
             "top k": top_k_text(wanted.top_k),
             "means per group k": str(wanted.shots),
             "adapter": f"{meta.name}, SHA-256 {wanted.adapter.sha256}",
-            "adapter trained on": f"{meta.training.file}, SHA-256 {meta.training.sha256}",
+            "adapter trained on": _declared_public(meta),
             "adapter's centres and dimensions": f"{meta.centres}, {meta.dimensions}",
             "soft tokens": str(meta.soft_tokens),
             "documents are read as": meta.wording.reading_private + " " + meta.wording.reading_opening,
@@ -166,6 +166,12 @@ class OneShotSummary(FamilySystem[OneShotParameters]):
         how = Drawn(wanted.max_new_tokens, wanted.temperature, wanted.top_k)
         texts = draw_public_texts(writing, prompts, how, constraint)
         return Generated(with_labels(texts, layout.labels_of_texts(wanted.names)))
+
+
+def _declared_public(meta: AdapterMeta) -> str:
+    """What stewards and readers have to believe: nobody can see in an adapter whose text it learned from."""
+    known = meta.training
+    return f"{known.file}, SHA-256 {known.sha256}, declared to be public, licence: {known.licence}"
 
 
 def _means(plan: Plan, wanted: OneShotParameters, layout: Layout, read: "_Reading", bench: Bench) -> "Tensor":

@@ -325,3 +325,12 @@ def test_a_request_for_summaries_is_not_attacked_on_a_stage_that_knows_no_groups
     with pytest.raises(SummariesNotAttacked, match="without regard to groups"):
         attack_on_twin(tmp_path / "home", Wanted(asked, twin="public"))
     assert not list((tmp_path / "home").iterdir())
+
+
+def test_that_an_adapter_learned_from_public_text_is_a_declaration_which_stewards_see(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Training is not charged and no software can see from whose text an adapter came."""
+    wanted = OneShotParameters.model_validate(GIVEN | planted("one-shot", monkeypatch) | {"clip_norm": "1"})
+    said = OneShotSummary().plan(ask(wanted, AMOUNT)).facts["adapter trained on"]
+    assert said == f"train.jsonl, SHA-256 {'a' * 64}, declared to be public, licence: CC0-1.0"
