@@ -31,7 +31,9 @@ def train(
     licence: Annotated[str, typer.Option(help="The licence of the examples; it is kept with the adapter.")],
     model: Annotated[str, typer.Option(help="The language model that it is for.")] = DEFAULT,
     soft_tokens: Annotated[int, typer.Option(help="How many soft tokens it gives.")] = 16,
-    words: Annotated[int, typer.Option(help="How many of them are words that the mean is about.")] = 8,
+    words: Annotated[
+        int | None, typer.Option(help="How many of them are words that the mean is about; half, and at most 8.")
+    ] = None,
     dimensions: Annotated[int, typer.Option(help="Coordinates of a vector; 0: whole hidden states.")] = 64,
     centres: Annotated[int, typer.Option(help="Public centres with a mean each; more suit diverse groups.")] = 1,
     steps: Annotated[int, typer.Option(help="The most steps; early stopping may end before.")] = 300,
@@ -49,9 +51,15 @@ def train(
     Example: almoner adapter train reviews.jsonl --name reviews --licence "CC BY 4.0" --steps 200
     """
     written = {
-        "soft_tokens": soft_tokens, "words": words, "dimensions": dimensions, "centres": centres, "steps": steps,
-        "seed": seed, "precision": precision, **({} if noise else {"noise_least": 0, "noise_most": 0}),
-    }  # fmt: skip
+        "soft_tokens": soft_tokens,
+        "words": min(8, soft_tokens // 2) if words is None else words,
+        "dimensions": dimensions,
+        "centres": centres,
+        "steps": steps,
+        "seed": seed,
+        "precision": precision,
+        **({} if noise else {"noise_least": 0, "noise_most": 0}),
+    }
     settings = parse(TrainingSettings, written, "The training", PAGE)
     called = parse(Called, {"name": name, "licence": licence}, "The training", PAGE)
     from tasks.summarization.adapter_training import Wanted, train_adapter

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, Field
 
 from models_db.events import PrivacyEvent
-from models_db.requests import Exact
+from models_db.requests import Exact, ReleaseRequest
 from tasks.accounting.amounts import decimal_above
 from tasks.generation.family import Bought, FamilyParameters, FamilySystem, public_draw, top_k_text
 from tasks.generation.groups import SUMMARIES
@@ -48,6 +48,13 @@ class TokenLevelSummary(FamilySystem[TokenLevelParameters]):
     name: str = "token_level_summary"
     kinds: tuple[str, ...] = (SUMMARIES,)
     parameters: type[BaseModel] = TokenLevelParameters
+
+    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+        """With the clip norm that suits: another one, some day, must change no request that is stored."""
+        centre = request.parameters.get("centre", "public")
+        if request.parameters.get("clip_norm") is not None or centre not in CLIP_NORMS:
+            return request
+        return request.model_copy(update={"parameters": {**request.parameters, "clip_norm": CLIP_NORMS[centre]}})
 
     def buy(self, rho: int, wanted: TokenLevelParameters) -> Bought:
         """The noisy mean with the least noise that m T draws afford.

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from models_db.budgets import Amount
 from models_db.home import ProjectHome
+from models_db.requests import ReleaseRequest
 from tasks.accounting.conversions import replace_one
 from tasks.corpus.store import Corpus, LabelsNotKept
 from tasks.generation.form import FormTooLong
@@ -123,6 +124,20 @@ def test_the_clip_norm_is_the_centres_own_where_a_request_says_nothing() -> None
     for centre, norm in CLIP_NORMS.items():
         mean = NoisyMean.from_event(plan_of(wanted(centre=centre)).invocations[0].event)
         assert norm * Decimal("0.999999") < Decimal(float(mean.clip_norm)) <= norm
+
+
+def test_a_stored_request_says_its_clip_norm_so_another_default_changes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ReleaseRequest.model_validate({
+        "dataset": "d", "kind": "summaries", "mechanism": "token_level_summary", "model": "tiny",
+        "prompt": {"description": "x"}, "parameters": {"centre": "none"},
+    })  # fmt: skip
+    written = TokenLevelSummary().written_out(asked)
+    assert written.parameters == {"centre": "none", "clip_norm": CLIP_NORMS["none"]}
+    monkeypatch.setitem(CLIP_NORMS, "none", Decimal(5))
+    assert TokenLevelSummary().written_out(written) == written
+    for own in ({"clip_norm": "3"}, {"centre": "nowhere"}):
+        other = asked.model_copy(update={"parameters": own})
+        assert TokenLevelSummary().written_out(other) == other
 
 
 @pytest.mark.parametrize(
