@@ -221,7 +221,7 @@ def test_unfit_adapters_are_named_when_a_request_is_priced() -> None:
             one_shot_request(parameters={"adapter": wrong})
     (adapter_store.adapter_folder(known.digest) / adapter_store.TENSORS).write_bytes(b"x")
     with pytest.raises(AdapterDamaged):
-        one_shot_request()
+        one_shot_request(parameters={"adapter": known.digest})
 
 
 def test_pricing_names_what_groups_lack() -> None:
