@@ -224,3 +224,24 @@ def test_what_cannot_be_summarised_is_refused_by_name(groups: Almoner) -> None:
     request = requested(groups, mechanism="one_shot_summary", parameters=BY_TOKEN | {"adapter": "nobody"})
     assert groups.ask(f"release request {request}", expected=2)["error"] == "AdapterUnknown"
     assert groups.everything() == before
+
+
+def test_the_non_private_line_has_a_text_for_every_group_with_documents(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = almoner.write("declared.yaml", {"groups": CATALOGUE})
+    almoner.registered(f"--public --public-metadata {declared}")
+    almoner.type(f"dataset ingest clinic {almoner.notes_file()} --label-field section")
+    fields = ("groups", "max_new_tokens", "temperature", "max_reference_tokens")
+    asked = REQUEST | SUMMARIES | {
+        "mechanism": "non_private", "parameters": {name: BY_TOKEN[name] for name in fields}, "evaluation": ["length"],
+    }  # fmt: skip
+    asked = {name: value for name, value in asked.items() if name not in ("epsilon", "delta")}
+    almoner.type(f"release request {almoner.write('request.yaml', asked)}")
+    almoner.type('approve 1 --gate spend --reason "a first look"')
+    almoner.type("run 1")
+    almoner.type('approve 1 --gate publish --reason "it is public"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert almoner.ask(f"verify-release {almoner.bundle}")["holds"] is True
+    rows = [json.loads(line) for line in (almoner.bundle / TEXTS).read_text().splitlines()]
+    assert [row["group"] for row in rows] == [SECTIONS[0], SECTIONS[1]]

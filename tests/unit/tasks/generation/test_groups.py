@@ -148,6 +148,14 @@ def test_a_catalogue_has_each_group_once() -> None:
         PublicMetadata(groups=(PublicGroup(id="7"), PublicGroup.model_validate({"id": 7, "title": "Again"})))
 
 
+@pytest.mark.parametrize(
+    "own", [{"centre": ["public"]}, {"centre": {"a": 1}}, {"form": 3}, {"clip_norm": []}, {"groups_per_unit": "two"}]
+)
+def test_what_no_parameter_may_be_is_a_named_error(own: dict[str, Any]) -> None:
+    with pytest.raises(FileInvalid):
+        summaries(["lamp"], **own)
+
+
 # --- what groups decide ------------------------------------------------------------------------------------------
 
 
