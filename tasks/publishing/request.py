@@ -24,6 +24,8 @@ from tasks.generation.quote import plan_json
 from tasks.generation.systems import system_for
 from tasks.inference.prompt_spec import TEMPLATES, prompt_json
 from tasks.publishing.strict import Digest, Figure, Name, Strict
+from tasks.summarization.adapter_meta import AdapterMeta
+from tasks.summarization.one_shot import OneShotParameters
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -121,6 +123,8 @@ class ApprovedRequest(Strict):
         prompt = parse(Prompt, asked, "`prompt`")
         if canonical(prompt_json(prompt, names_of(parameters))) != canonical(asked):
             raise PlanForeign("its prompt is not written out in full")
+        if isinstance(parameters, OneShotParameters):
+            self._require_adapters_own(parameters.adapter.meta)
         if self.public_metadata is not None:
             self._require_declared(self.public_metadata)
         if len(self.plan.blocks) != self.blocks:
@@ -140,6 +144,14 @@ class ApprovedRequest(Strict):
         field = ReleaseRequest.model_fields["evaluation_share"]
         share: Decimal = field.default if self.evaluation_share is None else Decimal(self.evaluation_share)
         return share
+
+    def _require_adapters_own(self, adapter: AdapterMeta) -> None:
+        """Model and words are the adapter's, whose digest covers them: the record may not tell of others."""
+        if (self.model.name, self.model.sha256) != (adapter.model, adapter.model_digest):
+            raise PlanForeign("its adapter belongs to another model")
+        told, wording = self.prompt, adapter.wording
+        if (told.description, told.system, told.private) != (wording.description, wording.system, wording.private):
+            raise PlanForeign("its adapter was trained with another prompt")
 
     def _require_declared(self, stated: dict[str, Any]) -> None:
         declared = as_json(parse(PublicMetadata, stated, "`public_metadata`"))

@@ -6,6 +6,7 @@ arguments of every draw are compared: what all of them together moved is no more
 L2 norm that zCDP adds up, and everything else that can be seen of the run is the same.
 """
 
+import json
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from torch import Tensor
 import flows.attack
 import tasks.generation.decoding
 from flows.attack import SummariesNotAttacked, Wanted, attack_on_twin
+from models_db.canonical import canonical
 from models_db.home import ProjectHome
 from models_db.requests import as_json
 from tasks.generation.family import FamilySystem
@@ -32,14 +34,18 @@ from tasks.inference.session import RowValues
 from tasks.mechanisms import token_scores
 from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
 from tasks.mechanisms.rng import OS_RANDOM
+from tasks.publishing.request import ApprovedRequest, PlanForeign
 from tasks.summarization import one_shot
+from tasks.summarization.adapter import tensors_of
 from tasks.summarization.adapter_meta import KnownAdapter
+from tasks.summarization.adapter_store import save_adapter
 from tasks.summarization.noisy_means import noisy_means
 from tasks.summarization.one_shot import OneShotParameters, OneShotSummary, UsedAdapter
 from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.summarization.token_level_rule import TokenLevelRule
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.test_neighbours import Notes, crowded, model_for, sick_token, with_sick, without
+from tests.unit.tasks.generation.test_quote import priced
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
 from tests.unit.tasks.summarization.planted import adapter
 
@@ -332,3 +338,33 @@ def test_that_an_adapter_learned_from_public_text_is_a_declaration_which_steward
     wanted = OneShotParameters.model_validate(GIVEN | planted("one-shot", monkeypatch) | {"clip_norm": "1"})
     said = OneShotSummary().plan(ask(wanted, AMOUNT)).facts["adapter trained on"]
     assert said == f"train.jsonl, SHA-256 {'a' * 64}, declared to be public, licence: CC0-1.0"
+
+
+@pytest.mark.parametrize(
+    ("part", "changes"),
+    [
+        ("prompt", {"system": "Be kind."}),
+        ("prompt", {"private": "{reference} {label} {description}"}),
+        ("prompt", {"description": "a long summary"}),
+        ("model", {"sha256": "e" * 64}),
+        ("model", {"name": "another"}),
+    ],
+)
+def test_a_record_cannot_tell_of_another_prompt_or_model_than_its_adapters(
+    part: str, changes: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader has the adapter's digest alone; what the record says beside it must be what that covers."""
+    monkeypatch.setenv("ALMONER_MODELS", str(tmp_path))
+    made = adapter()
+    save_adapter(made.meta, tensors_of(made.space, made.decoder), {})
+    parameters = {name: GIVEN[name] for name in ("groups", "references", "max_new_tokens", "temperature")}
+    request = priced(
+        kind="summaries", mechanism="one_shot_summary", model=made.meta.model,
+        parameters=parameters | {"adapter": "planted"}, prompt={"description": "a short summary"},
+    )  # fmt: skip
+    model = {"name": made.meta.model, "revision": "1", "sha256": made.meta.model_digest, "licence": "Apache-2.0"}
+    named = {"nonce": "n" * 32, "policy": "a" * 64, "code": "c" * 64, "model": model}
+    body: Any = json.loads(canonical(request.body)) | named
+    ApprovedRequest.model_validate(body).require_planned()
+    with pytest.raises(PlanForeign, match="its adapter"):
+        ApprovedRequest.model_validate(body | {part: body[part] | changes}).require_planned()
