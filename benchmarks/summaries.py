@@ -35,7 +35,7 @@ from unittest.mock import patch
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from open_bench import open_bench
 from summaries_data import DATA, LICENCE, Product, products, read_lines, store, training_file
-from summaries_scores import SCORES, scores
+from summaries_scores import SCORES, KeepingPieces, scores
 from summaries_systems import (
     ADAPTERS,
     DELTA,
@@ -50,7 +50,6 @@ from summaries_systems import (
 from models_db.requests import PublicGroup
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
-from tasks.evaluation.subject import Embedder
 from tasks.generation.interface import Ask, Generated
 from tasks.generation.systems import SYSTEMS
 from tasks.inference import representations
@@ -192,8 +191,8 @@ class Workplace:
         return Engine(load(self.arguments.model, self.arguments.device, PRECISION))
 
     @cached_property
-    def embed(self) -> Embedder:
-        return load_embedder()
+    def embed(self) -> KeepingPieces:
+        return KeepingPieces(load_embedder())
 
     def line(self, cell: Cell) -> dict[str, Any]:
         """One cell as it is kept."""

@@ -24,7 +24,7 @@ from figures import STYLE, save
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 from summaries_data import DATA, products, read_lines
-from summaries_scores import SCORES, scores
+from summaries_scores import SCORES, KeepingPieces, scores
 from summaries_systems import BY_NAME, EPSILONS, NO_NOISE, SYSTEMS_COMPARED
 from utility import interval
 
@@ -96,7 +96,7 @@ def main() -> None:
 
 def rescore(path: Path, data: Path) -> None:
     """Write the results again with scores that are worked out from their texts."""
-    embed = load_embedder()
+    embed = KeepingPieces(load_embedder())
     people = {product.id: product.summaries for product in products(data, "test")}
     lines = read_lines(path)
     for line in lines:
@@ -165,7 +165,11 @@ def tables(results: Results) -> Iterator[str]:
     """Markdown: a table for each score, a row for each system, a column for each epsilon."""
     columns = [*EPSILONS, NO_NOISE]
     heads = [*(f"epsilon {each}" for each in EPSILONS), "practically no noise"]
-    yield "Means over 21 products and the trials; in brackets 95 % bootstrap intervals over products.\n"
+    yield "# Private summaries: scores\n"
+    yield "Made by `benchmarks/summaries_figures.py` from `summaries.jsonl`; nothing here is written by hand.\n"
+    yield "![Scores by epsilon](summaries_epsilon.svg)\n"
+    count = max(map(len, results.values()))
+    yield f"Means over {count} products and the trials; in brackets 95 % bootstrap intervals over products."
     for name in SCORES:
         yield f"\n## {TITLES[name]}\n"
         yield from _head("system", heads)

@@ -6,12 +6,13 @@ common subsequence and the greedy matching are those of the platform's own metri
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from tasks.evaluation.bert_score import score
 from tasks.evaluation.common_subsequence import CommonSubsequence
 from tasks.evaluation.placeholder_leak import has_placeholder
 from tasks.evaluation.rouge import rouge_words
-from tasks.evaluation.subject import Embedder
+from tasks.evaluation.subject import Embedder, Pieces
 
 SCORES = ("rouge_1", "rouge_l", "bert_score", "leak")
 
@@ -26,13 +27,26 @@ def rouge_f1(text: str, reference: str) -> tuple[float, float]:
     return 2 * shared / total, 2 * CommonSubsequence(words).with_(others) / total
 
 
-def bert_f1(text: str, references: Sequence[str], embed: Embedder) -> float:
+@dataclass(frozen=True)
+class KeepingPieces:
+    """An embedder that works out the pieces of each reference once; those of texts it forgets."""
+
+    embed: Embedder
+    kept: dict[str, Pieces] = field(default_factory=dict)
+
+    def of(self, references: Sequence[str]) -> list[Pieces]:
+        missing = [each for each in references if each not in self.kept]
+        self.kept.update(zip(missing, self.embed.pieces(missing) if missing else [], strict=True))
+        return [self.kept[each] for each in references]
+
+
+def bert_f1(text: str, references: Sequence[str], embed: KeepingPieces) -> float:
     """The mean BERTScore F1 with the references."""
-    own, *others = embed.pieces([text, *references])
-    return _mean([score(own, other)[2] for other in others])
+    (own,) = embed.embed.pieces([text])
+    return _mean([score(own, other)[2] for other in embed.of(references)])
 
 
-def scores(text: str, references: Sequence[str], embed: Embedder) -> dict[str, float]:
+def scores(text: str, references: Sequence[str], embed: KeepingPieces) -> dict[str, float]:
     """Every score of one text, `SCORES`."""
     rouge = [rouge_f1(text, reference) for reference in references]
     return {

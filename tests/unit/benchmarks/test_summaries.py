@@ -101,8 +101,10 @@ def test_scores_are_means_over_the_references(bench: dict[str, ModuleType]) -> N
             rows = [np.array([[1.0, 0.0] if "cat" in text else [0.0, 1.0]], np.float32) for text in texts]
             return [(row, np.array([True])) for row in rows]
 
-    found = bench["summaries_scores"].scores("the cat [TYPE]", ["the cat", "a dog"], Letters())
+    keeping = bench["summaries_scores"].KeepingPieces(Letters())
+    found = bench["summaries_scores"].scores("the cat [TYPE]", ["the cat", "a dog"], keeping)
     assert found == {"rouge_1": 0.4, "rouge_l": 0.4, "bert_score": 0.5, "leak": 1.0}
+    assert set(keeping.kept) == {"the cat", "a dog"}
 
 
 def test_the_clip_norm_is_what_the_noise_allows(bench: dict[str, ModuleType]) -> None:
