@@ -13,6 +13,8 @@ from tasks.generation.interface import BlockWithoutSample, NotForGovernedData
 from tasks.generation.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_icl import PrivateIcl
 from tasks.generation.private_prediction import PrivatePrediction
+from tasks.summarization.one_shot import OneShotSummary
+from tasks.summarization.token_level import TokenLevelSummary
 from tests.unit.tasks.generation.asking import ask, ink
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 
@@ -71,7 +73,9 @@ def test_the_non_private_baseline_makes_no_more_texts_than_there_are_documents(c
 
 
 @pytest.mark.parametrize(
-    "system", [InvisibleInk(), PrivatePrediction(), PrivateIcl(), AdaPMixed()], ids=lambda s: s.name
+    "system",
+    [InvisibleInk(), PrivatePrediction(), PrivateIcl(), AdaPMixed(), TokenLevelSummary(), OneShotSummary()],
+    ids=lambda s: s.name,
 )
 def test_a_request_file_for_any_private_system_fits_a_baseline(system: Any) -> None:
     """Whatever such a file may set; each is checked as far as that goes, and what nobody has is a mistake."""
