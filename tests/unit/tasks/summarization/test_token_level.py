@@ -18,6 +18,7 @@ from models_db.home import ProjectHome
 from models_db.requests import ReleaseRequest
 from tasks.accounting.conversions import replace_one
 from tasks.corpus.store import Corpus, LabelsNotKept
+from tasks.generation import decoding
 from tasks.generation.form import FormTooLong
 from tasks.generation.interface import Plan
 from tasks.inference.plan import ContextTooLong
@@ -207,6 +208,24 @@ def test_every_instalment_is_armed_before_rows_are_read_for_it(reviews: Corpus, 
     ]  # fmt: skip
     assert [text.label for text in made.texts] == list(GROUPS)
     assert made.released == {"batches_per_block": "1"}
+
+
+@pytest.mark.parametrize("bound", [1, 3])
+@pytest.mark.parametrize(("own", "draws"), [({}, 12), (FORMED, 6)])
+def test_a_text_gets_no_more_draws_than_are_charged_for_one_group(
+    reviews: Corpus, monkeypatch: pytest.MonkeyPatch, bound: int, own: dict[str, Any], draws: int
+) -> None:
+    """The event has m times as many; none of a text's own may be taken from another group's."""
+    meters: list[tuple[int, int]] = []
+
+    class Meter(decoding.DrawMeter):
+        def __init__(self, size: int, most: int, *rest: Any, **more: Any) -> None:
+            meters.append((size, most))
+            super().__init__(size, most, *rest, **more)
+
+    monkeypatch.setattr(decoding, "DrawMeter", Meter)
+    make(Workshop(reviews), wanted(groups_per_unit=bound, **own), stops=True)
+    assert meters == [(4, draws)]
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])
