@@ -43,8 +43,8 @@ FORM = (
     "This product is {quality} and {quality}. Customers like the {aspect} and the {aspect}, but some complain about the"
     " {issue}. Overall, it is {verdict}."
 )
-"""Tried on the public half beside the paper's template as a form and three others: it had the best ROUGE-L and
-BERTScore there, with the public model alone."""
+"""Tried on the public half beside two others: of the three it had the best ROUGE-L and BERTScore there, drawn by
+InvisibleInk at epsilon 120 (8 products, one run each)."""
 
 
 def wording(name: str) -> PromptSpec:
