@@ -230,7 +230,7 @@ def release(
     """One text a group, by the system itself."""
     system = SYSTEMS[wanted.mechanism]
     amount = None if epsilon is None else release_amount(Decimal(epsilon), DELTA)
-    parameters = wanted.request(groups, None if amount is None else amount.rho, references)
+    parameters = wanted.request(groups, references)
     plan = system.plan(Ask(amount, parameters, 1, None, governed=system.charges))
     return system.generate(plan, parameters, open_bench(engine, corpus, wanted.prompt))
 

@@ -3,7 +3,6 @@
 Temperatures, clip norms, wordings and forms were chosen on the public half of the products alone.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,7 +14,7 @@ from tasks.inference.prompt_spec import PromptSpec
 from tasks.summarization.adapter_meta import AdapterWording, KnownAdapter
 from tasks.summarization.adapter_settings import TrainingSettings, default_wording
 from tasks.summarization.adapter_store import AdapterUnknown, find_adapter
-from tasks.summarization.token_level import CLIP_NORMS
+from tasks.summarization.token_level import NOISE
 
 EPSILONS = ("0.5", "1", "2", "5", "10", "20", "50", "120")
 SEVERAL = ("0.5", "2", "10", "20", "50", "120")
@@ -69,8 +68,6 @@ class System:
         asked: which wording it is told.
         adapter: which of `ADAPTERS` it uses.
         epsilons: at which it is measured; None for a line without any privacy budget.
-        noise: the standard deviation of the noise on each entry of a mean, for which the clip norm is chosen: as large
-            as the budget affords, and at most what the system has where a request says nothing. None: that always.
     """
 
     name: str
@@ -80,7 +77,6 @@ class System:
     asked: str = "free"
     adapter: str | None = None
     epsilons: tuple[str | None, ...] = EPSILONS
-    noise: str | None = None
 
     @property
     def prompt(self) -> PromptSpec:
@@ -91,14 +87,10 @@ class System:
         mine = {"max_new_tokens": TOKENS, "max_reference_tokens": REFERENCE_TOKENS, **self.parameters}
         prompt = self.prompt if self.adapter is None else None  # an adapter has its own
         told = None if prompt is None else {"description": prompt.description, **prompt.templates}
-        return {"mechanism": self.mechanism, "told": told, "adapter": self.adapter, "noise": self.noise, **mine}
+        return {"mechanism": self.mechanism, "told": told, "adapter": self.adapter, "noise": None, **mine}
 
-    def request(self, groups: Sequence[PublicGroup], rho: int | None = None, references: int = REFERENCES) -> Any:
-        """The parameters of its requests, read as a request's.
-
-        Args:
-            rho: what is to be spent, units of 1e-12.
-        """
+    def request(self, groups: Sequence[PublicGroup], references: int = REFERENCES) -> Any:
+        """The parameters of its requests, read as a request's."""
         own: dict[str, Any] = {
             "groups": tuple(groups),
             "references": references,
@@ -110,15 +102,7 @@ class System:
             own |= _adapter_parameters(self.adapter, int(own.get("shots", 1)))
             own.setdefault("clip_norm", find_adapter(self.adapter).meta.clip_norm)
         read: Callable[[Any], Any] = SYSTEMS[self.mechanism].parameters.model_validate
-        if self.noise is not None and rho is not None:
-            own["clip_norm"] = affordable_clip_norm(rho, read(own).draws, references, float(self.noise))
         return read(own)
-
-
-def affordable_clip_norm(rho: int, draws: int, references: int, noise: float) -> Decimal:
-    """The clip norm at which noise of that size on each entry of a mean is enough: C = s n sqrt(2 rho / T)."""
-    found = noise * references * math.sqrt(2 * rho * 1e-12 / draws)
-    return Decimal(f"{min(found, float(CLIP_NORMS['public'])):.3g}")
 
 
 def _adapter_parameters(name: str, shots: int) -> dict[str, Any]:
@@ -184,7 +168,7 @@ _INK = {"temperature": "0.4", "sampler": "table"}
 _FORM = {"form": FORM, "slot_tokens": 4}
 _PAPERS = {"temperature": "0.3", "centre": "none", "top_k": 0}
 _WITH_NONE = (*EPSILONS, NO_NOISE)
-_NOISE = "0.3"
+_OURS = {**_COLD, "noise": str(NOISE)}
 
 SYSTEMS_COMPARED: tuple[System, ...] = (
     System("public_only", "public only", "public_only", _COLD, "free", epsilons=(None,)),
@@ -194,10 +178,8 @@ SYSTEMS_COMPARED: tuple[System, ...] = (
            {**_COLD, "max_reference_tokens": 1400}, "free", epsilons=(None,)),
     System("token_level_paper", "token-level, as in the paper", "token_level_summary", _PAPERS, "template",
            epsilons=(*SEVERAL, NO_NOISE)),
-    System("token_level", "token-level, ours", "token_level_summary", _COLD, "free", None, (*SEVERAL, NO_NOISE),
-           _NOISE),
-    System("token_level_form", "token-level, ours, form", "token_level_summary", {**_COLD, **_FORM}, "free", None,
-           SEVERAL, _NOISE),
+    System("token_level", "token-level, ours", "token_level_summary", _OURS, epsilons=(*SEVERAL, NO_NOISE)),
+    System("token_level_form", "token-level, ours, form", "token_level_summary", {**_OURS, **_FORM}, epsilons=SEVERAL),
     System("ink", "InvisibleInk, one review a prompt", "invisible_ink", _INK, epsilons=SEVERAL),
     System("ink_form", "InvisibleInk, form", "invisible_ink", {**_INK, **_FORM}, epsilons=SEVERAL),
     System("one_shot_paper", "one-shot, as in the paper", "one_shot_summary", _ONE_SHOT, "free", "summaries-paper",

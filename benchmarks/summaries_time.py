@@ -136,7 +136,7 @@ def timed_anew(engine: Engine, product: Product, tokens: int, number: int) -> Me
     """A token-level summary whose every token reads all prompts; the draw itself is left out."""
     system, count = BY_NAME["token_level"], len(product.reviews)
     work, started = time.process_time(), time.monotonic()
-    wanted = system.request([product.group], None, count)
+    wanted = system.request([product.group], count)
     rho = release_amount(Decimal(EPSILON), DELTA).rho
     mean = calibrate_mean(rho, tokens, CLIP_NORMS["none"])
     model, limit = engine.model, wanted.max_reference_tokens

@@ -35,7 +35,7 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
         "batches", "instalment", "clipping", "sampler",
         "private_tokens", "threshold", "test_share", "public_temperature",
         "order", "radius", "screening_weight", "screening_noise", "screening_threshold",
-        "clip_norm", "space", "centre", "adapter", "shots",
+        "clip_norm", "noise", "space", "centre", "adapter", "shots",
     }  # fmt: skip
 
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
@@ -58,6 +58,7 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
     screening_noise: Exact | None = None
     screening_threshold: Exact | None = None
     clip_norm: Exact | None = None
+    noise: Exact | None = None
     space: Literal["hidden", "logits"] | None = None
     centre: Literal["public", "none"] | None = None
     adapter: str | None = None

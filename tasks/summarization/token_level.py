@@ -7,12 +7,13 @@ a sum. In Gaussian differential privacy, mu = sqrt(m T) C / sigma, and rho = mu^
 """
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from models_db.budgets import RHO_UNIT
 from models_db.events import PrivacyEvent
 from models_db.requests import Exact, ReleaseRequest
 from tasks.accounting.amounts import decimal_above
@@ -25,19 +26,28 @@ from tasks.mechanisms.rng import RandomSource
 if TYPE_CHECKING:
     from tasks.generation.decoding import LastingRule, Meter
 
+_EXACT = Context(prec=30, rounding=ROUND_FLOOR)
+_SHOWN = Context(prec=3, rounding=ROUND_FLOOR)
+
 CLIP_NORMS = {"public": Decimal(16), "none": Decimal(48)}
 """By what a row of SmolLM2-135M differs from its public row, and how long it is, in most steps (docs/summaries.md)."""
+
+NOISE = Decimal("0.3")
+"""On each entry of a hidden state, SmolLM2-135M still writes sentences with so much of it (docs/summaries.md)."""
 
 
 class TokenLevelParameters(FamilyParameters):
     """`parameters:` of a request; every one is public.
 
     Attributes:
-        clip_norm: C; what suits SmolLM2-135M where a request does not say.
+        clip_norm: C, at most; what suits SmolLM2-135M where a request does not say.
+        noise: the standard deviation of the noise on each entry of a mean that is borne: where the budget buys C only
+            with more, C is brought down. Rows then say less, but what they say is not drowned. None: C as it is.
     """
 
     top_k: Annotated[int, Field(ge=0)] = 100
     clip_norm: Annotated[Exact, Field(gt=0, le=10**9)] | None = None
+    noise: Annotated[Exact, Field(gt=0, le=10**9)] | None = None
     space: Literal["hidden", "logits"] = "hidden"
     centre: Literal["public", "none"] = "public"
 
@@ -50,11 +60,14 @@ class TokenLevelSummary(FamilySystem[TokenLevelParameters]):
     parameters: type[BaseModel] = TokenLevelParameters
 
     def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
-        """With the clip norm that suits: another one, some day, must change no request that is stored."""
-        centre = request.parameters.get("centre", "public")
-        if request.parameters.get("clip_norm") is not None or centre not in list(CLIP_NORMS):
+        """With the clip norm and the noise that suit: others, some day, must change no request that is stored."""
+        asked = request.parameters
+        centre = asked.get("centre", "public")
+        if asked.get("clip_norm") is not None or centre not in list(CLIP_NORMS):
             return request  # or the format says what is wrong with it, whatever was written
-        return request.model_copy(update={"parameters": {**request.parameters, "clip_norm": CLIP_NORMS[centre]}})
+        differences = centre == "public" and asked.get("space", "hidden") == "hidden"
+        suits = {"clip_norm": CLIP_NORMS[centre], **({"noise": NOISE} if differences else {})}
+        return request.model_copy(update={"parameters": suits | dict(asked) | {"clip_norm": CLIP_NORMS[centre]}})
 
     def buy(self, rho: int, wanted: TokenLevelParameters) -> Bought:
         """The noisy mean with the least noise that m T draws afford.
@@ -64,7 +77,10 @@ class TokenLevelSummary(FamilySystem[TokenLevelParameters]):
             TokenDrawInvalid: the temperature is out of range.
         """
         public_draw(wanted.temperature, samplers.DEFAULT)  # refused now, not when something has been spent
-        mean = calibrate_mean(rho, wanted.draws, wanted.clip_norm or CLIP_NORMS[wanted.centre])
+        norm = wanted.clip_norm or CLIP_NORMS[wanted.centre]
+        if wanted.noise is not None:
+            norm = min(norm, affordable_clip_norm(rho, wanted.draws, wanted.references, wanted.noise))
+        mean = calibrate_mean(rho, wanted.draws, norm)
         facts = {
             "draws per text T": str(wanted.draws_per_text),
             "top k": top_k_text(wanted.top_k),
@@ -90,6 +106,18 @@ class TokenLevelSummary(FamilySystem[TokenLevelParameters]):
             rng=rng,
             meter=meter,
         )
+
+
+def affordable_clip_norm(rho: int, draws: int, references: int, noise: Decimal) -> Decimal:
+    """The largest clip norm for which `rho` (units of 1e-12) buys no more noise than that: C = s n sqrt(2 rho / T).
+
+    Three digits, rounded down. 1e-9 where nothing is left of it: the mechanism then says that nothing is affordable.
+
+    Args:
+        noise: s, the standard deviation of the noise on each entry of a mean.
+    """
+    found = noise * references * (Decimal(2 * rho) / (draws * RHO_UNIT)).sqrt(_EXACT)
+    return max(_SHOWN.plus(found), Decimal("1e-9"))
 
 
 def mean_facts(mean: NoisyMean, references: int, draws: int) -> dict[str, str]:

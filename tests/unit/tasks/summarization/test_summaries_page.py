@@ -31,6 +31,7 @@ def example() -> tuple[ReleaseRequest, Plan]:
     request = parse(ReleaseRequest, REQUEST, "The example")
     groups = parse(PublicMetadata, CATALOGUE, "The catalogue").groups
     system = SYSTEMS[request.mechanism]
+    request = system.written_out(request)
     wanted = parse(system.parameters, with_catalogue(request.parameters, groups), "Its parameters")
     assert request.epsilon is not None
     assert request.delta is not None
@@ -39,7 +40,7 @@ def example() -> tuple[ReleaseRequest, Plan]:
 
 
 def figure(beginning: str) -> str:
-    (found,) = [row[2] for row in FIGURES if row[0].startswith(beginning)]
+    (found,) = [row[2] for row in FIGURES if row[0].startswith(beginning) and (beginning != "C" or row[0] == "C")]
     return found
 
 
@@ -51,6 +52,7 @@ def test_the_worked_example_is_what_the_code_computes() -> None:
     assert count == int(figure("sums that may read one unit"))
     assert count == parameters["groups_per_unit"] * parameters["max_new_tokens"]
     assert figure("rho per mean") == plan.facts["rho per mean"] == mean.loss().rho_text
+    assert figure("C") == plan.facts["clip norm C"]
     assert figure("noise on each entry") == plan.facts["noise on each entry of a mean"]
     assert figure("rho, what is charged") == plan.loss.rho_text
     assert figure("mu") == plan.facts["mu of Gaussian differential privacy"]
@@ -65,8 +67,10 @@ def test_the_worked_example_is_what_the_code_computes() -> None:
 
 def test_the_worked_example_is_what_a_hand_computes() -> None:
     """From the formulas of the page alone: zCDP and GDP."""
-    clip, draws, n = 16.0, 40, 8
+    noise, draws, n = 0.3, 40, 8
     rho = float(figure("rho that epsilon 8"))
+    clip = float(figure("C"))
+    assert clip == pytest.approx(noise * n * sqrt(2 * rho / draws), rel=2e-3)
     sigma = clip / sqrt(2 * rho / draws)
     assert sigma == pytest.approx(float(figure("sigma")), abs=1e-4)
     assert sigma / n == pytest.approx(float(figure("noise on each entry")), abs=1e-5)
@@ -88,10 +92,11 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 def test_the_rule_of_thumb_has_the_figures_of_the_price() -> None:
     _, plan = example()
-    noise = float(plan.facts["noise on each entry of a mean"])
-    assert "8.7 * sqrt(576) = 209" in PAGE
-    assert round(noise, 1) == 8.7
-    assert round(noise * 24) == 209
+    noise, clip = (float(plan.facts[name]) for name in ("noise on each entry of a mean", "clip norm C"))
+    assert "leave a `clip norm C` of 0.55, where" in PAGE
+    assert clip == 0.55
+    assert "would be 8.7" in PAGE
+    assert round(noise / clip * 16, 1) == 8.7
     one_shot = 14.2 * sqrt(2 / (2 * float(plan.loss.rho_text))) / 8
     assert "1.7 * sqrt(16) = 7 against 14" in PAGE
     assert (round(one_shot, 1), round(one_shot * 4)) == (1.7, 7)

@@ -28,7 +28,7 @@ from tasks.mechanisms.gaussian import SIGMA_GRID, NoiseInvalid
 from tasks.mechanisms.noisy_mean import MeanInvalid, NoisyMean
 from tasks.mechanisms.rng import OS_RANDOM
 from tasks.mechanisms.token_draw import TokenDrawInvalid
-from tasks.summarization.token_level import CLIP_NORMS, TokenLevelParameters, TokenLevelSummary
+from tasks.summarization.token_level import CLIP_NORMS, NOISE, TokenLevelParameters, TokenLevelSummary
 from tasks.summarization.token_level_rule import TokenLevelRule
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.workshop import NOTES, Step, Workshop, refusing, store
@@ -134,11 +134,32 @@ def test_a_stored_request_says_its_clip_norm_so_another_default_changes_none(mon
     })  # fmt: skip
     written = TokenLevelSummary().written_out(asked)
     assert written.parameters == {"centre": "none", "clip_norm": CLIP_NORMS["none"]}
+    differences = TokenLevelSummary().written_out(asked.model_copy(update={"parameters": {}}))
+    assert differences.parameters == {"clip_norm": CLIP_NORMS["public"], "noise": NOISE}
+    of_logits = TokenLevelSummary().written_out(asked.model_copy(update={"parameters": {"space": "logits"}}))
+    assert of_logits.parameters == {"space": "logits", "clip_norm": CLIP_NORMS["public"]}
+    less = TokenLevelSummary().written_out(asked.model_copy(update={"parameters": {"noise": "0.1"}}))
+    assert less.parameters == {"clip_norm": CLIP_NORMS["public"], "noise": "0.1"}
     monkeypatch.setitem(CLIP_NORMS, "none", Decimal(5))
     assert TokenLevelSummary().written_out(written) == written
     for own in ({"clip_norm": "3"}, {"centre": "nowhere"}):
         other = asked.model_copy(update={"parameters": own})
         assert TokenLevelSummary().written_out(other) == other
+
+
+@pytest.mark.parametrize("noise", ["0.001", "0.3", "5"])
+@pytest.mark.parametrize("bound", [1, 2])
+def test_the_clip_norm_is_brought_down_until_the_noise_is_what_is_borne(noise: str, bound: int) -> None:
+    """At the same price: the ratio of noise and clip norm is the budget's, whatever their size."""
+    whole, less = (plan_of(wanted(groups_per_unit=bound, **own)) for own in ({}, {"noise": noise}))
+    before, after = (NoisyMean.from_event(plan.invocations[0].event) for plan in (whole, less))
+    assert less.loss.rho == pytest.approx(whole.loss.rho, rel=1e-4)
+    n = GIVEN["references"]
+    if before.sigma / n <= Fraction(noise):
+        assert after == before
+    else:
+        assert float(noise) * 0.99 <= float(after.sigma / n) <= float(noise) * 1.0001
+        assert after.clip_norm < before.clip_norm
 
 
 @pytest.mark.parametrize(
