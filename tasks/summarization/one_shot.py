@@ -133,7 +133,7 @@ class OneShotSummary(FamilySystem[OneShotParameters]):
             "adapter's centres and dimensions": f"{meta.centres}, {meta.dimensions}",
             "soft tokens": str(meta.soft_tokens),
             "documents are read as": meta.wording.reading_private + " " + meta.wording.reading_opening,
-            **mean_facts(mean, wanted.references, wanted.draws),
+            **mean_facts(mean, wanted.references, wanted.draws, meta.vector_width),
         }
         return Bought((mean.event(wanted.draws),), facts)
 

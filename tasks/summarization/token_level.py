@@ -120,11 +120,20 @@ def affordable_clip_norm(rho: int, draws: int, references: int, noise: Decimal) 
     return max(_SHOWN.plus(found), Decimal("1e-9"))
 
 
-def mean_facts(mean: NoisyMean, references: int, draws: int) -> dict[str, str]:
-    """The public parameters of a release of noisy means, for people."""
+def mean_facts(mean: NoisyMean, references: int, draws: int, entries: int | None = None) -> dict[str, str]:
+    """The public parameters of a release of noisy means, for people.
+
+    Args:
+        entries: how many a mean has, where that is known before the model is loaded.
+    """
+    noise = decimal_above(mean.sigma / references, 6)
+    length = (
+        {} if entries is None else {"length of the noise on a mean": f"about {noise * Decimal(entries).sqrt():.1f}"}
+    )
     return {
         "clip norm C": format(decimal_above(mean.clip_norm, 6), "f"),
-        "noise on each entry of a mean": format(decimal_above(mean.sigma / references, 6), "f"),
+        "noise on each entry of a mean": format(noise, "f"),
+        **length,
         "rho per mean": mean.loss().rho_text,
         "mu of Gaussian differential privacy": format(decimal_above(Fraction(mean.gdp_mu(draws)), 6), "f"),
     }
