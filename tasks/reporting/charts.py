@@ -171,14 +171,14 @@ class Axis:
         self.start, self.step, self.count, self.begin, self.end = start, step, count, begin, end
 
     @classmethod
-    def over(cls, values: Sequence[float], begin: float, end: float) -> "Axis":
-        """One that holds all `values`."""
+    def over(cls, values: Sequence[float], begin: float, end: float, margin: float = 0.05) -> "Axis":
+        """One that holds all `values`, with room on both sides for that share of their spread."""
         low, high = min(values), max(values)
         spread = (high - low) or abs(high) or 1.0
         power = 10.0 ** math.floor(math.log10(spread / 4))
         step = next(each * power for each in (1, 2, 5, 10) if each * power >= spread / 4)
-        start = math.floor((low - spread * 0.05) / step)
-        last = math.ceil((high + spread * 0.05) / step)
+        start = math.floor((low - spread * margin) / step)
+        last = math.ceil((high + spread * margin) / step)
         return cls(start * step, step, last - start, begin, end)
 
     def place(self, value: object) -> float:

@@ -25,7 +25,7 @@ def curve(course: Sequence[Mapping[str, Any]], best_step: int, title: str) -> st
     series = {name: [(each["step"], each[name]) for each in course if name in each] for name in LINES}
     values = [value for points in series.values() for _, value in points]
     base, end = _HEIGHT - BOTTOM, WIDTH - RIGHT
-    across = Axis.over([0.0, max(float(each["step"]) for each in course)], LEFT, end)
+    across = Axis.over([0.0, max(float(each["step"]) for each in course)], LEFT, end, margin=0)
     up = Axis.over(values, base, TOP + 20)
     said = "; ".join(f"{LINES[name][1]}: {points[-1][1]:.3f}" for name, points in series.items() if points)
     parts = [
@@ -48,11 +48,17 @@ def _grid(across: Axis, up: Axis, base: int, end: int) -> list[str]:
         f'<text x="{LEFT - 8}" y="{tick["at"] + 4}" text-anchor="end">{tick["text"]}</text>'
         for tick in up.ticks()
     ]
-    return lines + [
-        f'<text x="{tick["at"]}" y="{base + 18}" text-anchor="middle">{tick["text"]}</text>'
-        for tick in across.ticks()
-        if float(tick["text"]) >= 0
-    ]
+    return (
+        lines
+        + [
+            f'<text x="{tick["at"]}" y="{base + 18}" text-anchor="middle">{tick["text"]}</text>'
+            for tick in across.ticks()
+        ]
+        + [
+            f'<text x="{end}" y="{base + 36}" text-anchor="end">steps</text>',
+            f'<text x="{LEFT}" y="{TOP + 14}" text-anchor="start">nats per token</text>',
+        ]
+    )
 
 
 def _line(
