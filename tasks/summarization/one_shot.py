@@ -63,7 +63,7 @@ class OneShotParameters(FamilyParameters):
     """
 
     adapter: UsedAdapter
-    clip_norm: Annotated[Exact, Field(gt=0, le=10**9)]
+    clip_norm: Annotated[Exact, Field(gt=0, le=10**9)] | None = None
     shots: Annotated[int, Field(ge=1, le=1000)] = 1
     top_k: Annotated[int, Field(ge=0)] = 100
 
@@ -123,7 +123,8 @@ class OneShotSummary(FamilySystem[OneShotParameters]):
             TokenDrawInvalid: the temperature is out of range.
         """
         public_draw(wanted.temperature, samplers.DEFAULT)  # refused now, not when something has been spent
-        mean, meta = calibrate_mean(rho, wanted.draws, wanted.clip_norm), wanted.adapter.meta
+        meta = wanted.adapter.meta
+        mean = calibrate_mean(rho, wanted.draws, wanted.clip_norm or meta.clip_norm)
         facts = {
             "tokens per text": str(wanted.max_new_tokens),
             "top k": top_k_text(wanted.top_k),
