@@ -155,6 +155,8 @@ def draw_panel(panel: Axes, results: Results, systems: Sequence[str], name: str)
     for system, (colour, dashes) in LEVELS.items():
         if found := shown(results, (system, None), name):
             panel.axhline(found[0], color=colour, linestyle=dashes, linewidth=1.2, label=BY_NAME[system].title)
+    if name == "leak":
+        panel.set_ylim(-0.05, 1.05)  # a share
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(FixedLocator([float(each) for each in EPSILONS]))
     panel.xaxis.set_minor_locator(NullLocator())
