@@ -126,4 +126,7 @@ def test_an_unknown_or_damaged_adapter_is_named(school: Almoner) -> None:
     made = school.ask(f"adapter train {written(school)} --name words {SMALL} --steps 1")
     path = Path(made["folder"]) / "adapter.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\0\0")
-    assert school.ask("adapter show words", expected=3)["error"] == "AdapterDamaged"
+    assert school.ask(f"adapter show {made['digest']}", expected=3)["error"] == "AdapterDamaged"
+    assert school.ask("adapter show words", expected=2)["error"] == "AdapterUnknown"
+    assert school.ask("adapter list") == []
+    assert made["digest"][:12] in school.type("adapter list").err

@@ -152,7 +152,7 @@ def test_every_block_has_its_texts(corpus: Corpus, reads: list[Step]) -> None:
 def test_a_noisy_count_below_zero_still_gives_every_sample_a_batch(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.mechanisms.gaussian._rounded_normal", lambda sigma, rng: -1000)
+    monkeypatch.setattr("tasks.mechanisms.gaussian.rounded_normal", lambda sigma, rng: -1000)
     made = make(Workshop(corpus))
     assert split_figures(made) == {"noisy_population": str(PATIENTS - 1000), "batches_per_block": "3"}
     assert len(made.texts) == 3

@@ -154,7 +154,7 @@ def test_without_noise_and_clipping_it_says_the_mean_of_the_rows(
     assert {len(rows.values) for rows, _, _ in said} != {0}
 
 
-def test_where_nobody_wrote_the_public_model_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nobody_wrote_the_public_model_speaks(tmp_path: Path) -> None:
     """Without rows and without noise, the candidates' scores are those of the public logits, in either space."""
     empty = kept(tmp_path, [each | {"section": "elsewhere"} for each in notes()])
     found: dict[str, list[Any]] = {}
@@ -167,8 +167,8 @@ def test_where_nobody_wrote_the_public_model_speaks(tmp_path: Path, monkeypatch:
             scores.append(summed.masked_fill(~candidates.allowed, 0))
             return diary.choose(kind, candidates, summed, rng)
 
-        with diary.watching():
-            monkeypatch.setattr(token_scores, "draw_tokens", choose)
+        with diary.watching(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(token_scores, "draw_tokens", choose)
             make(Workshop(empty), parameters)
     for hidden, logits in zip(found["hidden"], found["logits"], strict=True):
         unit = 2**20
