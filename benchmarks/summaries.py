@@ -204,7 +204,7 @@ class Workplace:
         texts = [
             {
                 "group": text.label,
-                "text": text.text,
+                **({} if cell.system.mechanism == "non_private" else {"text": text.text}),  # may repeat a review
                 "tokens": text.tokens,
                 "complete": text.complete,
                 **scores(text.text, references[text.label or ""], self.embed),

@@ -100,7 +100,7 @@ def rescore(path: Path, data: Path) -> None:
     people = {product.id: product.summaries for product in products(data, "test")}
     lines = read_lines(path)
     for line in lines:
-        for text in line["texts"]:
+        for text in (each for each in line["texts"] if "text" in each):
             text |= scores(text["text"], people[text["group"]], embed)
     path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
 
@@ -215,7 +215,7 @@ def examples(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for system in SYSTEMS_COMPARED:
         mine = [each["cell"] | each for each in lines if each["cell"]["system"] == system.name]
         for line in sorted(mine, key=lambda each: float(each["epsilon"] or 0)):
-            if line["trial"] == 0 and line["epsilon"] in wanted:
+            if line["trial"] == 0 and line["epsilon"] in wanted and "text" in line["texts"][0]:
                 text = " ".join(line["texts"][0]["text"].split()).replace("|", "\\|").replace("<", "\\<")
                 yield f"| {system.title} | {line['epsilon'] or ''} | {text} |"
 
