@@ -89,15 +89,13 @@ class Bought:
 Parameters = TypeVar("Parameters", bound=FamilyParameters)
 
 
-class FamilySystem(ABC, Generic[Parameters]):
-    """A `Generator` whose texts are each drawn from one batch of units."""
+class PaidSystem(ABC, Generic[Parameters]):
+    """A `Generator` that buys mechanisms for its share of the budget; how texts come out of them is its own."""
 
     name: str
     kinds: tuple[str, ...] = TEXT_KINDS
     parameters: type[BaseModel]
     charges = True
-    every_token_is_a_draw = True
-    """Whether a text has as many tokens as draws, so that a lost draw shortens it."""
 
     @abstractmethod
     def buy(self, rho: int, wanted: Parameters) -> Bought:
@@ -108,14 +106,8 @@ class FamilySystem(ABC, Generic[Parameters]):
         """
 
     @abstractmethod
-    def rule(
-        self, events: Sequence[PrivacyEvent], wanted: Parameters, meter: "Meter", rng: RandomSource
-    ) -> "LastingRule":
-        """How tokens are drawn by the mechanisms of `events`, each draw admitted by `meter` before rows are read."""
-
-    def figures(self, texts: Sequence[GeneratedText]) -> Mapping[str, str]:
-        """What is released about the texts together: functions of their facts (`RELEASED_FIGURES` has the names)."""
-        return {}
+    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+        """As `Generator.generate`."""
 
     def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
         """As it is: nothing has to be looked up."""
@@ -146,6 +138,29 @@ class FamilySystem(ABC, Generic[Parameters]):
             prompt_tokens=wanted.max_reference_tokens,
             texts_per_unit=wanted.groups_per_unit,
         )
+
+    def _asked(self, parameters: BaseModel, blocks: int) -> tuple[Parameters, Layout]:
+        if not isinstance(parameters, self.parameters):
+            raise TypeError(f"parameters of {type(self).__name__} are needed, not {type(parameters).__name__}")
+        wanted: Parameters = parameters  # type: ignore[assignment]
+        return wanted, layout_of(wanted, wanted.samples, blocks)
+
+
+class FamilySystem(PaidSystem[Parameters]):
+    """A system whose texts are drawn token by token, each from one batch of units."""
+
+    every_token_is_a_draw = True
+    """Whether a text has as many tokens as draws, so that a lost draw shortens it."""
+
+    @abstractmethod
+    def rule(
+        self, events: Sequence[PrivacyEvent], wanted: Parameters, meter: "Meter", rng: RandomSource
+    ) -> "LastingRule":
+        """How tokens are drawn by the mechanisms of `events`, each draw admitted by `meter` before rows are read."""
+
+    def figures(self, texts: Sequence[GeneratedText]) -> Mapping[str, str]:
+        """What is released about the texts together: functions of their facts (`RELEASED_FIGURES` has the names)."""
+        return {}
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
         """Count if planned, split, then draw.
@@ -195,12 +210,6 @@ class FamilySystem(ABC, Generic[Parameters]):
         drawing = Drawing(prompts.sizes, partial(self.rule, events, wanted, rng=bench.rng), prompts.constraint)
         meter.admit(0)  # paid before the first private byte is read
         return draw_texts(bench, drawing, prompts.jobs(wanted, bench, split), len(split.sources), meter, bench.earlier)
-
-    def _asked(self, parameters: BaseModel, blocks: int) -> tuple[Parameters, Layout]:
-        if not isinstance(parameters, self.parameters):
-            raise TypeError(f"parameters of {type(self).__name__} are needed, not {type(parameters).__name__}")
-        wanted: Parameters = parameters  # type: ignore[assignment]
-        return wanted, layout_of(wanted, wanted.samples, blocks)
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field
 
 from models_db.errors import UsageError
-from models_db.events import PrivacyEvent
 from models_db.requests import Exact, ReleaseRequest, Written, as_json
 from tasks.generation.batches import Layout, with_labels
-from tasks.generation.family import Bought, FamilyParameters, FamilySystem, public_draw, rows_of, top_k_text
+from tasks.generation.family import Bought, FamilyParameters, PaidSystem, public_draw, rows_of, top_k_text
 from tasks.generation.groups import SUMMARIES
 from tasks.generation.interface import Ask, Bench, Generated, Plan
 from tasks.inference.templates import LABEL, Template
@@ -38,7 +37,6 @@ from tasks.summarization.token_level import mean_facts
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tasks.generation.decoding import LastingRule, Meter
     from tasks.inference.session import RowHidden
     from tasks.summarization.adapter import Adapter
 
@@ -73,7 +71,7 @@ class OneShotParameters(FamilyParameters):
         return self.shots
 
 
-class OneShotSummary(FamilySystem[OneShotParameters]):
+class OneShotSummary(PaidSystem[OneShotParameters]):
     """The system `one_shot_summary`."""
 
     name: str = "one_shot_summary"
@@ -137,12 +135,6 @@ class OneShotSummary(FamilySystem[OneShotParameters]):
             **mean_facts(mean, wanted.references, wanted.draws, meta.vector_width),
         }
         return Bought((mean.event(wanted.draws),), facts)
-
-    def rule(
-        self, events: Sequence[PrivacyEvent], wanted: OneShotParameters, meter: "Meter", rng: RandomSource
-    ) -> "LastingRule":
-        """There is none: no token is drawn from private rows."""
-        raise NotImplementedError("one-shot summaries draw no token from private rows")
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
         """Draw the means, or take those of an interrupted run, and write from them.
