@@ -6,14 +6,13 @@ the lock, and therefore only what never changes: numbers and amounts of holds, n
 draws on. Whatever is refused is undone, and then taken in several messages, so that the refusal has its exact name.
 """
 
-import json
 from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.budgets import Amount
-from models_db.moving import Planned, Told, array, link
+from models_db.moving import Planned, Told, array, link, told_plan
 from models_db.recording import Values
 from models_db.wire import Statement
 
@@ -23,14 +22,10 @@ def reserve_at_once(session: Session, root: int, blocks: Sequence[int], plan: Se
 
     Returns: False if nothing was done: it is refused, or the request draws on an envelope or a window as well.
     """
-    holds = [(number, *hold) for number, planned in enumerate(plan, 1) for hold in planned.holds]
-    if not holds:
+    if not any(planned.holds for planned in plan):
         return False
-    places, accounts, instalments, rhos, deltas = map(array, zip(*holds, strict=True))
-    given: Values = {"places": places, "accounts": accounts, "instalments": instalments, "rhos": rhos, "deltas": deltas}
-    plans = json.dumps([dict(planned.invocation) for planned in plan])
     under: Values = {"root": root, "blocks": array(blocks), "many": len(blocks)}
-    return bool(_RESERVE.alone(session, {"plan": plans, **given, **under, "at": moment(), **link(told)}))
+    return bool(_RESERVE.alone(session, {**told_plan(plan), **under, "at": moment(), **link(told)}))
 
 
 def arm_at_once(

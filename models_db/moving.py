@@ -101,11 +101,16 @@ def _enter_at_once(session: Session, entries: Sequence[tuple[int, str]], told: T
 
 
 def _reserve_at_once(session: Session, plan: Sequence[Planned], told: Told) -> None:
+    _RESERVE.rows(session, {**told_plan(plan), "at": moment(), **link(told)})
+
+
+def told_plan(plan: Sequence[Planned]) -> Values:
+    """What the door to holds is told of a plan: its invocations, and its holds as parallel arrays."""
     holds = [(number, *hold) for number, planned in enumerate(plan, 1) for hold in planned.holds]
     places, accounts, instalments, rhos, deltas = map(array, zip(*holds, strict=True)) if holds else ["{}"] * 5
-    given = {"places": places, "accounts": accounts, "instalments": instalments, "rhos": rhos, "deltas": deltas}
     plans = json.dumps([dict(planned.invocation) for planned in plan])
-    _RESERVE.rows(session, {"plan": plans, **given, "at": moment(), **link(told)})
+    return {"plan": plans, "places": places, "accounts": accounts, "instalments": instalments, "rhos": rhos,
+            "deltas": deltas}  # fmt: skip
 
 
 def array(values: Iterable[int | str]) -> str:
