@@ -1,6 +1,5 @@
 """`almoner adapter`: public functions between hidden states and soft tokens, for one-shot summaries."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from cli.command import Answer, Opened, command
 from cli.models import DEFAULT
 from cli.progress import showing
 from cli.tables import facts, table
-from models_db.requests import as_json, parse
+from models_db.requests import parse
 from tasks.summarization.adapter_meta import AdapterMeta, KnownAdapter
 from tasks.summarization.adapter_settings import DESCRIPTION, Called, TrainingSettings
 from tasks.summarization.adapter_store import CURVE, adapter_folder, find_adapter, list_adapters
@@ -100,9 +99,7 @@ def show(
 
 
 def _data(known: KnownAdapter) -> dict[str, object]:
-    folder = adapter_folder(known.digest)
-    written: dict[str, object] = json.loads(json.dumps(as_json(known.meta)))
-    return {"digest": known.digest, **written, "folder": str(folder)}
+    return {"digest": known.digest, **known.meta.model_dump(), "folder": str(adapter_folder(known.digest))}
 
 
 def _page(known: KnownAdapter) -> list[RenderableType]:

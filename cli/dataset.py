@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from cli.command import Answer, Opened, command
 from cli.motion import waits
 from cli.progress import showing
-from cli.tables import facts, table
+from cli.tables import facts, groups_table, table
 from flows.budgets import lifetime_claim
 from flows.motions import propose_cap
 from flows.workspace import Workspace, open_workspace, overlap_key_path, partition_key_path
@@ -248,7 +248,7 @@ def _page(shown: Mapping[str, object]) -> list[RenderableType]:
     rows = [(group.id, group.shown) for group in groups]
     return [
         facts({**plain, **{f"declared: {name}": value for name, value in said.items()}}),
-        *([table(("group", "as the model is told of it"), rows, "Catalogue for summaries")] if groups else []),
+        *([groups_table(rows, "Catalogue for summaries")] if groups else []),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from rich.console import RenderableType
 
-from cli.tables import facts, table
+from cli.tables import facts, groups_table
 from models_db.canonical import Json
 
 
@@ -17,11 +17,7 @@ def price_tables(price: dict[str, Json]) -> list[RenderableType]:
         facts(plain, title="Price"),
         facts(_mapping(price["facts"]), title="Public parameters"),
         facts(_mapping(price["prompt"]), title="Prompt, public: it is on the card"),
-        *(
-            [table(("group", "as the model is told of it"), groups.items(), "Groups, public: a text each")]
-            if groups
-            else []
-        ),
+        *([groups_table(groups.items(), "Groups, public: a text each")] if groups else []),
         *([facts(declared, title="Declared, public")] if declared else []),
         facts(_mapping(price["budget"]), title="Lifetime budget of the dataset"),
     ]

@@ -30,6 +30,11 @@ def facts(pairs: Mapping[str, object] | Iterable[tuple[str, object]], title: str
     return made
 
 
+def groups_table(shown: Iterable[tuple[object, object]], title: str) -> Table:
+    """Public groups by id, each as the model is told of it."""
+    return table(("group", "as the model is told of it"), shown, title)
+
+
 def _said(value: object) -> object:
     """A value as a sentence has it: nothing is a dash, several things have commas between them."""
     if isinstance(value, list | tuple):
