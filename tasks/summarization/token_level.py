@@ -66,8 +66,8 @@ class TokenLevelSummary(FamilySystem[TokenLevelParameters]):
         if asked.get("clip_norm") is not None or centre not in list(CLIP_NORMS):
             return request  # or the format says what is wrong with it, whatever was written
         differences = centre == "public" and asked.get("space", "hidden") == "hidden"
-        suits = {"clip_norm": CLIP_NORMS[centre], **({"noise": NOISE} if differences else {})}
-        return request.model_copy(update={"parameters": suits | dict(asked) | {"clip_norm": CLIP_NORMS[centre]}})
+        borne = {"noise": NOISE} if differences else {}
+        return request.model_copy(update={"parameters": {**borne, **asked, "clip_norm": CLIP_NORMS[centre]}})
 
     def buy(self, rho: int, wanted: TokenLevelParameters) -> Bought:
         """The noisy mean with the least noise that m T draws afford.
