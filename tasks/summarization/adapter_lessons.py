@@ -41,11 +41,13 @@ class Lessons:
     Attributes:
         states: the hidden states of each set of documents, float32 [n, D]; documents without any token are left out.
         learned, held_out: the examples that are learned from and those that are checked with.
+        held_groups: how many groups the latter are of.
     """
 
     states: tuple[Tensor, ...]
     learned: tuple[Lesson, ...]
     held_out: tuple[Lesson, ...]
+    held_groups: int
 
     @property
     def learned_sources(self) -> list[int]:
@@ -75,7 +77,8 @@ def prepare(
     for example in data.examples:
         lesson = Lesson(place[example.documents, example.about], _line(example, wording, settings, model))
         parts[example.group in held].append(lesson)
-    return Lessons(tuple(states), *map(tuple, parts))
+    learned, held_out = map(tuple, parts)
+    return Lessons(tuple(states), learned, held_out, len(held))
 
 
 def _read(

@@ -128,7 +128,6 @@ def _order(wanted: Wanted, data: TrainingData, model: LanguageModel) -> Order:
 
 def _meta(order: Order, data: TrainingData, course: Course, revision: str) -> AdapterMeta:
     settings, lessons = order.settings, course.lessons
-    held = split_groups(data.groups, settings.held_out, generator_of(settings.seed))
     return AdapterMeta(
         name=order.name,
         model=order.model,
@@ -151,8 +150,8 @@ def _meta(order: Order, data: TrainingData, course: Course, revision: str) -> Ad
             licence=order.licence,
             examples=len(data.examples),
             documents=sum(map(len, lessons.states)),
-            learned_groups=len(data.groups) - len(held),
-            held_out_groups=len(held),
+            learned_groups=len(data.groups) - lessons.held_groups,
+            held_out_groups=lessons.held_groups,
         ),
         seed=settings.seed,
         fit=course.fit(),
