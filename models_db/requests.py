@@ -118,6 +118,11 @@ def _on_the_calendar(day: str) -> str:
     return day
 
 
+def spelt(name: str | int) -> str:
+    """The one spelling of a label or of a group's id: NFC, trimmed of white space; 7 and "7" are one."""
+    return unicodedata.normalize("NFC", str(name)).strip()
+
+
 class PublicGroup(Written):
     """A group that a release may summarise: a product, a ward, a court. All of it is public.
 
@@ -137,8 +142,7 @@ class PublicGroup(Written):
         """A name stands for a group of which nothing is said; like a label's, it may be a whole number."""
         named = written["id"] if isinstance(written, dict) and "id" in written else written
         if isinstance(named, str | int) and not isinstance(named, bool):
-            name = unicodedata.normalize("NFC", str(named)).strip()
-            return {**written, "id": name} if isinstance(written, dict) else {"id": name}
+            return {**(written if isinstance(written, dict) else {}), "id": spelt(named)}
         return written
 
     @property

@@ -4,12 +4,12 @@ Which labels a corpus has, and how often, is private. A request names the labels
 names and the corpus has not is generated all the same, from null rows.
 """
 
-import unicodedata
 from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from models_db.requests import spelt
 from tasks.corpus.units import is_unicode
 
 LONGEST_LABEL = 200
@@ -29,7 +29,7 @@ def normalise_label(value: object) -> str | None:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError("a label is text or an integer; in YAML, put words such as yes and no in quotes")
-    label = unicodedata.normalize("NFC", str(value)).strip()
+    label = spelt(value)
     if len(label) > LONGEST_LABEL:
         raise ValueError(f"a label has at most {LONGEST_LABEL} characters")
     if not is_unicode(label):
