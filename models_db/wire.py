@@ -89,11 +89,13 @@ class Statement:
         text = self._texts["postgresql"]
         wire.connection.autocommit = True
         try:
-            return wire.connection.execute(text, given).fetchall()  # type: ignore[no-any-return]
+            found: list[Any] = wire.connection.execute(text, given).fetchall()
         except wire.dialect.loaded_dbapi.IntegrityError:
             return []  # undone by the server
         except wire.dialect.loaded_dbapi.Error as problem:
             raise _named(session, wire, text, problem) from problem
+        else:
+            return found
         finally:
             if wire.connection.info.transaction_status == _IDLE:
                 wire.connection.autocommit = False
