@@ -1,0 +1,83 @@
+"""What the stages of an insights release hand to each other: facets in, insights out, and who pays in between."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from models_db.canonical import Json
+
+SUMMARY, KEYWORDS = "summary", "keywords"
+"""The two fields of every facet schema that later stages know: what is embedded, and what keyword sets start from."""
+
+Prepared = TypeVar("Prepared")
+
+
+@dataclass(frozen=True)
+class Facets:
+    """What was extracted from one unit's documents. Private, and absent from its own repr.
+
+    Attributes:
+        values: for each field of the public schema, in its order, the phrases found; a field of one text has one.
+    """
+
+    values: Mapping[str, tuple[str, ...]] = field(repr=False)
+
+    @property
+    def summary(self) -> str:
+        """What is embedded."""
+        return " ".join(self.values.get(SUMMARY, ()))
+
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        """The unit's own keywords, the best first."""
+        return self.values.get(KEYWORDS, ())
+
+    @property
+    def text(self) -> str:
+        """All fields together, one a line."""
+        return "\n".join("; ".join(phrases) for phrases in self.values.values())
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What a public model wrote about released keywords."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Insight:
+    """One released node of the hierarchy.
+
+    Attributes:
+        number: from 1, in the public order of the release: parents before their children.
+        parent: the number of the node above it; None at the top.
+        level: 0 for clusters, 1 for groups of clusters, and so on upwards.
+        topic: its name and description.
+        keywords: released keywords, the most frequent first.
+        size: a noisy number of units, of a node above others the sum of theirs; it may be negative. None where it was
+            not measured.
+    """
+
+    number: int
+    parent: int | None
+    level: int
+    topic: Topic
+    keywords: tuple[str, ...]
+    size: int | None
+
+
+class Purse(Protocol):
+    """Pays for the mechanisms of one stage; they are numbered in the order of the stage's events, from 0."""
+
+    def release(self, number: int, prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]) -> Json:
+        """What mechanism `number` releases: armed, prepared, drawn and written down, in this order, once.
+
+        What an earlier attempt has written down is returned, and neither `prepare` nor `draw` is called. An attempt
+        that died while it prepared has paid, and nothing was drawn: the next one draws with what is paid.
+
+        Args:
+            prepare: reads private data, as long as that takes; it draws no noise.
+            draw: the mechanism itself, on what was prepared. What it returns is public from then on.
+        """
