@@ -19,6 +19,7 @@ from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus
 from tasks.generation.journal import Earlier
 from tasks.inference.prompt_spec import PromptSpec
+from tasks.insights.values import Insight
 from tasks.mechanisms.rng import RandomSource
 
 if TYPE_CHECKING:  # pricing a request must not load torch
@@ -129,6 +130,7 @@ class GeneratedText:
         label: the public label of its batch, where the request declares labels.
         facts: public figures beside it (mean number of candidates, ...): functions of released tokens and of public
             logits alone, so post-processing.
+        insight: the node of a hierarchy that it describes, in a release of insights.
     """
 
     text: str
@@ -136,6 +138,7 @@ class GeneratedText:
     complete: bool
     label: str | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
+    insight: Insight | None = None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What the stages of an insights release hand to each other: facets in, insights out, and who pays in between."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -71,13 +71,18 @@ class Insight:
 class Purse(Protocol):
     """Pays for the mechanisms of one stage; they are numbered in the order of the stage's events, from 0."""
 
-    def release(self, number: int, prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]) -> Json:
-        """What mechanism `number` releases: armed, prepared, drawn and written down, in this order, once.
+    def release(
+        self, numbers: int | Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
+    ) -> Json:
+        """What a mechanism releases: armed, prepared, drawn and written down, in this order, once.
 
         What an earlier attempt has written down is returned, and neither `prepare` nor `draw` is called. An attempt
-        that died while it prepared has paid, and nothing was drawn: the next one draws with what is paid.
+        that died while it prepared has paid, and nothing was drawn: the next one draws with what is paid. One that
+        died while it drew has lost what it paid for.
 
         Args:
+            numbers: the mechanism; or several in a row that are drawn together, because what the first of them gives
+                is not to be kept by itself.
             prepare: reads private data, as long as that takes; it draws no noise.
             draw: the mechanism itself, on what was prepared. What it returns is public from then on.
         """
