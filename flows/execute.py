@@ -103,15 +103,12 @@ def produce(run: Run, device: str, where: str, workers: int) -> tuple[str, int]:
 
 
 def measuring_of(run: Run, bench: Bench) -> Measuring:
-    """What draws the charged metrics of a run, behind what an interrupted one has released."""
+    """What draws the charged metrics of a run."""
     return Measuring(
         plan=run.quote.plan,
         charged=run.quote.charged,
         labels=labels_of(run.quote.parameters),
         bench=bench,
-        paid=run.left.paid if run.left else (),
-        earlier=run.left.measured if run.left else {},
-        keep=run.measured,
     )
 
 
@@ -136,6 +133,8 @@ def prepare(run: Run, device: str, workers: int) -> Bench:
         earlier=run.earlier,
         begun=run.begun,
         drawn=run.drawn,
+        steps=run.steps,
+        cache=run.workspace.home.derived,
     )
 
 

@@ -30,7 +30,7 @@ class Resumed:
         paid: for each invocation of the plan, how many of its instalments are paid for.
         earlier: what is drawn.
         total: how many tokens the plan has at most.
-        measured: what charged metrics have released, by name, in their stored form.
+        begun, results: mechanisms of one release, by name: those that began to draw, and what they have released.
     """
 
     first: int
@@ -38,7 +38,8 @@ class Resumed:
     paid: tuple[int, ...]
     earlier: Earlier
     total: int
-    measured: Mapping[str, Json] = field(default_factory=dict)
+    begun: frozenset[str] = frozenset()
+    results: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def drawn(self) -> int:
@@ -61,7 +62,7 @@ class Resumed:
     def __str__(self) -> str:
         lost = self.earlier.lost
         if not lost:
-            return f"Going on from attempt {self.last}: what is charged for is drawn, and not paid again."
+            return f"Going on from attempt {self.last}: what is paid is not paid again."
         draws = "one draw of each unfinished text is" if lost == 1 else f"{lost} draws of each unfinished text are"
         return (
             f"Going on from attempt {self.last}: {self.drawn} of {self.total} tokens are drawn;"
@@ -84,9 +85,8 @@ def resumed(session: Session, request: Request, plan: Plan, left: Contents) -> R
         raise JournalUnfit(request.id, "it is another request's")
     paid = _paid(session, request.id, plan, left)
     drawing = paid[left.first : len(plan.invocations)]
-    if not drawing:  # all that was charged for is in what was released; the rest is drawn from that, at no cost
-        earlier, total = Earlier(left.released), plan.samples * plan.steps
-        return Resumed(left.attempts[0], left.attempts[-1], paid, earlier, total, left.measured)
+    if not drawing:  # what was charged for releases one thing each; texts are drawn from that, at no cost
+        return _resumed(left, plan, paid, Earlier(left.released))
     armed = min(drawing)
     # A step takes the next draw, and each attempt that went on skips one: no more can be armed and not written down.
     if not left.armed <= armed <= max(drawing) <= min(armed + 1, left.armed + left.since + 1):
@@ -98,15 +98,19 @@ def resumed(session: Session, request: Request, plan: Plan, left: Contents) -> R
     event = plan.invocations[left.first].event
     if event.loss != Amount() and lost * plan.texts_per_unit >= event.count:
         raise JournalUnfit(request.id, "the run was interrupted as often as a text has draws")
-    earlier = Earlier(left.released, left.tokens, left.kept, armed, lost)
-    total = plan.samples * plan.steps
-    return Resumed(left.attempts[0], left.attempts[-1], paid, earlier, total, left.measured)
+    return _resumed(left, plan, paid, Earlier(left.released, left.tokens, left.kept, armed, lost))
+
+
+def _resumed(left: Contents, plan: Plan, paid: tuple[int, ...], earlier: Earlier) -> Resumed:
+    total, begun = plan.samples * plan.steps, frozenset(left.begun)
+    return Resumed(left.attempts[0], left.attempts[-1], paid, earlier, total, begun, left.results)
 
 
 def _paid(session: Session, request_id: int, plan: Plan, left: Contents) -> tuple[int, ...]:
     found = ledger.armed_by(session, request_id, left.attempts)
     paid = tuple(len(found.get(sequence, ())) for sequence in range(len(plan.every)))
     in_order = all(found.get(sequence, set()) == set(range(number)) for sequence, number in enumerate(paid))
-    if not in_order or not 0 <= left.first <= len(plan.invocations) or not all(paid[: left.first]):
+    behind = not left.released or all(paid[: left.first])  # what was released before the first draw was paid for
+    if not in_order or not 0 <= left.first <= len(plan.invocations) or not behind:
         raise JournalUnfit(request_id, "the ledger does not know what it went on from")
     return paid

@@ -29,6 +29,7 @@ from tasks.corpus.keys import load_key
 from tasks.corpus.partition import PartitionScheme
 from tasks.generation.journal import Earlier, Journal, JournalInUse, JournalUnfit
 from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote, written_request
+from tasks.generation.steps import Steps
 from tasks.publishing.approvals import SignedDecision
 
 
@@ -133,9 +134,20 @@ class Run:
         """Write down what a step has drawn."""
         self.journal.step(armed, drawn)
 
-    def measured(self, name: str, result: Json) -> None:
-        """Write down what a charged metric has released."""
-        self.journal.measured(name, result)
+    @property
+    def steps(self) -> Steps:
+        """Mechanisms of one release each: what is known of them, and where it is written down."""
+        if self.left is None:
+            return Steps(begin=self.drawing, keep=self.keep_result)
+        return Steps(self.left.paid, self.left.results, self.left.begun, self.drawing, self.keep_result)
+
+    def drawing(self, name: str) -> None:
+        """Write down that a mechanism of one release begins to draw."""
+        self.journal.drawing(name)
+
+    def keep_result(self, name: str, result: Json) -> None:
+        """Write down what it has released."""
+        self.journal.result(name, result)
 
     def abandon(self, reason: str) -> None:
         """Forfeit what was armed, give back the rest, and let the request be run again."""

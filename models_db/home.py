@@ -59,6 +59,11 @@ class ProjectHome:
         return self.root / "quarantine"
 
     @property
+    def derived(self) -> Path:
+        """The folder of what was worked out of single units of ingested data; it can be worked out again."""
+        return self.root / "derived"
+
+    @property
     def scratch(self) -> Path:
         """The folder of temporary files."""
         return self.root / "scratch"

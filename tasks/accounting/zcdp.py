@@ -86,13 +86,20 @@ def lifetime_cap(epsilon: Exact, delta: Exact, fail_share: Exact = DEFAULT_FAIL_
     )
 
 
-def release_amount(epsilon: Exact, delta: Exact) -> Amount:
-    """What one release may charge under an (epsilon, delta) claim, all of delta used for the conversion.
+def release_amount(epsilon: Exact, delta: Exact, fail_share: Exact = 0) -> Amount:
+    """What one release may charge under an (epsilon, delta) claim.
+
+    Args:
+        fail_share: the part of delta, in [0, 1), that its mechanisms need for failing; the rest is for the conversion.
 
     Raises:
-        InvalidTarget: epsilon or delta is out of range, or buys less than one unit of rho.
+        InvalidTarget: epsilon, delta or the share is out of range, or buys less than one unit of rho.
     """
-    return Amount(_affordable(*_target(epsilon, delta)))
+    share, (claim, whole) = exact(fail_share), _target(epsilon, delta)
+    if not 0 <= share < 1:
+        raise InvalidTarget(f"The failure share of delta must be in [0, 1), not {share}.")
+    fail = cap(Fraction(0), whole * share).delta
+    return Amount(_affordable(claim, whole - Fraction(fail, DELTA_UNIT)), fail)
 
 
 def spent_epsilon(amount: Amount, delta_conv: Exact) -> Decimal:

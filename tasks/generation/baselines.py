@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -75,6 +76,10 @@ class _Baseline:
     def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
         """As it is: nothing has to be looked up."""
         return request
+
+    def fail_share(self, parameters: BaseModel) -> Fraction:
+        """None: its mechanisms do not fail."""
+        return Fraction(0)
 
 
 class PublicOnly(_Baseline):

@@ -10,6 +10,7 @@ rho: the number of batches must be public, and so it is bought, not read off the
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
@@ -112,6 +113,10 @@ class PaidSystem(ABC, Generic[Parameters]):
     def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
         """As it is: nothing has to be looked up."""
         return request
+
+    def fail_share(self, parameters: BaseModel) -> Fraction:
+        """None: its mechanisms do not fail."""
+        return Fraction(0)
 
     def plan(self, ask: Ask) -> Plan:
         """Buy what `ask.amount` affords, after the count if one is needed.

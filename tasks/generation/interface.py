@@ -7,17 +7,21 @@ first private byte of each step is read (PRIVACY §6); the ledger refuses what w
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pydantic import BaseModel
 
 from models_db.budgets import Amount, total
+from models_db.canonical import Json
 from models_db.errors import Refused, UsageError
 from models_db.requests import ReleaseRequest
 from models_db.services.ledger import PlannedInvocation
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus
 from tasks.generation.journal import Earlier
+from tasks.generation.steps import Prepared, Steps
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.insights.values import Insight
 from tasks.mechanisms.rng import RandomSource
@@ -105,6 +109,8 @@ class Bench:
             released by then; written down when it returns.
         drawn: told, after each step, how many instalments of draws are armed, and for each live generation its token
             and what its rule keeps; written down when it returns.
+        steps: mechanisms that release one thing each, and what earlier attempts have released by them.
+        cache: a private folder for what is derived from single units, by whatever key; None if nothing is kept.
     """
 
     engine: "Engine"
@@ -119,6 +125,18 @@ class Bench:
     earlier: Earlier = field(default_factory=Earlier)
     begun: Callable[[int, Mapping[str, str]], None] = lambda first, released: None
     drawn: Callable[[int, Mapping[int, Sequence[float]]], None] = lambda armed, drawn: None
+    steps: Steps = field(default_factory=Steps)
+    cache: Path | None = None
+
+    def release(
+        self, name: str, sequences: Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
+    ) -> Json:
+        """What the step `name` releases, armed by this bench; as `Steps.once`.
+
+        Raises:
+            StepLost: an interrupted run has paid for it and lost it.
+        """
+        return self.steps.once(name, sequences, self.arm, prepare, draw)
 
 
 @dataclass(frozen=True)
@@ -169,6 +187,9 @@ class Generator(Protocol):
         Raises:
             UsageError, EnvironmentProblem: it is not to be found, or does not fit the request.
         """
+
+    def fail_share(self, parameters: BaseModel) -> Fraction:
+        """The part of the release's delta that its mechanisms need for failing; none where none of them may fail."""
 
     def plan(self, ask: Ask) -> Plan:
         """The plan for these public facts.

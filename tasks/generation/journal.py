@@ -2,9 +2,9 @@
 
 A request has one journal, in quarantine: its tokens are outputs of mechanisms that nobody has approved. Its first line
 says what was released before the first draw; each further one holds the tokens of one step of all live generations,
-and what their rule has to know of them later, or what a charged metric has released after them. A line is on disk
-before the next step begins. So when a process dies, at most one draw of each generation is missing, and whoever goes
-on skips one draw of every generation (`Earlier.lost`).
+and what their rule has to know of them later, or says that a mechanism of one release (`tasks.generation.steps`) begins
+to draw, or what it has released. A line is on disk before the next step begins. So when a process dies, at most one
+draw of each generation is missing, and whoever goes on skips one draw of every generation (`Earlier.lost`).
 
 Each line begins with the SHA-256 of the digest before it and of its own content. A line that is torn off at the end is
 a step that was lost; anything else that does not fit is refused. Whoever has a journal open holds an exclusive flock on
@@ -60,7 +60,8 @@ class Contents:
         released, tokens, kept: as in `Earlier`.
         armed: instalments of the draws that were armed at the last step.
         since: attempts that went on after it and have not written down a step.
-        measured: what charged metrics have released, by name.
+        begun: the mechanisms of one release that began to draw, by name.
+        results: what they have released.
     """
 
     request: str
@@ -71,7 +72,8 @@ class Contents:
     since: int = 0
     tokens: dict[int, list[int]] = field(default_factory=dict)
     kept: dict[int, tuple[float, ...]] = field(default_factory=dict)
-    measured: dict[str, Any] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    results: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, lines: Sequence[Any]) -> "Contents":
@@ -93,8 +95,11 @@ class Contents:
             self.attempts.append(int(line["attempt"]))
             self.since += 1
             return
-        if "measured" in line:
-            self.measured[str(line["measured"])] = line["result"]
+        if "drawing" in line:
+            self.begun.add(str(line["drawing"]))
+            return
+        if "released" in line:
+            self.results[str(line["released"])] = line["result"]
             return
         self.armed, self.since = int(line["armed"]), 0
         for number, token, *kept in line["drawn"]:
@@ -192,14 +197,23 @@ class Journal:
         with self._writing():
             self._write({"armed": armed, "drawn": [[number, *values] for number, values in sorted(drawn.items())]})
 
-    def measured(self, name: str, result: Any) -> None:
-        """What a charged metric has released: JSON, on disk when this returns. It cannot be drawn again.
+    def drawing(self, name: str) -> None:
+        """A mechanism of one release begins to draw; it is on disk when this returns.
 
         Raises:
             JournalUnwritable: the disk does not take it.
         """
         with self._writing():
-            self._write({"measured": name, "result": result})
+            self._write({"drawing": name})
+
+    def result(self, name: str, result: Any) -> None:
+        """What it has released: JSON, on disk when this returns. It cannot be drawn again.
+
+        Raises:
+            JournalUnwritable: the disk does not take it.
+        """
+        with self._writing():
+            self._write({"released": name, "result": result})
 
     def discard(self) -> None:
         """Remove it for good.

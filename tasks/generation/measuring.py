@@ -1,10 +1,10 @@
 """Charged metrics of a release: a share of its rho, split evenly, each metric one noisy histogram (PRIVACY §7).
 
 They are priced with the request, armed one by one after the texts, and written down as soon as they are drawn. One
-whose step died between arming and writing is lost: it was paid once, and may not be drawn twice.
+whose run died while it was drawn is lost: it was paid once, and may not be drawn twice.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -19,6 +19,7 @@ from tasks.evaluation.registry import Metric
 from tasks.evaluation.results import MetricResult
 from tasks.evaluation.subject import Subject
 from tasks.generation.interface import Ask, Bench, Generator, Plan
+from tasks.generation.steps import StepLost
 from tasks.mechanisms.gaussian import calibrate_count
 from tasks.mechanisms.histogram import NoisyHistogram
 
@@ -60,19 +61,13 @@ class Measuring:
     Attributes:
         charged: their names, in the order of the plan.
         labels: the public label set.
-        bench: arms, and has corpus, partition and randomness.
-        paid: instalments of each of the plan's mechanisms that earlier attempts have armed; empty if there were none.
-        earlier: what they have released, by name, in its stored form.
-        keep: told what is released; it is on disk when this returns.
+        bench: arms, and has corpus, partition, randomness and what earlier attempts have released.
     """
 
     plan: Plan
     charged: tuple[str, ...]
     labels: tuple[str, ...]
     bench: Bench
-    paid: tuple[int, ...]
-    earlier: Mapping[str, Json]
-    keep: Callable[[str, Json], None]
 
     def __call__(self, metric: Metric, subject: Subject) -> MetricResult:
         """The result of a charged metric: drawn here, or before; null if it was lost."""
@@ -80,20 +75,21 @@ class Measuring:
             raise ValueError(f"{metric.name!r} is not charged")
         asked = Asked(self.plan.samples, self.labels)
         position = self.charged.index(metric.name)
-        sequence = len(self.plan.invocations) + position
-        if self.paid and self.paid[sequence]:
-            released = self.earlier.get(metric.name)
-            return (
-                metric.estimate.result(subject, asked, None) if released is None else MetricResult.from_json(released)
-            )
-        place = metric.estimate.places(subject, asked)  # public; whatever it lacks costs nothing
+        estimate, place = metric.estimate, metric.estimate.places(subject, asked)  # public; what it lacks costs nothing
         histogram = NoisyHistogram.from_event(self.plan.measuring[position].event)
-        self.bench.arm(sequence, 0)
-        counts = counted(self._units(metric.estimate.by_label), place, histogram.bins)
-        drawn = np.array(histogram.draw(counts, self.bench.rng), np.int64)
-        found = metric.estimate.result(subject, asked, Noisy(drawn, float(histogram.noise.sigma)))
-        self.keep(metric.name, found.to_json())
-        return found
+
+        def counts() -> list[int]:
+            return counted(self._units(estimate.by_label), place, histogram.bins)
+
+        def figures(units: list[int]) -> Json:
+            drawn = np.array(histogram.draw(units, self.bench.rng), np.int64)
+            return estimate.result(subject, asked, Noisy(drawn, float(histogram.noise.sigma))).to_json()
+
+        try:
+            released = self.bench.release(metric.name, [len(self.plan.invocations) + position], counts, figures)
+        except StepLost:
+            return estimate.result(subject, asked, None)
+        return MetricResult.from_json(released)
 
     def _units(self, by_label: bool) -> Iterator[UnitText]:
         """Every unit of every block, each under at most one label."""

@@ -243,7 +243,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     worded = worded_for(request.kind, request.prompt)
     prompt, written_prompt = PromptSpec.of(worded, names), prompt_json(worded, names)
     metrics = requested(request.evaluation, governed=dataset.governed)
-    ask = Ask(_amount(request, system), parameters, dataset.blocks, dataset.population, dataset.governed)
+    ask = Ask(_amount(request, system, parameters), parameters, dataset.blocks, dataset.population, dataset.governed)
     plan = plan_with_metrics(system, ask, metrics, request.evaluation_share)
     public = as_json(dataset.public.under(request.public_metadata).without_groups())
     body: dict[str, Json] = {
@@ -300,12 +300,12 @@ def plan_json(plan: Plan) -> Json:
     }
 
 
-def _amount(request: ReleaseRequest, system: Generator) -> Amount | None:
+def _amount(request: ReleaseRequest, system: Generator, parameters: BaseModel) -> Amount | None:
     if not system.charges:
         return None
     if request.epsilon is None or request.delta is None:
         raise ClaimMissing(request.mechanism)
-    return zcdp.release_amount(request.epsilon, request.delta)
+    return zcdp.release_amount(request.epsilon, request.delta, system.fail_share(parameters))
 
 
 def _down(epsilon: Decimal) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from models_db.budgets import Amount
 from models_db.canonical import Json, canonical
@@ -129,7 +129,7 @@ class ApprovedRequest(Strict):
             self._require_declared(self.public_metadata)
         if len(self.plan.blocks) != self.blocks:
             raise PlanForeign("it charges other blocks than the dataset has")
-        ask = Ask(self._amount(system), parameters, self.blocks, self.population, self.governed)
+        ask = Ask(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
         metrics = requested(self.evaluation, governed=self.governed)
         plan = plan_with_metrics(system, ask, metrics, self._evaluation_share())
         if (self.evaluation_share is not None) != bool(plan.measuring):
@@ -158,12 +158,12 @@ class ApprovedRequest(Strict):
         if not stated or canonical(declared) != canonical(stated):
             raise PlanForeign("its public metadata is not in its one form")
 
-    def _amount(self, system: Generator) -> Amount | None:
+    def _amount(self, system: Generator, parameters: BaseModel) -> Amount | None:
         if not system.charges:
             return None
         if self.epsilon is None or self.delta is None:
             raise PlanForeign("a mechanism that charges needs an epsilon and a delta")
-        return release_amount(self.epsilon, self.delta)
+        return release_amount(self.epsilon, self.delta, system.fail_share(parameters))
 
     def _stated_plan(self) -> Json:
         stated: Json = self.plan.model_dump()

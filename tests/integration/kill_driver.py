@@ -36,7 +36,7 @@ AFTER: dict[str, Place] = {
     "after arm": (flows.running.Run, "arm", 1),
     "mid generation": (InvisibleInkRule, "next_tokens", 6),
     "after a step is kept": (flows.running.Run, "drawn", 9),
-    "after a metric is kept": (flows.running.Run, "measured", 1),
+    "after a metric is kept": (flows.running.Run, "keep_result", 1),
     "after draft": (flows.keep, "write_draft", 1),
     "while committing": (artifacts, "produce", 1),
     "after commit": (flows.execute, "keep", 1),
@@ -47,7 +47,7 @@ AFTER: dict[str, Place] = {
     "in the middle of an ingest": (tasks.corpus.ingest, "_insert", 20),
 }
 BEFORE: dict[str, Place] = {
-    "before a metric is kept": (flows.running.Run, "measured", 1),
+    "before a metric is kept": (flows.running.Run, "keep_result", 1),
     "before hold": (flows.running.Run, "hold", 1),
     "before delivery": (flows.publish, "deliver", 1),
 }

@@ -82,9 +82,24 @@ def test_a_metric_that_was_paid_is_not_taken_for_draws(monkeypatch: Any) -> None
     plan: Any = SimpleNamespace(**GIVEN, every=(*PLAN.every, *metrics))
     armed = {0: {0}, 1: {0, 1}, 2: {0, 1}, 3: {0}}
     monkeypatch.setattr(resuming.ledger, "armed_by", lambda session, request_id, attempts: armed)
-    found = resumed(None, REQUEST, plan, replace(LEFT, measured={"dp_length": {"name": "dp_length"}}))  # type: ignore[arg-type]
+    found = resumed(None, REQUEST, plan, replace(LEFT, begun={"dp_length"}, results={"dp_length": {"name": 1}}))  # type: ignore[arg-type]
     assert (found.paid, found.earlier.armed, found.of(plan)) == ((1, 2, 2, 1, 0), 2, Amount(27 + 3))
-    assert found.measured == {"dp_length": {"name": "dp_length"}}
+    assert (found.begun, found.results) == (frozenset({"dp_length"}), {"dp_length": {"name": 1}})
+
+
+@pytest.mark.parametrize(("released", "fits"), [({}, True), ({"noisy_means": "x"}, False)])
+def test_mechanisms_of_one_release_may_be_unpaid_unless_all_was_released_at_the_beginning(
+    monkeypatch: Any, released: dict[str, str], fits: bool
+) -> None:
+    plan: Any = SimpleNamespace(**{**GIVEN, "invocations": (COUNT, COUNT)}, every=(COUNT, COUNT))
+    left = Contents("d", [1], 2, released)
+    monkeypatch.setattr(resuming.ledger, "armed_by", lambda *given: {0: {0}})
+    if fits:
+        found = resumed(None, REQUEST, plan, left)  # type: ignore[arg-type]
+        assert (found.paid, found.earlier.lost) == ((1, 0), 0)
+    else:
+        with pytest.raises(JournalUnfit):
+            resumed(None, REQUEST, plan, left)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("lost", "enough"), [(1, True), (2, False), (3, False)])

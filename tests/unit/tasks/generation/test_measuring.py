@@ -15,6 +15,7 @@ from tasks.evaluation.dp_labels import NoLabels
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.subject import Subject
 from tasks.generation.measuring import ChargedMetricNeedsClaim, Measuring, ShareTooSmall
+from tasks.generation.steps import Steps
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import texts
 from tests.unit.tasks.generation.test_quote import parameters
@@ -30,13 +31,13 @@ def priced(**changes: Any) -> Any:
     return priced_as_written(**({"parameters": parameters(samples=20)} | changes))
 
 
-def measuring(workshop: Workshop, quote: Any, kept: list[tuple[str, Json]], **changes: Any) -> Measuring:
+def measuring(workshop: Workshop, quote: Any, kept: list[tuple[str, Json]], **known: Any) -> Measuring:
     def keep(name: str, result: Json) -> None:
         workshop.seen.append(("kept", name))
         kept.append((name, result))
 
-    given: dict[str, Any] = {"paid": (), "earlier": {}, "keep": keep, "bench": workshop.bench()} | changes
-    return Measuring(plan=quote.plan, charged=quote.charged, labels=(), **given)
+    steps = Steps(**known, begin=lambda name: workshop.seen.append(("begun", name)), keep=keep)
+    return Measuring(quote.plan, quote.charged, (), replace(workshop.bench(), steps=steps))
 
 
 # --- the price -------------------------------------------------------------------------------------------------
@@ -102,8 +103,8 @@ def test_each_metric_is_armed_before_a_unit_is_read_and_kept_before_the_next(cor
     found = [draw(METRICS[name], SUBJECT) for name in TWO[1:]]
     reading = ("batches", 1, ((0, 0, 0),))
     assert workshop.seen == [
-        ("arm", first, 0), reading, ("kept", "dp_length"),
-        ("arm", first + 1, 0), reading, ("kept", "dp_coverage"),
+        ("arm", first, 0), reading, ("begun", "dp_length"), ("kept", "dp_length"),
+        ("arm", first + 1, 0), reading, ("begun", "dp_coverage"), ("kept", "dp_coverage"),
     ]  # fmt: skip
     assert kept == [(result.name, result.to_json()) for result in found]
     assert all(value is not None for result in found for value in result.values.values())
@@ -120,16 +121,25 @@ def test_nothing_is_read_for_a_metric_that_may_not_be_armed(corpus: Corpus) -> N
 
 
 def test_what_an_earlier_attempt_has_released_is_not_drawn_again(corpus: Corpus) -> None:
-    """One was written down, one was lost between arming and writing, and neither is armed or read."""
+    """One was written down, one was lost while it was drawn, and neither is armed or read."""
     workshop, quote, kept = Workshop(corpus), priced(evaluation=TWO), []
     released = measuring(workshop, quote, kept)(METRICS["dp_length"], SUBJECT)
     workshop.seen.clear()
     paid = (*(1 for _ in quote.plan.invocations), 1, 1)
-    again = measuring(workshop, quote, [], paid=paid, earlier=dict(kept))
+    begun = frozenset({"dp_length", "dp_coverage"})
+    again = measuring(workshop, quote, [], paid=paid, released=dict(kept), begun=begun)
     assert again(METRICS["dp_length"], SUBJECT) == released
     lost = again(METRICS["dp_coverage"], SUBJECT)
     assert set(lost.values.values()) == {None}
     assert workshop.seen == []
+
+
+def test_who_died_before_it_was_drawn_draws_with_what_is_paid(corpus: Corpus) -> None:
+    workshop, quote, kept = Workshop(corpus), priced(evaluation=TWO), []
+    paid = (*(1 for _ in quote.plan.invocations), 1, 0)
+    found = measuring(workshop, quote, kept, paid=paid)(METRICS["dp_length"], SUBJECT)
+    assert kept == [("dp_length", found.to_json())]
+    assert None not in found.values.values()
 
 
 def test_a_result_that_nobody_has_paid_for_is_not_used(corpus: Corpus) -> None:
@@ -138,7 +148,7 @@ def test_a_result_that_nobody_has_paid_for_is_not_used(corpus: Corpus) -> None:
     measuring(workshop, quote, kept)(METRICS["dp_length"], SUBJECT)
     workshop.seen.clear()
     paid = (*(1 for _ in quote.plan.invocations), 0, 0)
-    measuring(workshop, quote, kept, paid=paid, earlier=dict(kept))(METRICS["dp_length"], SUBJECT)
+    measuring(workshop, quote, kept, paid=paid, released=dict(kept))(METRICS["dp_length"], SUBJECT)
     assert workshop.seen[0][0] == "arm"
 
 
