@@ -21,6 +21,7 @@ from tasks.mechanisms import (
     gaussian,
     histogram,
     integer_draw,
+    kmeans,
     noisy_mean,
     sparse_vector,
     token_draw,
@@ -163,12 +164,29 @@ def _noisy_mean() -> AuditCase:
     )
 
 
+def _kmeans() -> AuditCase:
+    paid = kmeans.calibrate_rounds(rho_of(EPSILON, DELTA), DRAWS, DRAWS, "0.5")
+
+    def sample(present: bool, trials: int) -> Sequence[int]:
+        from tasks.mechanisms.worst_rounds import observed
+
+        return observed(paid.begin(OS_RANDOM), paid, present, REFERENCES - 1, trials)
+
+    return under_zcdp(
+        paid.event(),
+        f"{REFERENCES - 1} units in one bin, with and without one that points the other way and is far too long",
+        f"{DRAWS} noisy counts and how far {DRAWS} noisy sums point that way, weighted by their precision",
+        sample,
+    )
+
+
 CASES: Mapping[str, Callable[[], AuditCase]] = {
     token_draw.MECHANISM: _token_draw,
     integer_draw.MECHANISM: _integer_draw,
     sparse_vector.MECHANISM: _sparse_vector,
     gaussian.MECHANISM: _noisy_count,
     histogram.MECHANISM: _noisy_histogram,
+    kmeans.MECHANISM: _kmeans,
     noisy_mean.MECHANISM: _noisy_mean,
 }
 

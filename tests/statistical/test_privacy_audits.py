@@ -37,6 +37,7 @@ SEEN = {
     "noisy_count": 0.25,
     "noisy_histogram": 0.25,
     "noisy_mean": 0.25,
+    "kmeans": 0.25,
 }
 
 

@@ -12,6 +12,7 @@ from tasks.mechanisms.catalogue import MECHANISMS, EventInconsistent, UnknownMec
 from tasks.mechanisms.gaussian import NoisyCount
 from tasks.mechanisms.histogram import NoisyHistogram
 from tasks.mechanisms.integer_draw import IntegerDraw
+from tasks.mechanisms.kmeans import KMeansRounds
 from tasks.mechanisms.noisy_mean import NoisyMean
 from tasks.mechanisms.sparse_vector import SparseVector
 from tasks.mechanisms.token_draw import TokenDraw
@@ -23,6 +24,7 @@ EVENTS = [
     NoisyCount(Fraction(5, 2)).event(),
     NoisyHistogram(7, NoisyCount(Fraction(5, 2))).event(),
     NoisyMean(2**20, Fraction(3 * 2**22 + 1, 2), 18).event(48),
+    KMeansRounds(5, Fraction(7, 2), 2, NoisyMean(2**20, Fraction(3 * 2**22 + 1, 2), 20)).event(),
     SparseVector(Fraction(7, 2), 4).event(12),
     uncharged("public_only"),
     uncharged("non_private"),
@@ -36,7 +38,12 @@ def test_every_mechanism_has_an_example_here():
 
 # Another head-room is another draw of the same charge, not a contradiction; so are other bins, and another grid under
 # the same steps.
-FREE = {("integer_draw", "head_room"), ("noisy_histogram", "bins"), ("noisy_mean", "grid_exponent")}
+FREE = {
+    ("integer_draw", "head_room"),
+    ("noisy_histogram", "bins"),
+    ("noisy_mean", "grid_exponent"),
+    ("kmeans", "grid_exponent"),
+}
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.mechanism)
