@@ -24,6 +24,17 @@ def gaussian(sensitivity: Exact, sigma: Exact) -> Amount:
     return charge((_positive(sensitivity) / _positive(sigma)) ** 2 / 2)
 
 
+def gaussian_coordinates(coordinates: int, sigma: Exact) -> Amount:
+    """Discretised Gaussian noise where k coordinates move by 1 each, k = `coordinates`: k / (2 sigma^2).
+
+    The `gaussian` row with sensitivity sqrt(k) (Canonne, Kamath, Steinke, arXiv 2004.00010, Theorem 14), without taking
+    the root.
+    """
+    if coordinates < 1:
+        raise ValueError(f"a mechanism has at least one coordinate, not {coordinates}")
+    return charge(coordinates / (2 * _positive(sigma) ** 2))
+
+
 def pure_dp(epsilon: Exact) -> Amount:
     """Any epsilon-DP mechanism: epsilon tanh(epsilon/2), attained by randomised response as alpha -> 1.
 

@@ -25,6 +25,20 @@ def gaussian(noise_multiplier: float, count: int) -> Json:
     return _repeated({"class_name": "GaussianDpEvent", "noise_multiplier": repr(noise_multiplier)}, count)
 
 
+def discrete_laplace(noise_parameter: float, count: int) -> Json:
+    """`count` discrete Laplace mechanisms of one parameter and sensitivity 1: `DiscreteLaplaceDpEvent`.
+
+    At sensitivity 1 its loss is +-a, a the parameter, as often as randomised response's: it dominates every a-DP
+    mechanism (Kairouz, Oh, Viswanath, ICML 2015), so it stands for any of them.
+    """
+    event: dict[str, Json] = {
+        "class_name": "DiscreteLaplaceDpEvent",
+        "noise_parameter": repr(noise_parameter),
+        "sensitivity": 1,
+    }
+    return _repeated(event, count)
+
+
 def _repeated(event: dict[str, Json], count: int) -> Json:
     return {
         "module_name": MODULE,

@@ -1,5 +1,6 @@
 """A second opinion on every charge: OpenDP's own privacy map must not exceed ours."""
 
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import opendp.prelude as dp
@@ -12,6 +13,9 @@ Measurement: TypeAlias = Any  # OpenDP's is untyped
 # OpenDP marks whatever has no complete proof document yet as `contrib`, the noisy maximum included.
 dp.enable_features("contrib")
 
+# OpenDP rounds each float operation up, so it may sit a few ulps above an exact charge.
+ULPS = Fraction(1, 10**12)
+
 
 def confirmed(measurement: Measurement, sensitivity: int | float, loss: Amount) -> Measurement:
     """`measurement`, if OpenDP agrees that `sensitivity` costs at most `loss` under zCDP.
@@ -19,8 +23,18 @@ def confirmed(measurement: Measurement, sensitivity: int | float, loss: Amount) 
     Raises:
         SamplerDisagrees: it does not, say because another version means something else by an argument.
     """
-    # OpenDP rounds each float operation up, so it may sit a few ulps above an exact charge.
-    if measurement.map(sensitivity) * RHO_UNIT > loss.rho * (1 + 1e-12):
+    if measurement.map(sensitivity) * RHO_UNIT > loss.rho * (1 + ULPS):
+        raise SamplerDisagrees
+    return measurement
+
+
+def confirmed_pure(measurement: Measurement, sensitivity: int | float, epsilon: Fraction) -> Measurement:
+    """`measurement`, if OpenDP agrees that `sensitivity` costs at most `epsilon` in pure differential privacy.
+
+    Raises:
+        SamplerDisagrees: it does not.
+    """
+    if measurement.map(sensitivity) > epsilon * (1 + ULPS):
         raise SamplerDisagrees
     return measurement
 

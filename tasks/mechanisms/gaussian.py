@@ -100,10 +100,19 @@ def least_sigma(rho: int, sensitivity: int) -> Fraction:
     Raises:
         NoiseInvalid: rho is not positive.
     """
+    return least_scale(rho, sensitivity**2)
+
+
+def least_scale(rho: int, square: int) -> Fraction:
+    """`least_sigma` for an L2 sensitivity that is the root of `square`.
+
+    Raises:
+        NoiseInvalid: rho is not positive.
+    """
     if rho < 1:
         raise NoiseInvalid(f"Noise needs a positive rho, not {rho} units.")
     # sigma^2 >= s^2 / (2 rho), in grid steps, rounded up.
-    square = math.ceil(Fraction(RHO_UNIT * SIGMA_GRID**2 * sensitivity**2, 2 * rho))
+    square = math.ceil(Fraction(RHO_UNIT * SIGMA_GRID**2 * square, 2 * rho))
     return Fraction(math.isqrt(square - 1) + 1, SIGMA_GRID)
 
 
@@ -122,6 +131,14 @@ def _discrete_gaussian(count: NoisyCount) -> Measurement:
     space = dp.atom_domain(T="i64"), dp.absolute_distance(T="i64")
     measurement = dp.m.make_gaussian(*space, scale=float(count.sigma))
     return confirmed(measurement, SENSITIVITY, count.loss())
+
+
+def gaussian_variance(sigma: float) -> float:
+    """The variance of discrete Gaussian noise: sigma^2 to the last digit from 3 on, less below."""
+    if sigma >= 3:
+        return sigma**2
+    weights = [(x, math.exp(-((x / sigma) ** 2) / 2)) for x in range(-40, 41)]
+    return math.fsum(x * x * weight for x, weight in weights) / math.fsum(weight for _, weight in weights)
 
 
 def rounded_normal(sigma: float, rng: RandomSource) -> int:

@@ -1,24 +1,22 @@
 """A histogram over public bins, with discrete Gaussian noise in each: `NoisyHistogram` (PRIVACY §2, §5).
 
-Each unit is in at most one bin, by a function of that unit and of public facts alone. Adding or removing a unit
-moves one count by 1, so the counts together move by 1 in L2, and with independent discrete Gaussian noise of scale
-sigma on every bin, the empty ones included, rho = 1 / (2 sigma^2): as much as one noisy count, whatever the number of
-bins (Canonne, Kamath, Steinke, arXiv 2004.00010, Theorem 14). Replacing a unit moves two counts: sensitivity sqrt(2),
-rho twice as much.
+A `SetHistogram` with one bin a unit, in the form that its events have been stored in since before sets of bins were
+counted. Each unit is in at most one bin, by a function of that unit and of public facts alone, so the charge is one
+noisy count's, 1 / (2 sigma^2), whatever the number of bins. Replacing a unit moves two counts: sensitivity sqrt(2), rho
+twice as much.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models_db.budgets import Amount
-from models_db.errors import UsageError
 from models_db.events import PrivacyEvent
 from tasks.accounting.amounts import exact
 from tasks.mechanisms.gaussian import NoisyCount, calibrate_count
 from tasks.mechanisms.rng import RandomSource
+from tasks.mechanisms.set_histogram import SetHistogram
 
 MECHANISM = "noisy_histogram"
-MOST_BINS = 2**16
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,7 @@ class NoisyHistogram:
     noise: NoisyCount
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bins <= MOST_BINS:
-            raise BinsInvalid(self.bins)
+        self._sets()  # refuses what is out of range
 
     def loss(self) -> Amount:
         """The charge of one histogram."""
@@ -70,9 +67,10 @@ class NoisyHistogram:
         Raises:
             ValueError: not as many counts as bins: who leaves an empty bin out tells that it is empty.
         """
-        if len(counts) != self.bins:
-            raise ValueError(f"{self.bins} bins need a count each, not {len(counts)}")
-        return [self.noise.draw(count, rng) for count in counts]
+        return self._sets().draw(counts, rng)
+
+    def _sets(self) -> SetHistogram:
+        return SetHistogram(self.bins, 1, "gaussian", self.noise.sigma)
 
 
 def calibrate_histogram(rho: int, bins: int) -> NoisyHistogram:
@@ -83,10 +81,3 @@ def calibrate_histogram(rho: int, bins: int) -> NoisyHistogram:
         BinsInvalid: no such number of bins.
     """
     return NoisyHistogram(bins, calibrate_count(rho))
-
-
-class BinsInvalid(UsageError):
-    """A histogram of no bins, or of too many."""
-
-    def __init__(self, bins: int) -> None:
-        super().__init__(f"A histogram has 1 to {MOST_BINS} bins, not {bins}.", "Ask for fewer.", {"bins": bins})

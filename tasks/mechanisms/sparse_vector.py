@@ -42,7 +42,8 @@ from models_db.errors import UsageError
 from models_db.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.amounts import exact, float_above
-from tasks.mechanisms.confirmation import Measurement, SamplerDisagrees
+from tasks.mechanisms.confirmation import ULPS, Measurement, SamplerDisagrees
+from tasks.mechanisms.laplace import rounded_laplace
 from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.token_draw import LARGEST_REFERENCES, BudgetTooSmall, TokenDrawInvalid
 
@@ -156,7 +157,7 @@ def calibrate_tests(rho: int, runs: int, references: int) -> SparseVector:
 def _laplace(scale: Fraction, rng: RandomSource, *, confirmed: SparseVector) -> int:
     """Discrete Laplace noise of that scale (in units), or the test mode's rounded one."""
     if rng.kind != "os":
-        return _inverse_cdf(float(scale), rng)
+        return rounded_laplace(float(scale), rng)
     _confirm(confirmed)
     return int(_discrete_laplace(float_above(scale))(0))
 
@@ -175,15 +176,8 @@ def _confirm(tests: SparseVector) -> None:
     """
     threshold = _discrete_laplace(float_above(tests.noise * NORM)).map(NORM)
     test = _discrete_laplace(float_above(2 * tests.noise * NORM)).map(2 * NORM)
-    # OpenDP rounds each float operation up, so it may sit a few ulps above an exact figure.
-    if threshold + test > tests.epsilon * (1 + Fraction(1, 10**12)):
+    if threshold + test > tests.epsilon * (1 + ULPS):
         raise SamplerDisagrees
-
-
-def _inverse_cdf(scale: float, rng: RandomSource) -> int:
-    """The test mode's sampler, for a repeatable pipeline: rounded floats, NOT PRIVATE."""
-    place = (rng.uniform_below(2**53) + 0.5) / 2**53 - 0.5
-    return round(-math.copysign(scale, place) * math.log1p(-2 * abs(place)))
 
 
 class ThresholdNoiseInvalid(UsageError):

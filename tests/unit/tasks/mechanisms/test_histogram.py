@@ -11,8 +11,9 @@ from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
 from tasks.mechanisms.catalogue import EventInconsistent, recompute
 from tasks.mechanisms.gaussian import NoiseInvalid, NoisyCount
-from tasks.mechanisms.histogram import MOST_BINS, BinsInvalid, NoisyHistogram, calibrate_histogram
+from tasks.mechanisms.histogram import NoisyHistogram, calibrate_histogram
 from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
+from tasks.mechanisms.set_histogram import MOST_BINS, BinsInvalid
 
 
 def test_the_loss_is_the_formula_whatever_the_number_of_bins():

@@ -1,0 +1,28 @@
+"""What one unit may count for: the first k different things it names (PRIVACY §3, §5).
+
+Both `SetHistogram` and `PartitionSelection` are charged for units that are in at most k counts, once in each. This is
+where that is made true, unit by unit: nothing here looks at two units together.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from itertools import islice
+from typing import TypeVar
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+def contributed(named: Iterable[Item], most: int) -> tuple[Item, ...]:
+    """The first `most` different items that one unit names, in its own order.
+
+    Raises:
+        ValueError: `most` is not positive.
+    """
+    if most < 1:
+        raise ValueError(f"a unit counts for at least one item, not {most}")
+    return tuple(islice(dict.fromkeys(named), most))
+
+
+def units_naming(units: Iterable[Iterable[Item]], most: int) -> Counter[Item]:
+    """For every item how many units count for it, each unit for its first `most` different ones."""
+    return Counter(item for named in units for item in contributed(named, most))
