@@ -66,6 +66,7 @@ class Plan:
         texts_per_unit: how many texts a unit is read for at most: a mechanism is invoked that many times as often as a
             text has draws.
         measuring: the mechanisms of charged metrics, invoked once each after the texts, in the request's order.
+        amount: what the system was given to spend, of which `invocations` cost no more.
     """
 
     invocations: tuple[PlannedInvocation, ...]
@@ -78,6 +79,7 @@ class Plan:
     reading_rows: int = 0
     texts_per_unit: int = 1
     measuring: tuple[PlannedInvocation, ...] = ()
+    amount: Amount = field(default_factory=Amount)
 
     @property
     def every(self) -> tuple[PlannedInvocation, ...]:

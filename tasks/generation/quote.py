@@ -27,6 +27,7 @@ from tasks.generation.measuring import plan_with_metrics
 from tasks.generation.systems import system_for
 from tasks.inference import registry
 from tasks.inference.prompt_spec import PromptSpec, prompt_json
+from tasks.insights.values import INSIGHTS
 
 FORMAT = "almoner-request/1"
 
@@ -226,7 +227,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     Raises:
         FileInvalid: its parameters do not fit the mechanism.
         GroupUnknown, GroupsNeeded, GroupsUnexpected, ContributionBoundExceeded, GroupsContradicted: nor do its groups.
-        BadTemplate: its prompt is unfit, or does not fit its labels.
+        BadTemplate, WordingUnused: its prompt is unfit, or does not fit its labels or its kind.
         LabelsNeeded: it asks for demonstrations without labels.
         SchemaNeeded, SchemaUnexpected: it asks for records without a schema, or for texts with one.
         Refused, UsageError: the mechanism, a metric or the amount is impossible here.
@@ -279,7 +280,13 @@ def written_request(body: Mapping[str, Any]) -> ReleaseRequest:
 
 
 def worded_for(kind: str, prompt: Prompt) -> Prompt:
-    """The prompt with the wording that its kind of release has where the request names none."""
+    """The prompt with the wording that its kind of release has where the request names none.
+
+    Raises:
+        WordingUnused: it words what nobody is asked.
+    """
+    if kind == INSIGHTS and prompt != Prompt(description=prompt.description):
+        raise WordingUnused(kind)
     if kind == SUMMARIES and prompt.preset is None:
         return prompt.model_copy(update={"preset": "summary"})
     return prompt
@@ -320,4 +327,15 @@ class ClaimMissing(UsageError):
             f"{mechanism!r} needs an epsilon and a delta in the request.",
             "Add both, for example `epsilon: 4.0` and `delta: 1.0e-7`.",
             {"mechanism": mechanism},
+        )
+
+
+class WordingUnused(UsageError):
+    """A wording of prompts in a release that has its own."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"A release of {kind} words its prompts itself; only `prompt.description` is used.",
+            "Leave `preset` and the templates out of `prompt`.",
+            {"kind": kind},
         )

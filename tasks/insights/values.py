@@ -2,12 +2,24 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from models_db.canonical import Json
 
+INSIGHTS: Final = "insights"
+"""The kind of release."""
+
 SUMMARY, KEYWORDS = "summary", "keywords"
 """The two fields of every facet schema that later stages know: what is embedded, and what keyword sets start from."""
+
+INSIGHTS = "insights"
+"""The kind of release that has a hierarchy of insights in place of texts."""
+
+SIZE_DEVIATION = "standard deviation of a size"
+"""The public parameter of a plan that says how much noise the size of a cluster bears, in units; a plain decimal."""
+
+SMALLEST_CLUSTER = "smallest cluster"
+"""The public parameter of a plan that says below which noisy size a cluster is left out, in units; an integer."""
 
 Prepared = TypeVar("Prepared")
 
