@@ -2,6 +2,9 @@
 
 Only a report: it admits nothing, because the natural filters of such curves are invalid under adaptive
 choice. Its use is that somebody else's code, reading the stored events alone, arrives at a figure near ours.
+
+Failure probabilities are not in dp-accounting 0.6's events (it has none for (epsilon, delta)): they are taken off the
+claim's delta first, which is what adding them to the accountant's delta amounts to.
 """
 
 import inspect
@@ -12,7 +15,15 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, cast
 
-from dp_accounting import ComposedDpEvent, DpEvent, NeighboringRelation, PrivacyAccountant, dp_event
+from dp_accounting import (
+    ComposedDpEvent,
+    DpEvent,
+    NeighboringRelation,
+    PrivacyAccountant,
+    SelfComposedDpEvent,
+    ZCDpEvent,
+    dp_event,
+)
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
@@ -37,7 +48,7 @@ class PlanReport:
         accountant: which of dp-accounting's accountants gave the other: "PLD" where every event has a privacy
         loss
             distribution, else "RDP" (over its default grid of orders, so a little above ours for zCDP
-            events).
+            events; discrete Laplace noise, which only the other accountant knows, goes in with its zCDP).
         epsilon: dp-accounting's, rounded up to 6 places.
     """
 
@@ -61,8 +72,7 @@ def plan_report(events: Sequence[PrivacyEvent], delta: Exact) -> PlanReport:
     for event in events:
         if event.relation != "add_or_remove_one":
             raise NotReportable(event.mechanism)
-    composed = ComposedDpEvent([dp_event_from_json(event.dp_event) for event in events])
-    name, accountant = _accountant(composed)
+    name, accountant, composed = _accountant(ComposedDpEvent([dp_event_from_json(event.dp_event) for event in events]))
     epsilon = float(accountant.compose(composed).get_epsilon(float_below(delta_conv)))
     if not math.isfinite(epsilon):
         raise NotReportable("NonPrivateDpEvent")
@@ -100,14 +110,28 @@ def dp_event_from_json(stored: Json) -> DpEvent:
         raise NotReportable(name) from None
 
 
-def _accountant(event: DpEvent) -> tuple[Literal["PLD", "RDP"], PrivacyAccountant]:
+def _accountant(event: DpEvent) -> tuple[Literal["PLD", "RDP"], PrivacyAccountant, DpEvent]:
+    """Who reads `event`, and in which words."""
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE
     pld, rdp = PLDAccountant(relation), RdpAccountant(neighboring_relation=relation)
     if pld.supports(event):
-        return "PLD", pld
-    if rdp.supports(event):
-        return "RDP", rdp
+        return "PLD", pld, event
+    renyi = _without_discrete_laplace(event)
+    if rdp.supports(renyi):
+        return "RDP", rdp, renyi
     raise NotReportable(type(event).__name__)
+
+
+def _without_discrete_laplace(event: DpEvent) -> DpEvent:
+    """`event` with `ZCDpEvent` for discrete Laplace: x tanh(x/2), x the parameter times the sensitivity."""
+    if isinstance(event, ComposedDpEvent):
+        return ComposedDpEvent([_without_discrete_laplace(one) for one in event.events])
+    if isinstance(event, SelfComposedDpEvent):
+        return SelfComposedDpEvent(_without_discrete_laplace(event.event), event.count)
+    if isinstance(event, dp_event.DiscreteLaplaceDpEvent):
+        loss = event.noise_parameter * event.sensitivity
+        return ZCDpEvent(loss * math.tanh(loss / 2))
+    return event
 
 
 def _encoded(value: Any) -> Json:

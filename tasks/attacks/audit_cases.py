@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
+from models_db.budgets import DELTA_UNIT
 from models_db.errors import Refused, UsageError
 from models_db.events import PrivacyEvent
-from tasks.accounting.amounts import exact
+from tasks.accounting.amounts import exact, float_below
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.mechanisms import (
     catalogue,
@@ -23,6 +24,8 @@ from tasks.mechanisms import (
     integer_draw,
     kmeans,
     noisy_mean,
+    partition_selection,
+    set_histogram,
     sparse_vector,
     token_draw,
     uncharged,
@@ -164,6 +167,41 @@ def _noisy_mean() -> AuditCase:
     )
 
 
+def _set_histogram() -> AuditCase:
+    shared = set_histogram.calibrate_set_histogram(rho_of(EPSILON, DELTA), DRAWS + 1, DRAWS)
+
+    def sample(present: bool, trials: int) -> Sequence[int]:
+        counts = [COUNT, *[int(present)] * DRAWS]
+        return [sum(shared.draw(counts, OS_RANDOM)[1:]) for _ in range(trials)]
+
+    return under_zcdp(
+        shared.event(),
+        f"{COUNT} units in one bin, and one more in {DRAWS} others",
+        f"the sum of the noisy counts of the {DRAWS} others",
+        sample,
+    )
+
+
+def _partition_selection() -> AuditCase:
+    delta = exact(DELTA) - DRAWS * partition_selection.ROUNDING
+    selection = partition_selection.PartitionSelection(exact(EPSILON), Fraction(float_below(delta)), DRAWS)
+    names = [f"candidate {number}" for number in range(DRAWS)]
+    others = selection.units_for(0.5) - 1  # where the probability of keeping grows fastest
+
+    def sample(present: bool, trials: int) -> Sequence[int]:
+        counts = dict.fromkeys(names, others + present)
+        return [len(selection.keep(counts, OS_RANDOM)) for _ in range(trials)]
+
+    return AuditCase(
+        selection.event(),
+        selection.epsilon,  # it is (epsilon, delta)-DP, which says more than its rho and its delta
+        Fraction(selection.loss().delta, DELTA_UNIT),
+        f"{others} units that name the same {DRAWS} candidates, and {others + 1}",
+        "how many of the candidates are kept",
+        sample,
+    )
+
+
 def _kmeans() -> AuditCase:
     paid = kmeans.calibrate_rounds(rho_of(EPSILON, DELTA), DRAWS, DRAWS, "0.5")
 
@@ -186,6 +224,8 @@ CASES: Mapping[str, Callable[[], AuditCase]] = {
     sparse_vector.MECHANISM: _sparse_vector,
     gaussian.MECHANISM: _noisy_count,
     histogram.MECHANISM: _noisy_histogram,
+    set_histogram.MECHANISM: _set_histogram,
+    partition_selection.MECHANISM: _partition_selection,
     kmeans.MECHANISM: _kmeans,
     noisy_mean.MECHANISM: _noisy_mean,
 }

@@ -10,7 +10,18 @@ from collections.abc import Callable, Mapping
 from models_db.budgets import Amount
 from models_db.errors import AlmonerError, Refused
 from models_db.events import PrivacyEvent
-from tasks.mechanisms import gaussian, histogram, integer_draw, kmeans, noisy_mean, sparse_vector, token_draw, uncharged
+from tasks.mechanisms import (
+    gaussian,
+    histogram,
+    integer_draw,
+    kmeans,
+    noisy_mean,
+    partition_selection,
+    set_histogram,
+    sparse_vector,
+    token_draw,
+    uncharged,
+)
 
 MECHANISMS: Mapping[str, Callable[[PrivacyEvent], PrivacyEvent]] = {
     token_draw.MECHANISM: lambda event: token_draw.TokenDraw.from_event(event).event(event.count),
@@ -18,6 +29,10 @@ MECHANISMS: Mapping[str, Callable[[PrivacyEvent], PrivacyEvent]] = {
     sparse_vector.MECHANISM: lambda event: sparse_vector.SparseVector.from_event(event).event(event.count),
     gaussian.MECHANISM: lambda event: gaussian.NoisyCount.from_event(event).event(event.count),
     histogram.MECHANISM: lambda event: histogram.NoisyHistogram.from_event(event).event(event.count),
+    set_histogram.MECHANISM: lambda event: set_histogram.SetHistogram.from_event(event).event(event.count),
+    partition_selection.MECHANISM: lambda event: partition_selection.PartitionSelection.from_event(event).event(
+        event.count
+    ),
     kmeans.MECHANISM: lambda event: kmeans.KMeansRounds.from_event(event).event(event.count),
     noisy_mean.MECHANISM: lambda event: noisy_mean.NoisyMean.from_event(event).event(event.count),
     **{name: lambda event: uncharged.uncharged(event.mechanism) for name in uncharged.NAMES},

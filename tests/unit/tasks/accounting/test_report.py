@@ -1,6 +1,8 @@
 """dp-accounting's figure beside ours, and the JSON both are read from."""
 
+import math
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from dp_accounting import (
@@ -14,7 +16,7 @@ from dp_accounting import (
     UnsupportedDpEvent,
     ZCDpEvent,
 )
-from dp_accounting.dp_event import MixtureOfGaussiansDpEvent
+from dp_accounting.dp_event import DiscreteLaplaceDpEvent, MixtureOfGaussiansDpEvent
 from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import exp, ncdf
@@ -23,6 +25,8 @@ from models_db.budgets import Amount
 from models_db.canonical import canonical
 from models_db.events import PrivacyEvent
 from tasks.accounting import dp_events
+from tasks.accounting.amounts import float_above
+from tasks.accounting.conversions import independent_coordinates
 from tasks.accounting.report import NotReportable, dp_event_from_json, dp_event_json, plan_report
 from tasks.accounting.zcdp import InvalidTarget, epsilon_of
 
@@ -58,6 +62,41 @@ def test_a_gaussian_plan_is_read_by_the_pld_accountant_and_is_tighter():
     assert report.epsilon < report.zcdp_epsilon
 
 
+def discrete_laplaces(epsilon: str, k: int, delta: int = 0) -> PrivacyEvent:
+    loss = Amount(independent_coordinates(epsilon, k).rho, delta)
+    each = float_above(Fraction(epsilon) / k)
+    return PrivacyEvent("partition_selection", 1, {}, loss, dp_events.discrete_laplace(each, k))
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_discrete_laplace_noise_is_read_as_randomised_response(k):
+    """Of k answers at a = epsilon/k, j wrong ones lose (k - 2j) a: the exact delta, by summation."""
+    report = plan_report([discrete_laplaces("3", k)], "0.01")
+    assert report.accountant == "PLD"
+    each, epsilon = 3 / k, float(report.epsilon)
+    right = 1 / (1 + math.exp(-each))
+    delta = math.fsum(
+        math.comb(k, j) * right ** (k - j) * (1 - right) ** j * max(0, 1 - math.exp(epsilon - (k - 2 * j) * each))
+        for j in range(k + 1)
+    )
+    assert delta == pytest.approx(0.01, rel=1e-2)
+    assert report.epsilon < report.zcdp_epsilon
+
+
+def test_the_delta_of_a_selection_is_counted_once():
+    """At delta 0.02 with a failure of 0.01, the rest is what a mechanism without failure has at 0.01."""
+    failing = plan_report([discrete_laplaces("3", 3, delta=10**16)], "0.02")
+    sure = plan_report([discrete_laplaces("3", 3)], "0.01")
+    assert (failing.epsilon, failing.zcdp_epsilon) == (sure.epsilon, sure.zcdp_epsilon)
+
+
+def test_discrete_laplace_goes_with_its_zcdp_where_only_the_other_accountant_reads_the_rest():
+    plan = [discrete_laplaces("3", 3), draws(10**9, 10), gaussians("5", 3)]
+    report = plan_report(plan, "1e-6")
+    assert report.accountant == "RDP"
+    assert report.zcdp_epsilon <= report.epsilon <= report.zcdp_epsilon * Decimal("1.02")
+
+
 @pytest.mark.parametrize("events", [[], [PrivacyEvent("public_only", 1, {}, Amount(), dp_event_json(NoOpDpEvent()))]])
 def test_a_plan_that_loses_nothing(events):
     report = plan_report(events, "1e-6")
@@ -86,6 +125,13 @@ def test_what_dp_accounting_cannot_read_is_refused():
         with pytest.raises(NotReportable) as refusal:
             plan_report([event], "1e-6")
         assert refusal.value.exit_code == 1
+
+
+@given(st.floats(1e-6, 1e3), st.integers(1, 10**6))
+def test_the_handwritten_discrete_laplace_form_is_the_librarys(parameter, count):
+    stored = dp_events.discrete_laplace(parameter, count)
+    assert dp_event_from_json(stored) == SelfComposedDpEvent(DiscreteLaplaceDpEvent(parameter, 1), count)
+    assert dp_event_json(dp_event_from_json(stored)) == stored
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from tasks.mechanisms.histogram import NoisyHistogram
 from tasks.mechanisms.integer_draw import IntegerDraw
 from tasks.mechanisms.kmeans import KMeansRounds
 from tasks.mechanisms.noisy_mean import NoisyMean
+from tasks.mechanisms.partition_selection import PartitionSelection
+from tasks.mechanisms.set_histogram import SetHistogram
 from tasks.mechanisms.sparse_vector import SparseVector
 from tasks.mechanisms.token_draw import TokenDraw
 from tasks.mechanisms.uncharged import uncharged
@@ -25,6 +27,9 @@ EVENTS = [
     NoisyHistogram(7, NoisyCount(Fraction(5, 2))).event(),
     NoisyMean(2**20, Fraction(3 * 2**22 + 1, 2), 18).event(48),
     KMeansRounds(5, Fraction(7, 2), 2, NoisyMean(2**20, Fraction(3 * 2**22 + 1, 2), 20)).event(),
+    SetHistogram(32_000, 5, "gaussian", Fraction(5, 2)).event(),
+    SetHistogram(None, 5, "laplace", Fraction(5, 2)).event(2),
+    PartitionSelection(Fraction(5, 4), Fraction(1e-8), 5).event(),
     SparseVector(Fraction(7, 2), 4).event(12),
     uncharged("public_only"),
     uncharged("non_private"),
@@ -41,6 +46,7 @@ def test_every_mechanism_has_an_example_here():
 FREE = {
     ("integer_draw", "head_room"),
     ("noisy_histogram", "bins"),
+    ("set_histogram", "bins"),
     ("noisy_mean", "grid_exponent"),
     ("kmeans", "grid_exponent"),
 }
