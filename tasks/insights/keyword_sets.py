@@ -38,9 +38,6 @@ from tasks.mechanisms.partition_selection import PartitionSelection, calibrate_s
 from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.set_histogram import SetHistogram, calibrate_set_histogram
 
-LARGEST_EVEN = 10**6
-"""Who needs more units than this for one keyword is told at once that the budget is too small."""
-
 _MOST_READ = 50
 """Of a unit's keywords so many are looked at, whatever an extractor hands over."""
 
@@ -186,14 +183,12 @@ def keyword_set_for(settings: KeywordSettings, amount: Amount) -> KeywordSet:
     """The keyword set that `amount` buys; a public one takes nothing of it.
 
     Raises:
-        KeywordBudgetTooSmall: the amount is too small for a mechanism, or for any keyword in a million units.
+        KeywordBudgetTooSmall: the amount is too small for one of its mechanisms.
     """
     if not settings.charged:
         return KeywordSet(settings, None)
     try:
         return KeywordSet(settings, _selecting(settings, amount))
-    except KeywordBudgetTooSmall:
-        raise
     except AlmonerError as problem:
         raise KeywordBudgetTooSmall(settings, amount, problem.message) from None
 
@@ -203,16 +198,14 @@ def _selecting(settings: KeywordSettings, amount: Amount) -> Selecting:
     counts = int(amount.rho * Fraction(settings.counting_share)) if settings.ranking == "counts" else 0
     rest = Amount(amount.rho - frequencies - counts, amount.delta)
     selection = calibrate_selection(rest, settings.per_unit)
-    if (even := even_count(selection)) > LARGEST_EVEN:
-        raise KeywordBudgetTooSmall(settings, amount, f"a keyword would need about {even} units")
     counting = calibrate_set_histogram(counts, None, settings.per_unit) if settings.ranking == "counts" else None
-    return Selecting(_proposing(settings, frequencies, even), selection, counting)
+    return Selecting(_proposing(settings, frequencies, even_count(selection)), selection, counting)
 
 
-def _proposing(settings: KeywordSettings, rho: int, even: int) -> Proposing:
+def _proposing(settings: KeywordSettings, frequency_rho: int, even: int) -> Proposing:
     if settings.method != "tfidf":
         return OwnKeywords(settings.per_unit, tuple(roots(word) for word in settings.words))
-    histogram = calibrate_set_histogram(rho, None, settings.tokens_per_unit + 1)
+    histogram = calibrate_set_histogram(frequency_rho, None, settings.tokens_per_unit + 1)
     least = even if settings.only_common else 0
     return OwnWords(TermWeights(histogram, settings.tokens_per_unit, settings.per_unit, least))
 
