@@ -46,9 +46,15 @@ def extractor_for(
         TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot write such facets.
         ContextTooLong, NoChatTemplate: nor can it be asked for them.
     """
+    if settings.extractor == MODEL:
+        from tasks.insights.facet_model import ModelExtractor  # torch; nobody else needs it
+
+        if engine is None:
+            raise ValueError("facets by the model need an engine")
+        return ModelExtractor.of(settings, engine, progress)
     from tasks.insights.facet_fast import FastExtractor, rake, yake
 
-    return FastExtractor(settings, {RAKE: rake, YAKE: yake}[settings.extractor], progress)
+    return FastExtractor(settings, rake if settings.extractor == RAKE else yake, progress)
 
 
 def no_facets(fields: Sequence[FacetField]) -> Facets:

@@ -1,0 +1,151 @@
+"""What the model answers about each private text, held to a grammar, without a draw: facets and chosen keywords.
+
+An answer is greedy, so it is a function of logits; and each text's logits are a function of that text and of public
+things alone, bit for bit (PRIVACY §4.2 point 1). A session gives that for rows that enter at public times. An answer's
+length is private here, and so would be the time at which the next text enters when one has ended. So texts go in
+waves: all of a wave enter an empty session together, and nobody enters until all of them have ended. Who ends early
+leaves, which moves others to other slots, and slots do not matter. All waves have passes of one shape, also the last
+and smaller one. Who is in which wave therefore changes nothing but time.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tasks.inference.engine import Engine
+from tasks.inference.memory import NotEnoughMemory
+from tasks.inference.plan import Sizes, generations_at_once
+from tasks.inference.prompts import PromptPieces, reference_tokens
+from tasks.inference.session import RowLogits, Session
+from tasks.insights.completing_grammar import Answer, Grammar
+
+ROWS = {"cpu": 32, "cuda": 128}
+"""Rows of every pass: fewer than where texts are drawn, because answers end at different times."""
+MOST_PLACES = 1024
+"""Texts of a wave; more at once are no faster."""
+
+_FEW = 16  # tokens that are tried before the set of all allowed ones is asked for
+
+Tokens = tuple[int, ...]
+
+
+def complete(
+    engine: Engine,
+    prompt: PromptPieces,
+    texts: Sequence[str],
+    grammar: Grammar,
+    max_text_tokens: int,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> list[str | None]:
+    """For each text the model's answer; None for one that cannot be read, or about which the model says nothing.
+
+    Args:
+        prompt: what stands around each text; public.
+        max_text_tokens: what is read of a text.
+        progress: told how many texts are done, and of how many.
+
+    Returns:
+        answers that the grammar admits, whole, of at most `grammar.max_new_tokens` tokens. A text without a token
+        that the model knows, or with logits that are not finite at some step, has none, and stops nobody else.
+
+    Raises:
+        ContextTooLong: prompt, text and answer exceed the model's context.
+        RowsNotIsolated: this device cannot keep rows apart.
+        NotEnoughMemory: not even one text fits.
+    """
+    asked = _Asked.of(engine, prompt, grammar, max_text_tokens)
+    read = [reference_tokens(engine.model.tokenizer, text, max_text_tokens) for text in texts]
+    found: list[str | None] = [None] * len(texts)
+    done = sum(not tokens for tokens in read)
+    for answers in _waves(asked, {number: tokens for number, tokens in enumerate(read) if tokens}):
+        for number, answer in answers.items():
+            found[number] = answer
+        progress(done := done + len(answers), len(texts))
+    return found
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What all texts are asked, and the public sizes of it."""
+
+    engine: Engine
+    public: PromptPieces
+    private: PromptPieces
+    sizes: Sizes
+    grammar: Grammar
+
+    @classmethod
+    def of(cls, engine: Engine, prompt: PromptPieces, grammar: Grammar, max_text_tokens: int) -> "_Asked":
+        public = PromptPieces((), prompt.suffix[-1:])  # a session wants one; nothing is asked of public rows
+        sizes = Sizes.of([public], [prompt], max_text_tokens, grammar.max_new_tokens, references=1)
+        sizes.check_fits(engine.model)
+        return cls(engine, public, prompt, sizes, grammar)
+
+    def session(self, places: int) -> Session:
+        """An empty session whose passes have the one shape."""
+        model = self.engine.model
+        rows = ROWS.get(model.device.type, ROWS["cpu"])
+        return Session(model, self.engine.isolation, self.sizes, places, rows)
+
+
+def _waves(asked: _Asked, texts: Mapping[int, Tokens]) -> Iterator[dict[int, str | None]]:
+    """The answers, wave after wave; smaller ones where memory did not suffice.
+
+    A wave in which memory was short is asked again from its beginning: going on, it would read what it has said so far
+    in passes of another shape.
+    """
+    places = min(MOST_PLACES, generations_at_once(asked.engine.model, asked.sizes, asked.engine.memory))
+    left = list(texts)
+    while left:
+        now = {number: texts[number] for number in left[:places]}
+        answers = _wave(asked, now, places)
+        if answers is None and places == 1:
+            raise NotEnoughMemory(str(asked.engine.model.device))
+        if answers is None:
+            places = max(1, places // 2)
+            continue
+        left = left[places:]
+        yield answers
+
+
+@torch.inference_mode()
+def _wave(asked: _Asked, texts: Mapping[int, Tokens], places: int) -> dict[int, str | None] | None:
+    """The answers to some texts at once; None if memory did not suffice."""
+    session, grammar = asked.session(places), asked.grammar
+    for number, tokens in texts.items():
+        session.enter(number, asked.public, asked.private, [tokens])
+    under_way = {number: Answer(grammar.automaton.start) for number in texts}
+    found: dict[int, str | None] = {}
+    while under_way:
+        said = session.private_logits()
+        if session.places < places:
+            return None
+        silent = _take(grammar, [under_way[number] for number in session.numbers], said)
+        for number, mute in zip(session.numbers, silent, strict=True):
+            if mute or under_way[number].ended:
+                found[number] = None if mute else grammar.text(under_way[number])
+                del under_way[number]
+                session.leave(number)
+        session.advance([under_way[number].drawn[-1] for number in session.numbers])
+    return found
+
+
+def _take(grammar: Grammar, answers: Sequence[Answer], said: RowLogits) -> list[bool]:
+    """One token more for each answer; whether the model said nothing."""
+    logits, tokens = said.values.topk(min(_FEW, said.values.shape[1]), dim=1)
+    rows = zip(answers, logits.tolist(), tokens.tolist(), said.values, said.valid.tolist(), strict=True)
+    for answer, few, which, row, valid in rows:
+        if valid:
+            best = list(zip(few, which, strict=True))
+            grammar.take(answer, grammar.likeliest(answer, best, partial(_on_the_processor, row)))
+    return [not valid for valid in said.valid.tolist()]
+
+
+def _on_the_processor(row: Tensor) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = row.cpu().numpy()
+    return found

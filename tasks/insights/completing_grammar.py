@@ -1,0 +1,170 @@
+"""Which token the model takes next: of those that a grammar allows, the likeliest.
+
+The automaton and the rule by which every text is finished in time are those of constrained records
+(`tasks.generation.constraints`, docs/decisions/0021). There every draw needs the set of all allowed tokens; here one
+token is taken, so the likeliest few are tried one by one, and the set is asked for only if none of them will do.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.generation.constraints import TokenLimitTooSmall
+from tasks.generation.constraints_automaton import DEAD, Automaton
+from tasks.generation.constraints_schema import grammar_schema
+from tasks.generation.constraints_vocabulary import NoEnd, TokenTexts, name_of
+from tasks.inference.language_model import LanguageModel
+
+
+@dataclass(frozen=True, eq=False)
+class Grammar:
+    """What answers of a model are held to.
+
+    Attributes:
+        needed: int16 [S], tokens from each state of the automaton to an end, the end token left out.
+        stops: the tokens that end a text.
+        max_new_tokens: of an answer, its end included.
+    """
+
+    automaton: Automaton
+    tokens: TokenTexts
+    needed: NDArray[np.int16]
+    stops: frozenset[int]
+    max_new_tokens: int
+
+    @classmethod
+    def of(cls, automaton: Automaton, model: LanguageModel, max_new_tokens: int) -> "Grammar":
+        """The grammar of an automaton in the tokens of a model.
+
+        Raises:
+            TokenizerNotSupported: it is not certain what the model's tokens spell.
+            NoEnd: the model has no token that ends a text.
+            TokenLimitTooSmall: the shortest answer does not fit.
+        """
+        if not model.stop_tokens:
+            raise NoEnd(name_of(model.tokenizer))
+        tokens = TokenTexts.of(model.tokenizer, model.vocabulary)
+        needed = automaton.tokens_to_end(tokens.texts, tokens.letters.shape[1])
+        if (fewest := int(needed[automaton.start]) + 1) > max_new_tokens:
+            raise TokenLimitTooSmall(fewest, max_new_tokens)
+        return cls(automaton, tokens, needed, frozenset(model.stop_tokens), max_new_tokens)
+
+    @classmethod
+    def of_schema(cls, schema: Mapping[str, Any], model: LanguageModel, max_new_tokens: int) -> "Grammar":
+        """The grammar of a JSON schema; errors as `of`, and SchemaInvalid, SchemaNotSupported, SchemaTooLarge."""
+        return cls.of(Automaton.of(grammar_schema(schema)), model, max_new_tokens)
+
+    def likeliest(
+        self, answer: "Answer", few: Sequence[tuple[float, int]], row: Callable[[], NDArray[np.float32]]
+    ) -> int:
+        """The allowed token with the largest logit, of equal ones the first.
+
+        Args:
+            few: the largest logits of the row with their tokens, in any order; of those that equal the smallest of
+                these, some may be missing.
+            row: all logits, float32 [V]; rarely asked for.
+        """
+        edge = min((logit for logit, _ in few), default=0.0)
+        for logit, token in sorted(few, key=lambda each: (-each[0], each[1])):
+            if logit > edge and self.allows(answer, token):
+                return token
+        allowed = self._allowed(answer)
+        return int(allowed[row()[allowed].argmax()])
+
+    def allows(self, answer: "Answer", token: int) -> bool:
+        """Whether the answer may go on with `token`, and then still end in time."""
+        if token in self.stops:
+            return bool(self.automaton.final[answer.state])
+        return bool(self.needed[self._after(answer.state, token)] + 2 <= self.max_new_tokens - len(answer.drawn))
+
+    def take(self, answer: "Answer", token: int) -> None:
+        """Go on with `token`; a stop, or a token after which nothing but a stop can come, ends the answer."""
+        if token in self.stops:
+            answer.ended = True
+            return
+        answer.state = self._after(answer.state, token)
+        answer.drawn.append(token)
+        answer.ended = bool(self.automaton.final[answer.state]) and not self.automaton.following[answer.state].any()
+
+    def text(self, answer: "Answer") -> str:
+        """What it spells."""
+        return b"".join(map(self.tokens.text, answer.drawn)).decode("utf-8", "replace")
+
+    def _after(self, state: int, token: int) -> int:
+        return self.automaton.after(state, self.tokens.text(token)) if self.tokens.lengths[token] else DEAD
+
+    def _allowed(self, answer: "Answer") -> NDArray[np.int64]:
+        """All allowed tokens, ascending; there is one (docs/decisions/0021)."""
+        after = self.needed[self.tokens.states_after(self.automaton, answer.state)]
+        allowed = after + 2 <= self.max_new_tokens - len(answer.drawn)
+        allowed[list(self.stops)] = self.automaton.final[answer.state]
+        return np.flatnonzero(allowed)
+
+
+@dataclass
+class Answer:
+    """An answer on its way: the automaton's state, the tokens so far, and whether it is whole."""
+
+    state: int
+    drawn: list[int] = field(default_factory=list)
+    ended: bool = False
+
+
+def lines_of(choices: Sequence[str], most: int, otherwise: str) -> Automaton:
+    """The automaton of 1 to `most` of the choices, one a line, or of `otherwise` alone.
+
+    Args:
+        choices: without line breaks, different from each other and from `otherwise`.
+    """
+    words = [choice.encode() for choice in choices]
+    builder = _Trie()
+    starts = [builder.new() for _ in range(most)] if words else [builder.new()]
+    for place, start in enumerate(starts):
+        for word in words:
+            end = builder.add(start, word)
+            if place + 1 < len(starts):
+                builder.link(end, b"\n", starts[place + 1])
+    builder.add(starts[0], otherwise.encode())
+    return builder.automaton(starts[0])
+
+
+class _Trie:
+    """States and their transitions; state 0 is dead."""
+
+    def __init__(self) -> None:
+        self._following: list[dict[int, int]] = [{}]
+        self._final: set[int] = set()
+
+    def new(self) -> int:
+        self._following.append({})
+        return len(self._following) - 1
+
+    def add(self, state: int, word: bytes) -> int:
+        """The state after `word`, where a text may end."""
+        for byte in word:
+            state = self._following[state].get(byte) or self._step(state, byte)
+        self._final.add(state)
+        return state
+
+    def link(self, state: int, letter: bytes, target: int) -> None:
+        self._following[state][letter[0]] = target
+
+    def automaton(self, start: int) -> Automaton:
+        following = np.zeros((len(self._following), 256), dtype=np.int32)
+        for state, byte, target in self._edges():
+            following[state, byte] = target
+        final = np.zeros(len(self._following), dtype=np.bool_)
+        final[list(self._final)] = True
+        return Automaton(following, start, final)
+
+    def _step(self, state: int, byte: int) -> int:
+        self._following[state][byte] = made = self.new()
+        return made
+
+    def _edges(self) -> Iterator[tuple[int, int, int]]:
+        for state, out in enumerate(self._following):
+            for byte, target in out.items():
+                yield state, byte, target

@@ -1,0 +1,102 @@
+"""Facets by the language model: each text is asked about by itself, and the answer is a JSON object by construction.
+
+After URANIA, appendix G.1; the words are ours. There is no worked example in the prompt: a small model copies it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from models_db.canonical import digest
+from tasks.inference.engine import Engine
+from tasks.inference.prompt_spec import PromptSpec
+from tasks.inference.prompts import PromptPieces, private_prompt
+from tasks.insights.completing import complete
+from tasks.insights.completing_grammar import Grammar
+from tasks.insights.facet_settings import FacetField, FacetSettings
+from tasks.insights.facets import Progress, no_facets, tidied
+from tasks.insights.values import Facets
+
+CODE = 1
+"""Raised whenever this module, or what it stands on, finds other facets than before: it is part of the name."""
+
+SYSTEM = "You read texts and note what they are about, as one JSON object. Note only what the text itself says."
+ASK = """Note these facets of the text below, as one JSON object:
+{fields}
+
+The text:
+{{reference}}
+
+The JSON object of its facets, in English:"""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelExtractor:
+    """An `Extractor` by the model.
+
+    Attributes:
+        prompt: what stands around each text.
+        grammar: what the answers are held to.
+    """
+
+    settings: FacetSettings
+    engine: Engine
+    prompt: PromptPieces
+    grammar: Grammar
+    progress: Progress
+
+    @classmethod
+    def of(cls, settings: FacetSettings, engine: Engine, progress: Progress) -> "ModelExtractor":
+        """The extractor; arguments and errors as `extractor_for`."""
+        grammar = Grammar.of_schema(settings.json_schema, engine.model, settings.max_new_tokens)
+        prompt = private_prompt(engine.model.tokenizer, _wording(settings.fields))
+        made = cls(settings, engine, prompt, grammar, progress)
+        made([])  # whatever does not fit the model is refused now
+        return made
+
+    @property
+    def name(self) -> str:
+        """Weights, prompt and settings; the prompt's tokens also tell of the tokenizer and of the model's template."""
+        model = self.engine.model
+        asked = digest([list(self.prompt.prefix), list(self.prompt.suffix)])
+        return (
+            f"model {model.digest} {model.precision} on {model.device.type}, code {CODE}, prompt {asked},"
+            f" settings {self.settings.digest}"
+        )
+
+    def __call__(self, texts: Sequence[str]) -> list[Facets]:
+        """One for each text."""
+        answers = complete(self.engine, self.prompt, texts, self.grammar, self.settings.max_text_tokens, self.progress)
+        return [facets_in(self.settings.fields, answer) for answer in answers]
+
+
+def facets_in(fields: Sequence[FacetField], answer: str | None) -> Facets:
+    """What an answer says; empty facets if it says nothing, is no JSON, or is not of the schema."""
+    try:
+        read = json.loads(answer or "")
+    except (ValueError, RecursionError):
+        return no_facets(fields)
+    if not isinstance(read, Mapping) or not all(_fits(field, read.get(field.name)) for field in fields):
+        return no_facets(fields)
+    return tidied(fields, {field.name: _several(read[field.name]) for field in fields})
+
+
+def _several(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def _fits(field: FacetField, value: object) -> bool:
+    if field.kind == "text":
+        return isinstance(value, str)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _wording(fields: Sequence[FacetField]) -> PromptSpec:
+    """What the model is told; the fields' own words are public, and braces in them are plain characters."""
+    told = "\n".join(f"- {field.name} ({_form(field)}): {field.about}" for field in fields)
+    plain = told.replace("{", "{{").replace("}", "}}")
+    return PromptSpec("facets", system=SYSTEM, private=ASK.format(fields=plain))
+
+
+def _form(field: FacetField) -> str:
+    return "text" if field.kind == "text" else f"list of up to {field.most_items}"
