@@ -1,0 +1,199 @@
+"""Clusters under wider topics: post-processing of what was released, by public models (PRIVACY §5).
+
+After Urania, appendix H.1: names and descriptions are embedded and put into groups by k-means; the model names each
+group from the names in it; names that are alike are one; every node goes to the nearest name; groups that nothing went
+to are dropped, and each group that is left is named anew from what it holds. Then the same once more, a level higher.
+
+A group's size is the sum of the noisy sizes below it. Its keywords are the most frequent below it, a node's keywords
+counting as often as its noisy size says; ties keep the order in which they are met.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.insights.describing import DEFAULT, MOST_WORDS, Described, answer, told_of, topics
+from tasks.insights.describing import SCHEMAS as DESCRIBING
+from tasks.insights.hierarchy_settings import HierarchySettings
+from tasks.insights.lines import first_words, plainly
+from tasks.insights.values import Insight, Topic
+from tasks.insights.writing import Schema, Write
+
+Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+"""Texts to rows, float32 [n, d], of length 1."""
+Cluster = tuple[Topic, Sequence[str], int | None]
+"""A topic, its keywords, the most frequent first, and its noisy size if it was measured."""
+
+SCHEMAS: tuple[Schema, ...] = DESCRIBING
+"""Everything that is asked for here: a `Writer` is made for it."""
+
+ALIKE = 0.9
+"""Two names are one from this cosine of their rows on."""
+MOST_NAMES = 12
+"""Names of a group that the model is told: those of its largest nodes."""
+LONGEST_NAME = 80
+"""Characters of one such name."""
+_EXAMPLES = (
+    (
+        "Growing tomatoes; Pruning fruit trees; Soil and compost",
+        "growing plants, from tomatoes to fruit trees. They deal with soil and pruning.",
+        "Growing plants in the garden",
+    ),
+    (
+        "Batteries of laptops; Broken phone screens; Slow computers",
+        "computers and phones with problems. They deal with batteries, screens and speed.",
+        "Problems with computers and phones",
+    ),
+    (
+        "Divorce and custody; Contracts of tenants; Taxes of self-employed people",
+        "questions of law. They deal with divorce, tenants and taxes.",
+        "Law of families, tenants and taxes",
+    ),
+)
+"""Names, what a description says after "are about", and a wider name."""
+
+_ROUND = 0  # k-means reads public data alone, so it may begin the same way each time
+
+
+@dataclass(frozen=True)
+class Node:
+    """A cluster or a group, before it has a number.
+
+    Attributes:
+        below: what it holds; nothing in a cluster.
+    """
+
+    topic: Topic
+    keywords: tuple[str, ...]
+    size: int | None
+    below: tuple["Node", ...] = ()
+
+    @property
+    def weight(self) -> int:
+        """How often its keywords count: its noisy size; once where it was not measured; never below that."""
+        return 1 if self.size is None else max(1, self.size)
+
+
+def hierarchy(clusters: Sequence[Cluster], embed: Embed, write: Write, settings: HierarchySettings) -> list[Insight]:
+    """Clusters and the groups above them, parents before their children, numbered from 1.
+
+    The highest level comes first, then level by level downwards; within a level the children of an earlier parent come
+    first, among siblings the larger and then those whose name comes first.
+
+    Fewer levels are made than `settings` asks for where one would say nothing: a group of everything, or a group for
+    each node. So no more clusters than `branching`, or clusters that all have one name, have no group; no cluster
+    makes no insight, and one cluster makes one.
+
+    Args:
+        clusters: in their public order.
+    """
+    level = [Node(topic, tuple(keywords), size) for topic, keywords, size in clusters]
+    depth = 0
+    while depth + 1 < settings.levels and (above := _grouped(level, embed, write, settings.branching)):
+        level, depth = above, depth + 1
+    return list(_numbered(level, depth))
+
+
+def _grouped(nodes: Sequence[Node], embed: Embed, write: Write, branching: int) -> list[Node]:
+    """The level above `nodes`; empty where it would say nothing."""
+    from tasks.evaluation.clusters import k_means, nearest_centre
+
+    count = -(-len(nodes) // branching)
+    if count < 2:
+        return []
+    points = _points(embed, [f"{node.topic.name}. {node.topic.description}" for node in nodes])
+    first = _held(nodes, nearest_centre(points, k_means(points, count, _ROUND)))
+    names = _different([topic.name for topic in _named(write, first)], embed)
+    held = _held(nodes, nearest_centre(points, _points(embed, names)))
+    groups = _merged([_group(topic, members) for topic, members in zip(_named(write, held), held, strict=True)])
+    return groups if 1 < len(groups) < len(nodes) else []
+
+
+def _points(embed: Embed, texts: Sequence[str]) -> NDArray[np.float64]:
+    return np.asarray(embed(texts), np.float64)
+
+
+def _held(nodes: Sequence[Node], places: NDArray[np.int64]) -> list[tuple[Node, ...]]:
+    """The nodes at each place that has some, the largest nodes of a place first, the largest places first."""
+    found = [
+        sorted((node for node, its in zip(nodes, places, strict=True) if its == place), key=_order)
+        for place in sorted(set(places.tolist()))
+    ]
+    return sorted(map(tuple, found), key=lambda members: (-sum(node.weight for node in members), _order(members[0])))
+
+
+def _different(names: Sequence[str], embed: Embed) -> list[str]:
+    """The names without those that are like an earlier one, by their letters or by their rows."""
+    rows = _points(embed, names)
+    kept: list[int] = []
+    for number, name in enumerate(names):
+        if not any(plainly(names[k]) == plainly(name) or rows[k] @ rows[number] >= ALIKE for k in kept):
+            kept.append(number)
+    return [names[number] for number in kept]
+
+
+def _named(write: Write, groups: Sequence[Sequence[Node]]) -> list[Topic]:
+    """A topic for each group, from the names in it; a group of one node is called like it."""
+    told = [told_of([node.topic.name for node in group], MOST_NAMES, LONGEST_NAME) for group in groups]
+    several = [number for number, group in enumerate(groups) if len(group) > 1]
+    made = topics(write, [told[number] for number in several], lambda _, names: _prompt(names), _plain)
+    written = dict(zip(several, made, strict=True))
+    return [written.get(number) or group[0].topic for number, group in enumerate(groups)]
+
+
+def _plain(names: Sequence[str]) -> Topic:
+    """The plain form: the name of the largest node, and a sentence that lists all names."""
+    if not names:
+        return Described("Without a name", "Nothing in this group has a name.", plain=True)
+    return Described(first_words(f"{names[0]} and others", MOST_WORDS), f"Topics: {'; '.join(names)}.", plain=True)
+
+
+def _group(topic: Topic, members: Sequence[Node]) -> Node:
+    sizes = [node.size for node in members if node.size is not None]
+    size = sum(sizes) if len(sizes) == len(members) else None
+    return Node(topic, _frequent(members), size, tuple(members))
+
+
+def _frequent(members: Sequence[Node]) -> tuple[str, ...]:
+    """As many keywords as the member with most of them has."""
+    counted: dict[str, int] = {}
+    for node in members:
+        for keyword in dict.fromkeys(node.keywords):
+            counted[keyword] = counted.get(keyword, 0) + node.weight
+    most = max(len(node.keywords) for node in members)
+    return tuple(sorted(counted, key=lambda keyword: -counted[keyword])[:most])
+
+
+def _merged(groups: Sequence[Node]) -> list[Node]:
+    """The groups; those that were given one name in the end are one."""
+    found: dict[str, Node] = {}
+    for group in groups:
+        name = plainly(group.topic.name)
+        known = found.get(name)
+        found[name] = group if known is None else _group(known.topic, (*known.below, *group.below))
+    return list(found.values())
+
+
+def _order(node: Node) -> tuple[float, str, tuple[str, ...]]:
+    return (np.inf if node.size is None else -node.size), node.topic.name, node.keywords
+
+
+def _numbered(top: Sequence[Node], depth: int) -> Iterable[Insight]:
+    level: list[tuple[int | None, Node]] = [(None, node) for node in sorted(top, key=_order)]
+    number = 0
+    while level:
+        below: list[tuple[int | None, Node]] = []
+        for parent, node in level:
+            number += 1
+            yield Insight(number, parent, depth, node.topic, node.keywords, node.size)
+            below += [(number, child) for child in sorted(node.below, key=_order)]
+        level, depth = below, depth - 1
+
+
+def _prompt(names: Sequence[str]) -> str:
+    lines = ["Find the wider topic of topics that belong together.", ""]
+    for example, about, name in _EXAMPLES:
+        lines += [f"Topics: {example}", answer(DEFAULT, about, name)]
+    return "\n".join([*lines, f"Topics: {'; '.join(names)}", "Answer:"])
