@@ -37,7 +37,8 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
     """
     texts = [text.text for text in generated.texts]
     labels = [text.label for text in generated.texts] if names_of(run.quote.parameters) else ()
-    files = write_draft(run.quarantine, release_record(run, generated), texts, metrics, labels)
+    insights = [text.insight for text in generated.texts if text.insight is not None]
+    files = write_draft(run.quarantine, release_record(run, generated), texts, metrics, labels, insights)
     try:
         return _commit(run, files, metrics)
     except OutcomeUnknown:

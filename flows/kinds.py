@@ -3,20 +3,24 @@
 A further kind needs a function here and its sections; showing, confirming, signing and filing stay as they are.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from flows.matter import Matter
+from flows.matter import Grid, Matter, Texts
 from flows.question import Question
 from flows.sections import missed_by, publish_sections, spend_sections
 from models_db.canonical import digest
 from models_db.errors import Refused
+from tasks.insights.values import INSIGHTS, Insight
 from tasks.publishing.attestation import attestation_payload
 from tasks.publishing.draft import read_metrics, rehash
+from tasks.publishing.insight_rows import read_insights
 from tasks.publishing.layout import EVALUATION, RECORD, FileTable, read_document
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.rows import read_labelled
 
 SAMPLES = 3
+INSIGHTS_SHOWN = 60
 
 
 def at_spend(question: Question, viewer: str | None) -> Matter:
@@ -45,7 +49,7 @@ def at_publish(question: Question, folder: Path, files: FileTable, viewer: str |
     if (record.release, digest(record.request)) != (question.number, digest(question.request)):
         raise DraftForeign(question.number)
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
-    samples = tuple(read_labelled(folder, SAMPLES))
+    shown = insights_shown(list(read_insights(folder))) if record.kind == INSIGHTS else samples_shown(folder)
     return Matter(
         number=question.number,
         gate="publish",
@@ -53,11 +57,30 @@ def at_publish(question: Question, folder: Path, files: FileTable, viewer: str |
         state=question.state,
         subject_digest=digest(files),
         policy=question.policy,
-        sections=publish_sections(question, viewer, record, metrics, samples, files),
+        sections=publish_sections(question, viewer, record, metrics, shown, files),
         stewards=question.stewards,
         payload=attestation_payload(folder, files),
         outside=missed_by(question, metrics),
     )
+
+
+def samples_shown(folder: Path) -> Texts:
+    """The first texts of a draft."""
+    samples = tuple(read_labelled(folder, SAMPLES))
+    return Texts("Samples", tuple(text for text, _ in samples), names=tuple(name for _, name in samples))
+
+
+def insights_shown(nodes: Sequence[Insight]) -> Grid:
+    """The first insights of a draft, groups before their members, with everything but their descriptions."""
+    rows = tuple(map(_row, nodes[:INSIGHTS_SHOWN]))
+    shown = f"the first {INSIGHTS_SHOWN} of {len(nodes)}" if len(nodes) > INSIGHTS_SHOWN else f"all {len(nodes)}"
+    title = f"Insights: {shown}; descriptions are in explorer.html and texts.jsonl"
+    return Grid(title, ("id", "name", "size", "keywords"), rows, empty="There are none: no cluster was large enough.")
+
+
+def _row(node: Insight) -> tuple[str, ...]:
+    size = "not measured" if node.size is None else str(node.size)
+    return str(node.number), node.topic.name, size, ", ".join(node.keywords)
 
 
 class DraftForeign(Refused):

@@ -18,7 +18,9 @@ from flows.workspace import Workspace
 from models_db.services import ledger
 from models_db.tables import Artifact
 from tasks.inference.registry import ModelNotPulled
+from tasks.insights.values import INSIGHTS
 from tasks.publishing.draft import read_metrics, rehash
+from tasks.publishing.insight_rows import read_insights
 from tasks.publishing.layout import EVALUATION, RECORD, read_document
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.rows import read_labelled
@@ -54,11 +56,11 @@ def report_facts(workspace: Workspace, request_id: int, version: Version) -> tup
 def bundle_facts(folder: Path) -> Iterator[Fact]:
     """What the files of a draft tell, and nothing that a reader of the bundle could not tell again."""
     metrics = read_metrics(read_document(folder / EVALUATION))
-    yield from release_facts(_record(folder), metrics, texts_of(read_labelled(folder)))
+    yield from release_facts(_record(folder), metrics, _texts(folder))
 
 
 def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Path) -> Iterator[Fact]:
-    record, texts = _record(draft), texts_of(read_labelled(draft))
+    record, texts = _record(draft), _texts(draft)
     asked = question(session, artifact.request_id, "publish")
     matter = at_publish(asked, draft, json.loads(artifact.files), workspace.key.public_key)
     bounds = record.policy.rules_for(record.dataset.name).required
@@ -84,6 +86,11 @@ def _attacks(workspace: Workspace, request: Mapping[str, Any]) -> Iterator[Fact]
 
 def _record(folder: Path) -> ReleaseRecord:
     return ReleaseRecord.from_bytes(read_document(folder / RECORD))
+
+
+def _texts(folder: Path) -> list[Text]:
+    insights = read_insights(folder) if _record(folder).kind == INSIGHTS else ()
+    return texts_of(read_labelled(folder), insights)
 
 
 def _map(texts: list[Text]) -> Map | None:

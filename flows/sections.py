@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from decimal import ROUND_CEILING, Decimal
 
 from flows.difference import differences
-from flows.matter import Grid, Lines, Section, Texts, Warnings
+from flows.matter import Grid, Lines, Section, Warnings
 from flows.question import Budget, Given, Question
 from models_db.budgets import Amount
 from models_db.errors import Refused, UsageError
@@ -32,16 +32,20 @@ def publish_sections(
     viewer: str | None,
     record: ReleaseRecord,
     metrics: tuple[MetricResult, ...],
-    samples: tuple[tuple[str, str | None], ...],
+    released: Section,
     files: dict[str, dict[str, str | int]],
 ) -> tuple[Section, ...]:
-    """The sections at the publish gate: what would leave comes first, since its price is paid."""
+    """The sections at the publish gate: what would leave comes first, since its price is paid.
+
+    Args:
+        released: some of the texts, or the insights.
+    """
     doubts = [*_doubts(question, viewer), *_runner_doubts(record, viewer), *_bound_doubts(question, metrics)]
     return (
         *_warned(doubts),
         Grid("What would leave", ("file", "bytes", "sha256"), _file_rows(files)),
         _measured(metrics),
-        Texts("Samples", tuple(text for text, _ in samples), names=tuple(name for _, name in samples)),
+        released,
         Lines("Report", (("all of this as one page, with plots", f"almoner report {question.number}"),), signed=False),
         *_cost(question),
         *_content(question),

@@ -24,7 +24,7 @@ from models_db.services.audits import Actor
 from models_db.services.ledger import Provenance
 from tasks.publishing.signing import SigningKey
 
-SOURCES = (".css", ".html", ".py")
+SOURCES = (".css", ".html", ".js", ".py")
 ROOMS = ("cli", "flows", "migrations", "models_db", "tasks")
 LIBRARIES = ("dp-accounting", "numpy", "opendp", "torch", "transformers")
 

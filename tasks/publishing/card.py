@@ -17,9 +17,10 @@ from tasks.evaluation.bounds import told as said
 from tasks.evaluation.results import MetricResult
 from tasks.generation.groups import SUMMARIES
 from tasks.inference.prompts import CHARACTERS_PER_TOKEN
-from tasks.publishing import card_text
+from tasks.insights.values import INSIGHTS
+from tasks.publishing import card_text, insight_text
 from tasks.publishing.claim import Claim
-from tasks.publishing.description import reads_nothing
+from tasks.publishing.description import NOT_A_FACT, reads_nothing, written
 from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3
 from tasks.publishing.hub_card import front_matter
 from tasks.publishing.layout import TEXTS
@@ -28,6 +29,7 @@ from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord, SecondOp
 from tasks.publishing.request import groups_asked
 
 _CLAIM: Final = "## The claim"
+_ASKED: Final = "The model was asked for texts of this public description:"
 
 ONE_SHOT: Final = "one_shot_summary"
 
@@ -44,6 +46,7 @@ def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
         *_declared(record),
         *_claim_sections(record),
         *_mechanisms(record),
+        *([insight_text.how_to_read(record)] if record.kind == INSIGHTS else []),
         *([card_text.LIMITS] if record.claim else []),
         _people(record),
         *_measurements(record, metrics),
@@ -69,9 +72,11 @@ def _front_matter(record: ReleaseRecord) -> str:
 
 
 def _what_this_is(record: ReleaseRecord) -> str:
+    if record.kind == INSIGHTS:
+        return f"{written(record, code)} (kind: {code(record.kind)}). {NOT_A_FACT}"
     return (
         f"Texts written by the language model {code(record.model.name)} through the mechanism {code(record.mechanism)}"
-        f" (kind: {code(record.kind)}). What they say is not a fact about anybody."
+        f" (kind: {code(record.kind)}). {NOT_A_FACT}"
     )
 
 
@@ -139,7 +144,7 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
     events = [(code(e.mechanism), str(e.count), code(e.loss.rho_text), _inline(e.parameters)) for e in record.events]
     sections = [
         "## How it was made",
-        f"The model was asked for texts of this public description:\n\n{block(record.prompt)}",
+        f"{insight_text.ABOUT if record.kind == INSIGHTS else _ASKED}\n\n{block(record.prompt)}",
         *_wording(record),
         table(("mechanism", "times in a row", "rho in all", "parameters"), events),
         "Public parameters, approved with the request before private text was read:",

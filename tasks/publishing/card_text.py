@@ -6,8 +6,9 @@ Words that a later format of releases changed are kept by format: a card is chec
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Final
 
+from tasks.insights.values import INSIGHTS
 from tasks.publishing.claim import Claim
-from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4
+from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, KNOWN
 from tasks.publishing.rows import RECORDS, part
 from tasks.publishing.strict import figure
 
@@ -43,7 +44,7 @@ _VERIFY_2 = f"""{_VERIFY_1}
 A release that is out can be retracted, but not called back. Later bundles of the publisher list what was retracted:
 `almoner verify-release DIR --revocations LATER_BUNDLE` tells whether this one was."""
 
-VERIFY: Final = {FORMAT_1: _VERIFY_1, FORMAT_2: _VERIFY_2, FORMAT_3: _VERIFY_2, FORMAT_4: _VERIFY_2}
+VERIFY: Final = {FORMAT_1: _VERIFY_1} | dict.fromkeys(KNOWN[1:], _VERIFY_2)
 
 _FIRST_FILES = """\
 ## Files
@@ -82,18 +83,23 @@ _FILES_4 = (
 """
     + _LAST_FILES
 )
+_EVALUATION_ROW: Final = "| `evaluation.json` |"
+_EXPLORER_ROW: Final = "| `explorer.html` | the insights as a map and a tree to look through, for a browser |\n"
 _FILES: Final = {
     FORMAT_1: _FIRST_FILES + _LAST_FILES,
     FORMAT_2: _FILES_2,
     FORMAT_3: _FILES_2,
     FORMAT_4: _FILES_4,
+    FORMAT_5: _FILES_4.replace(_EVALUATION_ROW, _EXPLORER_ROW + _EVALUATION_ROW),
 }
 
 
 def files(release_format: str, kind: str, *, labelled: bool) -> str:
     """What is in the bundle; the lines of `texts.jsonl` as `tasks.publishing.rows` makes them."""
     label = f", `{part(kind)}`" if labelled else ""
-    if kind == RECORDS:
+    if kind == INSIGHTS:
+        content = "insights, one JSON object (`id`, `parent`, `level`, `name`, `text`, `keywords`, `size`)"
+    elif kind == RECORDS:
         content = f"records, one JSON object (`id`{label}, `raw`, and `record` where `raw` is a JSON object)"
     else:
         content = f"texts, one JSON object (`id`{label}, `text`)"
@@ -176,9 +182,7 @@ _DECISIONS_2 = (
 )
 DECISIONS: Final = {
     FORMAT_1: "the signed decisions, with names and reasons, are in `approvals.json`.",
-    FORMAT_2: _DECISIONS_2,
-    FORMAT_3: _DECISIONS_2,
-    FORMAT_4: _DECISIONS_2,
+    **dict.fromkeys(KNOWN[1:], _DECISIONS_2),
 }
 
 SEVERAL_ROLES: Final = (

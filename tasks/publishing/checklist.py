@@ -13,7 +13,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Final
 
-from tasks.generation.groups import SUMMARIES
+from tasks.insights.values import INSIGHTS
 from tasks.publishing import card_text, description
 from tasks.publishing.claim import Claim
 from tasks.publishing.disclosure import Disclosure
@@ -94,10 +94,7 @@ def _figures(record: ReleaseRecord) -> tuple[Answer, ...]:
         ),
         Answer(
             "How much can one unit contribute?",
-            f"{description.contribution(record)} Denominators are public."
-            if record.kind == SUMMARIES
-            else "All documents of a unit are one row of public length, in one place that a keyed function of its"
-            " identifier decides; denominators are public.",
+            description.contribution(record),
             Basis.SOFTWARE,
         ),
         Answer(
@@ -166,7 +163,7 @@ def _algorithm(record: ReleaseRecord) -> tuple[Answer, ...]:
         Answer("Can floating point break it?", description.EXACTNESS, Basis.SOFTWARE),
         Answer("Where do random numbers come from?", card_text.RANDOMNESS[record.rng].replace("**", ""), Basis.RECORD),
         Answer("What happens to the data before the mechanism?", description.preprocessing(record), Basis.SOFTWARE),
-        Answer("What happens after the mechanism?", description.POST_PROCESSING, Basis.SOFTWARE),
+        Answer("What happens after the mechanism?", description.post_processing(record), Basis.SOFTWARE),
         Answer(
             "What had the model learned before?",
             f"{record.model.name} (weights {record.model.weights_sha256}) is public. What it had memorised before it"
@@ -179,8 +176,9 @@ def _algorithm(record: ReleaseRecord) -> tuple[Answer, ...]:
 def _utility(release: Disclosure) -> tuple[Answer, ...]:
     names = ", ".join(f"{metric.name} ({metric.exposure})" for metric in release.metrics)
     use = release.record.declared.intended_use
+    made = "insights" if release.record.kind == INSIGHTS else "texts"
     return (
-        Answer("How good are the texts?", f"Measurements in evaluation.json: {names or 'none'}.", Basis.RECORD),
+        Answer(f"How good are the {made}?", f"Measurements in evaluation.json: {names or 'none'}.", Basis.RECORD),
         Answer("Fit for which use?", use or "Unknown here.", Basis.RECORD if use else Basis.OPEN),
         Answer("Whom does it serve worse?", " ".join(description.BIASES), Basis.SOFTWARE),
         Answer("Was the corpus biased to begin with?", "Unknown here.", Basis.OPEN),

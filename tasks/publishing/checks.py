@@ -18,6 +18,7 @@ from tasks.accounting.zcdp import rho_of
 from tasks.evaluation.bounds import missed, told
 from tasks.evaluation.override import require_admitted
 from tasks.evaluation.registry import METRICS
+from tasks.insights.values import INSIGHTS
 from tasks.mechanisms.catalogue import recompute
 from tasks.publishing import signing
 from tasks.publishing.approvals import require_approved, required_approvals, voices
@@ -26,6 +27,8 @@ from tasks.publishing.claim import implied_epsilon, state_claim
 from tasks.publishing.derived import MAKERS
 from tasks.publishing.disclosure import refuse_internal
 from tasks.publishing.formats import FORMAT_1, bundle_files, drafted_files
+from tasks.publishing.insight_rows import require_hierarchy
+from tasks.publishing.insight_text import clusters_asked, threshold_of
 from tasks.publishing.layout import (
     CARD,
     PARQUET,
@@ -180,8 +183,14 @@ def independent_accountant(bundle: Opened) -> str:
 
 
 def texts(bundle: Opened) -> str:
-    """One numbered text a line, in the form of its kind and with its label, as many as the request asked for."""
+    """One numbered text a line, in the form of its kind and with its label, as many as the request asked for.
+
+    How many insights there are follows from what was released; they are one hierarchy, within the request's bounds.
+    """
     count, found = 0, bundle.record
+    if found.kind == INSIGHTS:
+        require_hierarchy(bundle.insights, clusters_asked(found), threshold_of(found))
+        return f"{len(bundle.insights)} insights, in one hierarchy"
     samples = found.request["parameters"]["samples"]
     labels = labels_of_texts(found.kind, found.labels, samples, found.request["blocks"]) if found.labels else []
     with plain_file(bundle.folder / TEXTS) as file:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from models_db.canonical import Json
+from tasks.insights.values import INSIGHTS
 from tasks.publishing import description
 from tasks.publishing.disclosure import Disclosure
 from tasks.publishing.hub_card import keywords, pretty_name
@@ -25,6 +26,15 @@ PRIVACY_TERMS: Final = "urn:almoner:dp:v1:"
 
 _TABLE: Final = "texts"
 _ENCODINGS: Final = {TEXTS: "application/jsonlines", PARQUET: "application/x-parquet"}
+_OF_INSIGHTS: Final = (
+    ("id", "sc:Integer", "The number of the insight, from 1: parents before their children."),
+    ("parent", "sc:Integer", "The number of the group that it belongs to; null at the top."),
+    ("level", "sc:Integer", "0 for clusters, 1 for groups of clusters, and so on upwards."),
+    ("name", "sc:Text", "What a model named it."),
+    ("text", "sc:Text", "How a model described it."),
+    ("size", "sc:Integer", "How many units belong to it, with noise; null where it was not measured."),
+)
+_KEYWORDS: Final = ("keywords", "sc:Text", "Released keywords, the most frequent first.")
 _ALIASES: Final = (
     "arrayShape",
     "citeAs",
@@ -127,6 +137,18 @@ def _file(name: str, facts: Mapping[str, str | int]) -> dict[str, Json]:
 
 
 def _record_set(record: ReleaseRecord) -> dict[str, Json]:
+    return {
+        "@type": "cr:RecordSet",
+        "@id": _TABLE,
+        "name": _TABLE,
+        "key": {"@id": f"{_TABLE}/id"},
+        "field": _columns(record),
+    }
+
+
+def _columns(record: ReleaseRecord) -> list[dict[str, Json]]:
+    if record.kind == INSIGHTS:
+        return [_field(*column) for column in _OF_INSIGHTS] + [_list_of(*_KEYWORDS)]
     columns = [("id", "sc:Integer", "The number of the text, from 1, in the public order of texts.")]
     if record.labels:
         of = f"One of the public {part(record.kind)}s that the request declares."
@@ -136,13 +158,11 @@ def _record_set(record: ReleaseRecord) -> dict[str, Json]:
         columns.append(("record", "sc:Text", "The JSON object that `raw` is, written again; null where it is none."))
     else:
         columns.append(("text", "sc:Text", "What the model wrote."))
-    return {
-        "@type": "cr:RecordSet",
-        "@id": _TABLE,
-        "name": _TABLE,
-        "key": {"@id": f"{_TABLE}/id"},
-        "field": [_field(*column) for column in columns],
-    }
+    return [_field(*column) for column in columns]
+
+
+def _list_of(name: str, kind: str, meaning: str) -> dict[str, Json]:
+    return {**_field(name, kind, meaning), "isArray": True, "arrayShape": "-1"}
 
 
 def _field(name: str, kind: str, meaning: str) -> dict[str, Json]:

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Final
 
 from models_db.canonical import Json
+from tasks.insights.values import INSIGHTS
 from tasks.publishing import description
 from tasks.publishing.claim import Claim
 from tasks.publishing.disclosure import Disclosure
@@ -62,7 +63,7 @@ def _basic(record: ReleaseRecord) -> Mapping[str, Value]:
         "data_curators": [{"data_curator_name": name} for name in said.creators or (NOT_DECLARED,)],
         "description": description.whole(record),
         "intended_use": said.intended_use or NOT_DECLARED,
-        "data_product_type": "Synthetic data",
+        "data_product_type": "Summary statistics" if record.kind == INSIGHTS else "Synthetic data",
         "data_product_region": said.region or NOT_DECLARED,
     }
     optional = {"data_product_sector": said.sector, "publication_date": said.publication_date}
@@ -126,7 +127,7 @@ def _implementation(record: ReleaseRecord) -> Mapping[str, Value]:
         "preprocessing_and_hyperparameter_tuning": (f"{description.preprocessing(record)} {description.TUNING}"),
         "mechanisms": "\n".join([*(f"- {one}" for one in description.mechanisms(record)), description.EXACTNESS]),
         "composition": description.composition(record),
-        "post_processing": description.POST_PROCESSING,
+        "post_processing": description.post_processing(record),
         "justification": description.justification(record),
         "utility": "Measurements of the release are in its evaluation.json, each with method and source.",
         "additional_information": (

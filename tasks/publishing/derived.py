@@ -1,28 +1,30 @@
 """The files of a bundle that follow from its record, its measurements and its texts: one maker each.
 
-Whoever verifies a bundle makes them again and compares every byte. To add one: its name in `layout.DRAFT_FILES`, its
-maker here, its row in `card_text` and in docs/bundle.md.
+Whoever verifies a bundle makes them again and compares every byte. To add one: its name in `layout.DRAFT_FILES` (or in
+`formats`, where one kind alone has it), its maker here, its row in `card_text` and in docs/bundle.md.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tasks.insights.explorer import explorer_html
 from tasks.publishing.card import card
 from tasks.publishing.checklist import checklist
 from tasks.publishing.croissant import croissant
 from tasks.publishing.deployments import deployment
 from tasks.publishing.disclosure import Disclosure
 from tasks.publishing.formats import drafted_files
-from tasks.publishing.layout import CARD, CHECKLIST, CROISSANT, DEPLOYMENT, REPORT
+from tasks.publishing.layout import CARD, CHECKLIST, CROISSANT, DEPLOYMENT, EXPLORER, REPORT
 from tasks.reporting.page import report_html
-from tasks.reporting.release import release_facts, texts_of
+from tasks.reporting.release import Text, release_facts, texts_of
 
 MAKERS: Final[Mapping[str, Callable[[Disclosure], str]]] = {
     CARD: lambda release: card(release.record, release.metrics),
     CHECKLIST: checklist,
     CROISSANT: croissant,
     DEPLOYMENT: deployment,
-    REPORT: lambda release: report_html(release_facts(release.record, release.metrics, texts_of(release.texts))),
+    REPORT: lambda release: report_html(release_facts(release.record, release.metrics, _texts(release))),
+    EXPLORER: lambda release: explorer_html(release.record, release.insights),
 }
 
 
@@ -30,3 +32,7 @@ def derived_files(release: Disclosure) -> dict[str, bytes]:
     """Names and contents of the generated files that the format of the record has."""
     names = drafted_files(release.record.format)
     return {name: make(release).encode() for name, make in MAKERS.items() if name in names}
+
+
+def _texts(release: Disclosure) -> list[Text]:
+    return texts_of(release.texts, release.insights)

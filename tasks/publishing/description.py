@@ -4,11 +4,13 @@ Fixed words and the figures of the record: whoever verifies a bundle makes them 
 format of the record. They follow docs/privacy-guarantee.md, as the card does.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from tasks.generation.groups import SUMMARIES
+from tasks.insights.values import INSIGHTS
 from tasks.mechanisms.uncharged import UNPROTECTED
+from tasks.publishing import insight_text
 from tasks.publishing.card_text import LIMITS, NO_CLAIM, PUBLIC_DATA, plain_bounds
 from tasks.publishing.record import ReleaseRecord
 
@@ -32,13 +34,14 @@ EXACTNESS: Final = (
 POST_PROCESSING: Final = (
     "Texts are written down as they were drawn. Measurements marked public read only released texts."
 )
+NOT_A_FACT: Final = "What they say is not a fact about anybody."
 _WRITTEN: Final = "Texts written by the language model {model} through the mechanism {mechanism}"
 
 
 def whole(record: ReleaseRecord) -> str:
     """What the release is, in a paragraph: the owner's words first, if there are any."""
     declared = f"{record.declared.description}\n\n" if record.declared.description else ""
-    return f"{declared}{_written(record)}. What they say is not a fact about anybody. {claimed(record)}"
+    return f"{declared}{written(record)}. {NOT_A_FACT} {claimed(record)}"
 
 
 def claimed(record: ReleaseRecord) -> str:
@@ -62,17 +65,20 @@ def unit(record: ReleaseRecord) -> str:
 def collection(record: ReleaseRecord) -> str:
     """Where the texts come from; how the corpus was collected is its owner's to say."""
     if reads_nothing(record):
-        return f"{_written(record)}. No private text was read for them."
-    return (
-        f"{_written(record)}, which read texts of the dataset {record.dataset.name!r}. How those were collected is not"
-        " part of a release."
-    )
+        return f"{written(record)}. No private text was read for them."
+    if record.kind == INSIGHTS:
+        made = f"{written(record)}. The corpus is the dataset {record.dataset.name!r}"
+    else:
+        made = f"{written(record)}, which read texts of the dataset {record.dataset.name!r}"
+    return f"{made}. How those were collected is not part of a release."
 
 
 def preprocessing(record: ReleaseRecord) -> str:
     """What happens to a unit's documents before the model reads them."""
     if reads_nothing(record):
         return "None: no private text was read."
+    if record.kind == INSIGHTS:
+        return insight_text.PREPROCESSING
     documents = "All documents of a unit in one group" if record.kind == SUMMARIES else "All documents of a unit"
     return (
         f"{documents} were joined into one text, in an order that a key fixes, and cut at a public number of"
@@ -84,6 +90,8 @@ def personal(record: ReleaseRecord) -> str:
     """Whether the texts hold something about somebody."""
     if record.claim is None:
         return "The corpus is marked as public, and the texts may repeat it word for word."
+    if record.kind == INSIGHTS:
+        return insight_text.PERSONAL
     return (
         "No text is a record of anybody: they are drawn from a language model. How far a detail of one unit can show in"
         " them is bounded by the claim; whoever is mentioned in a record without being its unit is not covered by it."
@@ -139,13 +147,28 @@ def composition(record: ReleaseRecord) -> str:
 
 
 def contribution(record: ReleaseRecord) -> str:
-    """Of summaries, how many rows a unit has."""
+    """How much of a release a unit can have a part in."""
+    if record.kind == INSIGHTS:
+        return insight_text.CONTRIBUTION
+    if record.kind != SUMMARIES:
+        return (
+            "All documents of a unit are one row of public length, in one place that a keyed function of its identifier"
+            " decides; denominators are public."
+        )
     most = record.request["parameters"].get("groups_per_unit", 1)
     rows = "one row" if most == 1 else f"{most} rows at most, one for each of so many groups"
-    return f"All documents of a unit in one group are one row of public length, and a unit has {rows}."
+    row = f"All documents of a unit in one group are one row of public length, and a unit has {rows}."
+    return f"{row} Denominators are public."
+
+
+def post_processing(record: ReleaseRecord) -> str:
+    """What happens after the mechanism."""
+    return insight_text.POST_PROCESSING if record.kind == INSIGHTS else POST_PROCESSING
 
 
 def _read_where(record: ReleaseRecord) -> str:
+    if record.kind == INSIGHTS:
+        return insight_text.READ_WHERE
     if record.kind != SUMMARIES:
         return "A unit is read in one block and one batch, which a keyed function of its identifier decides."
     most = record.request["parameters"].get("groups_per_unit", 1)
@@ -177,5 +200,9 @@ def reads_nothing(record: ReleaseRecord) -> bool:
     return not any(event.loss.rho or event.loss.delta or event.mechanism in UNPROTECTED for event in record.events)
 
 
-def _written(record: ReleaseRecord) -> str:
-    return _WRITTEN.format(model=record.model.name, mechanism=record.mechanism)
+def written(record: ReleaseRecord, shown: Callable[[str], str] = str) -> str:
+    """What made the release, without a full stop; names as `shown` writes them."""
+    words = _WRITTEN
+    if record.kind == INSIGHTS:
+        words = insight_text.WRITTEN if record.claim else insight_text.WRITTEN_UNPROTECTED
+    return words.format(model=shown(record.model.name), mechanism=shown(record.mechanism))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from models_db.errors import Refused
 from tasks.evaluation.results import MetricResult
+from tasks.insights.values import Insight
 from tasks.publishing.layout import FileTable
 from tasks.publishing.record import ReleaseRecord
 
@@ -18,6 +19,7 @@ class Disclosure:
         metrics: its measurements; on governed data none of them is internal.
         data: digests and sizes of the files with the texts.
         texts: the texts themselves, each with its label; None where none was declared.
+        insights: of a release of insights, the nodes that its texts describe, in the same order.
 
     Raises:
         UnpublishableMetric: a metric reads governed data without protection.
@@ -27,6 +29,7 @@ class Disclosure:
     metrics: tuple[MetricResult, ...]
     data: FileTable
     texts: tuple[tuple[str, str | None], ...] = ()
+    insights: tuple[Insight, ...] = ()
 
     def __post_init__(self) -> None:
         refuse_internal(self.metrics, self.record)

@@ -7,9 +7,11 @@ from typing import Final
 
 from models_db.errors import EnvironmentProblem, Refused
 from tasks.evaluation.results import MetricResult
+from tasks.insights.values import INSIGHTS, Insight
 from tasks.publishing.derived import derived_files
 from tasks.publishing.disclosure import Disclosure, refuse_internal
 from tasks.publishing.formats import drafted_files
+from tasks.publishing.insight_rows import carried, insight_line
 from tasks.publishing.layout import (
     EVALUATION,
     PARQUET,
@@ -37,11 +39,13 @@ def write_draft(
     texts: Sequence[str],
     metrics: Sequence[MetricResult],
     labels: Sequence[str | None] = (),
+    insights: Sequence[Insight] = (),
 ) -> FileTable:
     """Write a draft into the new folder `folder` (0700, files 0600; on disk when this returns).
 
     Args:
         labels: the label of every text, where the request declares labels.
+        insights: of a release of insights, the nodes that the texts describe.
 
     Returns:
         {name: {"sha256", "bytes"}}; the digest of its canonical JSON is what the publish gate approves.
@@ -52,7 +56,11 @@ def write_draft(
     """
     refuse_internal(metrics, record)
     named = tuple(zip(map(_unicode, texts), labels or [None] * len(texts), strict=True))
-    rows = [line(record.kind, number, text, label) for number, (text, label) in enumerate(named, 1)]
+    nodes = tuple(map(carried, insights))
+    if record.kind == INSIGHTS:
+        rows = [insight_line(node) for node in nodes]
+    else:
+        rows = [line(record.kind, number, text, label) for number, (text, label) in enumerate(named, 1)]
     data = {TEXTS: b"".join(rows)}
     if PARQUET in drafted_files(record.format):
         data[PARQUET] = parquet(rows, record.kind, labelled=bool(record.labels))
@@ -60,7 +68,7 @@ def write_draft(
         **data,
         EVALUATION: document({"format": EVALUATION_FORMAT, "metrics": [metric.to_json() for metric in metrics]}),
         RECORD: record.to_bytes(),
-        **derived_files(Disclosure(record, tuple(metrics), _facts_of_all(data), named)),
+        **derived_files(Disclosure(record, tuple(metrics), _facts_of_all(data), named, nodes)),
     }
     try:
         folder.mkdir(mode=0o700)

@@ -10,6 +10,8 @@ from typing import Final
 
 from models_db.canonical import Json
 from tasks.generation.groups import SUMMARIES
+from tasks.insights.values import INSIGHTS
+from tasks.publishing.insight_text import clusters_asked
 from tasks.publishing.layout import PARQUET
 from tasks.publishing.licences import hub_licence
 from tasks.publishing.markdown import visible
@@ -34,7 +36,8 @@ def pretty_name(record: ReleaseRecord) -> str:
 
 def keywords(record: ReleaseRecord) -> list[str]:
     """What a catalogue should find it under."""
-    return ["synthetic", *(["differential-privacy"] if record.claim else []), "almoner"]
+    what = ["insights", "topics"] if record.kind == INSIGHTS else ["synthetic"]
+    return [*what, *(["differential-privacy"] if record.claim else []), "almoner"]
 
 
 def _fields(record: ReleaseRecord) -> Mapping[str, Json]:
@@ -46,10 +49,15 @@ def _fields(record: ReleaseRecord) -> Mapping[str, Json]:
         **(hub_licence(declared.licence) if declared.licence is not None else {}),
         **_languages(declared.language),
         **({"task_categories": tasks} if tasks else {}),
-        "size_categories": [_size(int(record.request["parameters"]["samples"]))],
+        "size_categories": [_size(_asked(record))],
         "tags": keywords(record),
         "configs": [{"config_name": "default", "data_files": PARQUET}],
     }
+
+
+def _asked(record: ReleaseRecord) -> int:
+    """How many rows the request asks for; of insights, how many clusters."""
+    return clusters_asked(record) if record.kind == INSIGHTS else int(record.request["parameters"]["samples"])
 
 
 def _languages(declared: tuple[str, ...]) -> dict[str, Json]:

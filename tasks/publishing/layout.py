@@ -23,9 +23,10 @@ CROISSANT: Final = "croissant.json"
 DEPLOYMENT: Final = "deployment.yaml"
 PARQUET: Final = "texts.parquet"
 REPORT: Final = "report.html"
+EXPLORER: Final = "explorer.html"
 DRAFT_FILES: Final = (CARD, CHECKLIST, CROISSANT, DEPLOYMENT, EVALUATION, RECORD, REPORT, TEXTS, PARQUET)
-"""What a run produces, in the newest format; their digest is what the publish gate approves. Those of earlier formats
-are in `tasks.publishing.formats`."""
+"""What a run produces, whatever its kind; their digest is what the publish gate approves. Those of earlier formats, and
+what a kind has besides, are in `tasks.publishing.formats`."""
 
 APPROVALS: Final = "approvals.json"
 ATTESTATION: Final = "attestation.json"

@@ -8,6 +8,7 @@ from securesystemslib.dsse import Envelope
 from models_db.budgets import Amount, total
 from models_db.canonical import digest
 from tasks.evaluation.results import MetricResult
+from tasks.insights.values import INSIGHTS, Insight
 from tasks.mechanisms.catalogue import recompute
 from tasks.publishing.approvals import SignedDecision, read_approvals
 from tasks.publishing.attestation import read_envelope
@@ -15,6 +16,7 @@ from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.disclosure import Disclosure
 from tasks.publishing.draft import read_metrics
 from tasks.publishing.formats import NEWEST, drafted_files, stated_format, summed_files
+from tasks.publishing.insight_rows import read_insights
 from tasks.publishing.layout import (
     APPROVALS,
     ATTESTATION,
@@ -99,7 +101,13 @@ class Opened:
     def disclosure(self) -> Disclosure:
         """What every generated file is made from; raises UnpublishableMetric where that may not be."""
         data = {name: facts for name, facts in self.drafted.items() if name in (TEXTS, PARQUET)}
-        return Disclosure(self.record, tuple(self.metrics), data, tuple(read_labelled(self.folder)))
+        texts, insights = tuple(read_labelled(self.folder)), tuple(self.insights)
+        return Disclosure(self.record, tuple(self.metrics), data, texts, insights)
+
+    @cached_property
+    def insights(self) -> list[Insight]:
+        """The nodes of texts.jsonl; none in a release of another kind."""
+        return list(read_insights(self.folder)) if self.record.kind == INSIGHTS else []
 
     @property
     def artifact(self) -> str:

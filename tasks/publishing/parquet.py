@@ -4,6 +4,7 @@
 | --- | --- |
 | `records` | `id` (int64), `label` where there are labels, `raw`, and `record`: the object as JSON text, or null |
 | `summaries` | `id` (int64), `group`, `text` |
+| `insights` | `id`, `parent` or null, `level` (int64), `name`, `text`, `keywords` (a list), `size` or null (int64) |
 | every other | `id` (int64), `label` where there are labels, `text` |
 
 Its bytes depend on the version of the library that writes it, and on nothing else: no time, no schema of another
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import Any, Final
 
+from tasks.insights.values import INSIGHTS
 from tasks.publishing.rows import RECORDS, part
 
 _ROWS_OF_A_GROUP: Final = 10_000
@@ -57,11 +59,27 @@ def same_rows(data: bytes, lines: Iterable[bytes], kind: str, *, labelled: bool)
 def _table(lines: Iterable[bytes], kind: str, *, labelled: bool) -> Any:
     import pyarrow
 
+    if kind == INSIGHTS:
+        return pyarrow.Table.from_pylist([_row(line) for line in lines], schema=_insights_schema())
     fields = [pyarrow.field("id", pyarrow.int64(), nullable=False)]
     fields += [pyarrow.field(part(kind), pyarrow.string(), nullable=False)] if labelled else []
     fields.append(pyarrow.field("raw" if kind == RECORDS else "text", pyarrow.string(), nullable=False))
     fields += [pyarrow.field("record", pyarrow.string())] if kind == RECORDS else []
     return pyarrow.Table.from_pylist([_row(line) for line in lines], schema=pyarrow.schema(fields))
+
+
+def _insights_schema() -> Any:
+    from pyarrow import field, int64, list_, schema, string
+
+    return schema([
+        field("id", int64(), nullable=False),
+        field("parent", int64()),
+        field("level", int64(), nullable=False),
+        field("name", string(), nullable=False),
+        field("text", string(), nullable=False),
+        field("keywords", list_(field("element", string(), nullable=False)), nullable=False),
+        field("size", int64()),
+    ])  # fmt: skip
 
 
 def _row(line: bytes) -> dict[str, Any]:

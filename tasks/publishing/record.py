@@ -18,9 +18,10 @@ from models_db.policy import Policy
 from models_db.requests import PublicMetadata
 from tasks.generation.groups import SUMMARIES
 from tasks.inference.prompt_spec import TEMPLATES
+from tasks.insights.values import INSIGHTS
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing.claim import Claim, state_claim
-from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_4, KNOWN, NEWEST
+from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_5, KNOWN, NEWEST, format_of
 from tasks.publishing.layout import RECORD, FileUnfit, document, parse_document
 from tasks.publishing.strict import Digest, Figure, Name, Strict, read_as
 
@@ -32,7 +33,11 @@ CUT_FIGURE: Final = "references_cut"
 RELEASED_FIGURES: Final = frozenset({
     CUT_FIGURE,
     "batches_per_block",
+    "clusters_kept",
+    "clusters_released",
+    "descriptions_replaced",
     "effective_k",
+    "keywords_released",
     "noisy_population",
     "private_tokens_per_text",
     "renyi_loss_of_this_data_not_a_guarantee",
@@ -165,7 +170,9 @@ class ReleaseRecord(Strict):
     their order; `standing` is the standing authorisation that opened the spend gate, if one did.
     """
 
-    format: Literal["almoner-release/1", "almoner-release/2", "almoner-release/3", "almoner-release/4"] = NEWEST
+    format: Literal[
+        "almoner-release/1", "almoner-release/2", "almoner-release/3", "almoner-release/4", "almoner-release/5"
+    ] = NEWEST
     release: Annotated[int, Field(ge=1)]
     dataset: DatasetFacts
     kind: Name
@@ -203,11 +210,14 @@ class ReleaseRecord(Strict):
         rng: str,
         cap_changes: Sequence[CapChange] = (),
         standing: Standing | None = None,
-        format: str = NEWEST,  # noqa: A002 - the field's name
+        format: str | None = None,  # noqa: A002 - the field's name
     ) -> "ReleaseRecord":
         """The record of release number `release`; all but what is named here follows from the approved request.
 
         Parameters come from the plan that was approved before data was touched, so none can have been read off it.
+
+        Args:
+            format: the one of new releases of its kind where none is named.
 
         Raises:
             ClaimTooSmall: the plan costs more than the request claims.
@@ -215,7 +225,7 @@ class ReleaseRecord(Strict):
         """
         events = planned_events(request)
         return cls.model_validate({
-            "format": format,
+            "format": format_of(request["kind"]) if format is None else format,
             "release": release,
             "dataset": {
                 "name": request["dataset"]["name"],
@@ -258,7 +268,10 @@ class ReleaseRecord(Strict):
             raise ValueError("the first format knows no cap changes, no standing authorisations and no later policies")
         if self.format in (FORMAT_1, FORMAT_2) and (self.templates or self.labels or self.kind != SYNTHETIC_CORPUS):
             raise ValueError("formats before the third know no templates, no labels and no other kinds")
-        if self.format != FORMAT_4 and {"public_metadata", "evaluation_share"} & set(self.request):
+        if (self.format == FORMAT_5) != (self.kind == INSIGHTS):
+            raise ValueError("insights have the fifth format, and nothing else has it")
+        later = {"public_metadata", "evaluation_share"} & set(self.request)
+        if later and self.format in (FORMAT_1, FORMAT_2, FORMAT_3):
             raise ValueError("formats before the fourth know no public metadata and no charged metrics")
         if CUT_FIGURE in self.released and self.claim is not None:
             raise ValueError("how many documents were cut is private wherever something is claimed")

@@ -4,6 +4,7 @@
 | --- | --- |
 | `records` | `id`, `raw` as it was generated, and `record`: what `raw` parses to, where it is one JSON object |
 | `summaries` | `id`, the public `group` that it is about, `text` |
+| `insights` | as in `tasks.publishing.insight_rows` |
 | every other | `id`, `text` |
 
 Where the request declares labels, every line also has its `label`. Labels and groups follow from the request alone. A

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tasks.reporting import charts
@@ -25,7 +25,7 @@ def report_html(facts: Iterable[Fact], version: Version = "public") -> str:
 
 def page(said: Mapping[str, Any]) -> str:
     """The page of a report's JSON."""
-    return _environment().get_template("page.html").render(report=said, charts=_charts(said))
+    return environment("tasks.reporting").get_template("page.html").render(report=said, charts=_charts(said))
 
 
 def _charts(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,14 +40,15 @@ def _charts(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _environment() -> Environment:
+def environment(*packages: str) -> Environment:
+    """How pages are made of the templates of `packages`: whatever is put into one is text, and shown as it is."""
     made = Environment(
-        loader=PackageLoader("tasks.reporting"),
+        loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_visible,
+        finalize=shown,
     )
     made.filters |= {"spelt": spelt, "breakable": _breakable}
     return made
@@ -55,10 +56,10 @@ def _environment() -> Environment:
 
 def _breakable(name: str) -> Markup:
     """A name that may be broken after its dots and underscores, so that it fits a phone."""
-    return Markup("<wbr>").join(re.split(r"(?<=[._])", _visible(name)))
+    return Markup("<wbr>").join(re.split(r"(?<=[._])", shown(name)))
 
 
-def _visible(value: Any) -> Any:
+def shown(value: Any) -> Any:
     """Text without signs that steer: what turns the order of reading, or shows as nothing, is spelt out."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return "".join(map(_spelt, value))

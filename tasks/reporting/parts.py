@@ -151,14 +151,25 @@ class Measured(Content):
 
 
 @dataclass(frozen=True)
+class Node:
+    """What a released description describes: name, level, noisy size (null where none was measured) and keywords."""
+
+    name: str
+    level: int
+    size: int | None
+    keywords: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Sample(Content):
-    """A released text, `words_left_out` of it left out at its end."""
+    """A released text, `words_left_out` of it left out at its end; of a release of insights, with its node."""
 
     place: ClassVar[str] = "samples"
     number: int
     label: str | None
     text: str
     words_left_out: int
+    insight: Node | None = None
 
 
 @dataclass(frozen=True)

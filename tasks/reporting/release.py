@@ -6,6 +6,7 @@ These are the files of a bundle, so whoever has one can make the same facts, and
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from statistics import median
 from typing import Final
 
@@ -13,6 +14,7 @@ from tasks.evaluation.bounds import Outcome, outcomes
 from tasks.evaluation.override import overridden
 from tasks.evaluation.results import MetricResult
 from tasks.evaluation.words import words
+from tasks.insights.values import Insight
 from tasks.publishing.approvals import SignedDecision
 from tasks.publishing.record import ReleaseRecord
 from tasks.reporting.facts import Fact
@@ -24,6 +26,7 @@ from tasks.reporting.parts import (
     Lengths,
     Measured,
     Mechanism,
+    Node,
     Parameter,
     Release,
     Sample,
@@ -43,11 +46,13 @@ class Text:
     number: int
     text: str
     label: str | None = None
+    insight: Insight | None = None
 
 
-def texts_of(rows: Iterable[tuple[str, str | None]]) -> list[Text]:
-    """Texts and their labels, numbered as in the file."""
-    return [Text(number, text, label) for number, (text, label) in enumerate(rows, 1)]
+def texts_of(rows: Iterable[tuple[str, str | None]], insights: Iterable[Insight] = ()) -> list[Text]:
+    """Texts and their labels, numbered as in the file; of a release of insights, with the nodes that they describe."""
+    nodes = chain(insights, repeat(None))
+    return [Text(number, text, label, next(nodes)) for number, (text, label) in enumerate(rows, 1)]
 
 
 def release_facts(
@@ -90,7 +95,13 @@ def samples(texts: Sequence[Text]) -> Iterator[Sample]:
     for text in (texts[number * len(texts) // count] for number in range(count)):
         found = list(re.finditer(r"\S+", text.text))
         kept = text.text if len(found) <= SAMPLE_WORDS else text.text[: found[SAMPLE_WORDS - 1].end()]
-        yield Sample(text.number, text.label, kept, max(0, len(found) - SAMPLE_WORDS))
+        yield Sample(text.number, text.label, kept, max(0, len(found) - SAMPLE_WORDS), _node(text.insight))
+
+
+def _node(insight: Insight | None) -> Node | None:
+    if insight is None:
+        return None
+    return Node(insight.topic.name, insight.level, insight.size, insight.keywords)
 
 
 def lengths(texts: Sequence[Text]) -> Lengths:

@@ -19,6 +19,7 @@ from tasks.generation.interface import Ask
 from tasks.generation.quote import plan_json
 from tasks.generation.systems import system_for
 from tasks.inference.prompt_spec import prompt_json
+from tasks.insights.values import Insight
 from tasks.mechanisms.token_draw import calibrate
 from tasks.publishing.approvals import SignedDecision
 from tasks.publishing.attestation import attest, attestation_payload
@@ -235,12 +236,16 @@ class Release:
 
 
 def a_release(
-    folder: Path, record: ReleaseRecord | None = None, texts: Sequence[str] = TEXTS, labels: Sequence[str] = ()
+    folder: Path,
+    record: ReleaseRecord | None = None,
+    texts: Sequence[str] = TEXTS,
+    labels: Sequence[str] = (),
+    insights: Sequence[Insight] = (),
 ) -> Release:
     """A draft in `folder`, decided on by two stewards with keys of their own."""
     found = record or a_record()
     draft = folder / "draft"
-    files = write_draft(draft, found, texts, metrics_of(texts, "length", "distinct"), labels)
+    files = write_draft(draft, found, texts, metrics_of(texts, "length", "distinct"), labels, insights)
     sue, tom = (Steward(name, SigningKey.create(folder / f"{name}.pem")) for name in ("sue", "tom"))
     publisher = SigningKey.create(folder / "publisher.pem")
     return Release(found, draft, files, (), (), publisher, (sue, tom)).decided_again(draft, files)

@@ -20,6 +20,7 @@ from tasks.publishing.formats import (
     FORMAT_1,
     FORMAT_2,
     FORMAT_3,
+    FORMAT_5,
     KNOWN,
     NEWEST,
     bundle_files,
@@ -27,7 +28,7 @@ from tasks.publishing.formats import (
     stated_format,
     summed_files,
 )
-from tasks.publishing.layout import DRAFT_FILES, RECORD, document
+from tasks.publishing.layout import DRAFT_FILES, EXPLORER, RECORD, document
 from tasks.publishing.record import CapChange, ReleaseRecord
 from tasks.publishing.verify import verify_release
 from tests.unit.tasks.publishing.builders import POLICY, a_record, a_request, standing
@@ -167,6 +168,7 @@ def test_a_format_to_come_is_refused_with_a_reason(old):
         (b'{"format":"almoner-release/2"}\n', FORMAT_2),
         (b'{"format":"almoner-release/3"}\n', FORMAT_3),
         (b'{"format":"almoner-release/4"}\n', NEWEST),
+        (b'{"format":"almoner-release/5"}\n', FORMAT_5),
         (b'{"format":"almoner-release/99"}\n', NEWEST),
         (b'{"format":["almoner-release/1"]}\n', NEWEST),
         (b'{"format":"almoner-release/1" }\n', NEWEST),
@@ -181,7 +183,8 @@ def test_the_format_is_the_one_the_record_names(data, found):
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_format_covers_the_draft_and_all_but_the_signature(name):
     assert set(drafted_files(name)) < set(summed_files(name)) < set(bundle_files(name))
-    assert set(drafted_files(name)) <= set(drafted_files(NEWEST)) == set(DRAFT_FILES)
+    assert set(drafted_files(name)) - {EXPLORER} <= set(drafted_files(NEWEST)) == set(DRAFT_FILES)
+    assert (EXPLORER in drafted_files(name)) == (name == FORMAT_5)
     assert set(bundle_files(name)) - set(summed_files(name)) == {"SHA256SUMS", "SHA256SUMS.sig"}
 
 
@@ -189,4 +192,4 @@ def test_the_page_lists_every_file_of_a_bundle() -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "bundle.md").read_text()
     table = page.partition("| file | what it is for |")[2].partition("\n\n")[0]
     listed = [name for row in table.splitlines()[2:] for name in re.findall("`([A-Za-z0-9._]+)`", row.split(" | ")[0])]
-    assert set(listed) == set(bundle_files(NEWEST))
+    assert set(listed) == {name for each in KNOWN for name in bundle_files(each)}

@@ -433,7 +433,7 @@ FOREIGN_PLANS = {
     "a mechanism of another name": foreign(DRAW.event(48), mechanism="public_only", parameters=BASELINE),
     "no protection on governed data": foreign(FREE, mechanism="non_private", parameters=BASELINE),
     "an unknown mechanism": foreign(DRAW.event(48), mechanism="telepathy"),
-    "a mechanism for another kind": foreign(DRAW.event(48), kind="insights"),
+    "a mechanism for another kind": foreign(DRAW.event(48), kind="poems"),
     "longer texts": foreign(DRAW.event(48), parameters=INK | {"max_new_tokens": 96}),
     "a parameter that is none": foreign(DRAW.event(48), parameters=INK | {"seed": 1}),
     "a default left out": foreign(DRAW.event(48), parameters={n: v for n, v in INK.items() if n != "top_k"}),
