@@ -1,0 +1,167 @@
+"""Endpoints that speak OpenAI's chat completions over HTTP: what a home knows of each, and never a secret.
+
+A request names one as `external:NAME`. What its approval covers is everything that decides who sees the prompts and
+what answers them: address, model, the name of the variable with the key, proxy, certificates. How fast it is asked, how
+long it is waited for and what it costs may change without a new approval.
+"""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import AfterValidator, Field, model_validator
+
+from models_db.canonical import Json, digest
+from models_db.errors import UsageError
+from models_db.requests import Exact, Line, Written, as_json
+
+PREFIX: Final = "external:"
+PAGE: Final = "docs/external-models.md"
+
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|[0-9a-f:.]+", re.ASCII)
+
+
+def _split(url: str) -> SplitResult:
+    """An address in its parts. What is wrong with one is told without repeating it: it may hold a secret."""
+    if not url.isascii() or any(character.isspace() or not character.isprintable() for character in url):
+        raise ValueError("an address has no spaces and ASCII characters alone")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError("this is no address") from None
+    if parts.scheme not in ("http", "https"):
+        raise ValueError("an address begins with https:// or http://")
+    if "@" in parts.netloc:
+        raise ValueError("an address holds no name and no password; name a variable with the key (key_env)")
+    if parts.query or parts.fragment or "?" in url or "#" in url:
+        raise ValueError("an address has no query and no fragment")
+    if not parts.hostname or not _HOST.fullmatch(parts.hostname) or port == 0:
+        raise ValueError("an address names a host")
+    return parts
+
+
+def _address(url: str) -> str:
+    _split(url)
+    return url.rstrip("/")
+
+
+Address = Annotated[str, Field(max_length=500), AfterValidator(_address)]
+Variable = Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]{0,99}$")]
+Price = Annotated[Exact, Field(ge=0, le=1_000_000)]
+
+
+class Endpoint(Written):
+    """One endpoint. Prices are for a million tokens."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+    url: Address
+    model: Annotated[Line, Field(max_length=200)]
+    licence: Line = "not declared"
+    key_env: Variable | None = None
+    allow_http: bool = False
+    proxy: Address | None = None
+    ca_file: Line | None = None
+    token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # noqa: S105 - no password
+    per_minute: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    tokens_per_minute: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    at_once: Annotated[int, Field(ge=1, le=64)] = 4
+    timeout: Annotated[int, Field(ge=1, le=3600)] = 120
+    attempts: Annotated[int, Field(ge=1, le=20)] = 5
+    price_in: Price | None = None
+    price_out: Price | None = None
+    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
+
+    pace: ClassVar[frozenset[str]] = frozenset({
+        "per_minute", "tokens_per_minute", "at_once", "timeout", "attempts", "price_in", "price_out", "currency",
+    })  # fmt: skip
+    """What may change between an approval and the run."""
+
+    @model_validator(mode="after")
+    def _safe(self) -> "Endpoint":
+        if self._parts.scheme == "http" and not self.allow_http and not is_loopback(self.host_name):
+            raise ValueError(
+                "plain http goes to this machine alone: anybody on the way could read what is sent, and the key; use"
+                " https, or say --allow-http (allow_http)"
+            )
+        if (self.price_in is None) != (self.price_out is None):
+            raise ValueError("say both prices or none (price_in, price_out)")
+        return self
+
+    @property
+    def _parts(self) -> SplitResult:
+        return _split(self.url)
+
+    @property
+    def host_name(self) -> str:
+        """The host, without its port."""
+        return str(self._parts.hostname)
+
+    @property
+    def host(self) -> str:
+        """The host as records name it, with its port if one is written."""
+        port = self._parts.port
+        return self.host_name if port is None else f"{self.host_name}:{port}"
+
+    @property
+    def revision(self) -> str:
+        """What stands for a revision: which model where. Only its provider knows its weights."""
+        return f"{self.model} at {self.host}"
+
+    @property
+    def approved(self) -> dict[str, Json]:
+        """Everything that an approval covers."""
+        found = as_json(self)
+        if not isinstance(found, dict):
+            raise TypeError("an endpoint is a mapping")
+        return {name: value for name, value in found.items() if name not in self.pace}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of it, in canonical form."""
+        return digest({"format": "almoner-endpoint/1", **self.approved})
+
+    @property
+    def completions(self) -> str:
+        """Where texts are asked for."""
+        return f"{self.url}/chat/completions"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_external(model: str) -> bool:
+    """Whether a request's `model` names an endpoint."""
+    return model.startswith(PREFIX)
+
+
+def endpoint_of(model: str, known: Mapping[str, Endpoint]) -> Endpoint:
+    """The endpoint that a request's `model` names.
+
+    Raises:
+        EndpointUnknown: there is none of that name in this home.
+    """
+    name = model.removeprefix(PREFIX)
+    if name not in known:
+        raise EndpointUnknown(name, sorted(known))
+    return known[name]
+
+
+class EndpointUnknown(UsageError):
+    """A name that no endpoint of this home has."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(
+            f"There is no endpoint {name!r} in this home.",
+            f"Known: {', '.join(known) or 'none'}. Add one with `almoner models endpoint add`.",
+            {"endpoint": name, "known": known},
+        )

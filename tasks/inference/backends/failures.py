@@ -1,0 +1,106 @@
+"""What goes wrong with an endpoint, by name. No answer, no key and no prompt is ever part of what is told."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from models_db.errors import EnvironmentProblem
+
+_GO_ON: Final = "What is paid stays paid, and answers that came are kept: go on with `almoner run`"
+
+
+class EndpointFailed(EnvironmentProblem):
+    """An endpoint that does not do what it is asked."""
+
+    happened = "failed"
+    advice_first = ""
+
+    def __init__(self, endpoint: str, reason: str, attempts: int = 1) -> None:
+        again = "" if attempts == 1 else f" ({attempts} attempts)"
+        super().__init__(
+            f"The endpoint {endpoint!r} {self.happened}: {reason}{again}.",
+            f"{self.advice_first} {_GO_ON}.".strip(),
+            {"endpoint": endpoint, "reason": reason, "attempts": attempts},
+        )
+
+
+class EndpointUnreachable(EndpointFailed):
+    """No connection, or one that broke off."""
+
+    happened = "cannot be reached"
+    advice_first = "See that it runs and that its address is right (`almoner models endpoint list`)."
+
+
+class EndpointSlow(EndpointFailed):
+    """No answer in time."""
+
+    happened = "does not answer in time"
+    advice_first = "Give it more time (`--timeout` of `almoner models endpoint add --replace`), or ask less at once."
+
+
+class EndpointBusy(EndpointFailed):
+    """It asks to be left alone for longer than is waited."""
+
+    happened = "answers no more for now"
+    advice_first = "Ask less often (`--per-minute` of `almoner models endpoint add --replace`), or later."
+
+
+class EndpointBroken(EndpointFailed):
+    """Errors of its own (HTTP 5xx)."""
+
+    happened = "has an error of its own"
+    advice_first = "Its operator has to see to it."
+
+
+class EndpointDeclines(EndpointFailed):
+    """It does not take the request (HTTP 4xx)."""
+
+    happened = "does not take the request"
+    advice_first = "Check address, model and key (`almoner models endpoint list`)."
+
+
+class EndpointMoved(EndpointFailed):
+    """It points elsewhere; nobody has approved what is there, so no redirect is followed."""
+
+    happened = "points to another address"
+    advice_first = "Redirects are not followed. Configure the right address, and have it approved."
+
+
+class EndpointNonsense(EndpointFailed):
+    """An answer that is none."""
+
+    happened = "gives answers that are none"
+    advice_first = "See that the address is an OpenAI-compatible one (`.../v1`), and that the model can do this."
+
+
+FAILURES: Final[Mapping[str, type[EndpointFailed]]] = {
+    "unreachable": EndpointUnreachable,
+    "slow": EndpointSlow,
+    "busy": EndpointBusy,
+    "broken": EndpointBroken,
+    "declines": EndpointDeclines,
+    "moved": EndpointMoved,
+    "nonsense": EndpointNonsense,
+}
+"""Every kind of trouble by the name that `asking` gives it."""
+
+
+class EndpointKeyMissing(EnvironmentProblem):
+    """The variable that an endpoint's configuration names holds no key."""
+
+    def __init__(self, endpoint: str, variable: str, reason: str) -> None:
+        super().__init__(
+            f"The endpoint {endpoint!r} needs a key from the environment variable {variable}, which {reason}.",
+            f"Set {variable} where almoner runs. Nothing was spent.",
+            {"endpoint": endpoint, "variable": variable},
+        )
+
+
+class AnswersUnwritable(EnvironmentProblem):
+    """Answers of an endpoint cannot be kept."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"What an endpoint has answered cannot be kept in quarantine: {reason}.",
+            "Make room, then go on with `almoner run`.",
+            {"reason": reason},
+        )

@@ -1,0 +1,69 @@
+"""A text backend: public prompts in, texts out.
+
+A prompt is made of public words and of values that a mechanism has released, so whatever a backend does with it is
+post-processing (PRIVACY §5), and it does not matter whose machine it runs on. A system that shows private text to the
+model works with the engine instead, which only this machine has.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from models_db.requests import Exact
+
+SYSTEM = "You write texts. You answer with the text that is asked for, and with nothing beside it."
+"""What a model is told about itself where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How texts are drawn.
+
+    Attributes:
+        max_new_tokens: tokens of one text at most, the end token included.
+        temperature: 1 draws from the model's own distribution.
+        top_k: how many tokens may follow each token; 0 for all. OpenAI's own servers know no such limit.
+        system: what the model is told about itself.
+    """
+
+    max_new_tokens: int
+    temperature: Exact
+    top_k: int = 0
+    system: str | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """One text.
+
+    Attributes:
+        tokens: how many the model has drawn, the end token not counted; an estimate where an endpoint does not say.
+        complete: False where it was cut at the limit.
+    """
+
+    text: str
+    tokens: int
+    complete: bool
+
+
+class TextBackend(Protocol):
+    """Writes texts."""
+
+    @property
+    def name(self) -> str:
+        """Which model, for records."""
+
+    @property
+    def external(self) -> bool:
+        """Whether prompts leave this machine's programs."""
+
+    def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
+        """One text for each prompt, in their order. Equal prompts have texts of their own.
+
+        Whoever asks an external backend calls `bench.begun` first: its answers are kept beside the journal.
+
+        Raises:
+            EndpointFailed: an external model cannot be reached, or does not answer as it should. Answers that came
+                are kept, and a run that goes on does not ask for them again.
+            ContextTooLong: a prompt is longer than the local model can read.
+        """

@@ -1,0 +1,72 @@
+"""The model of this machine as a text backend."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tasks.inference.backends.interface import SYSTEM, Sampling, Written
+from tasks.inference.prompt_spec import PromptSpec
+
+if TYPE_CHECKING:  # pricing a request must not load torch
+    from tasks.inference.language_model import LanguageModel
+
+
+class Drawn(Protocol):
+    """A text as generation returns it."""
+
+    @property
+    def text(self) -> str:
+        """The text."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it has."""
+
+    @property
+    def complete(self) -> bool:
+        """False where it was cut."""
+
+
+Draw = Callable[[Sequence[Sequence[int]], Sampling], Sequence[Drawn]]
+"""Draws a text for each prompt, given as tokens; nothing is paid for, and nothing is written down on the way."""
+
+
+@dataclass(frozen=True)
+class LocalBackend:
+    """A `TextBackend` with a model that this machine has loaded."""
+
+    model: "LanguageModel"
+    draw: Draw
+    external: bool = False
+
+    @property
+    def name(self) -> str:
+        """The model and its revision."""
+        return f"{self.model.name} {self.model.revision}"
+
+    def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
+        """As `TextBackend.write`.
+
+        Released values come from people all the same: whatever a prompt spells is tokenised as plain characters, and
+        no part of it is a control token (`prompts.reference_tokens`).
+
+        Raises:
+            ContextTooLong: a prompt and its answer are longer than the model was made for.
+            NoChatTemplate, ControlTokens: the model cannot be asked.
+        """
+        from tasks.inference.plan import ContextTooLong
+        from tasks.inference.prompts import private_prompt, reference_tokens
+
+        if not prompts:
+            return []
+        tokenizer, positions = self.model.tokenizer, self.model.positions
+        system = (how.system or SYSTEM).replace("{", "{{").replace("}", "}}")  # plain characters, not a template
+        spec = PromptSpec("texts", system=system, public="texts", private="{reference}")
+        around = private_prompt(tokenizer, spec)
+        taken = len(around.tokens) + how.max_new_tokens
+        asked = [reference_tokens(tokenizer, prompt, positions) for prompt in prompts]
+        longest = taken + max(map(len, asked))
+        if longest > positions:
+            raise ContextTooLong(longest, positions)
+        drawn = self.draw([around.around(tokens) for tokens in asked], how)
+        return [Written(text.text, text.tokens, text.complete) for text in drawn]

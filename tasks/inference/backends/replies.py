@@ -1,0 +1,88 @@
+"""What an endpoint's answer says, if it says anything: the first choice of a chat completion, checked field by field.
+
+Whoever runs an endpoint may send what they like. What is taken from an answer is one text and one number, and whatever
+is not exactly of that form is nonsense, by a reason of ours: no word of the answer is repeated in it.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.inference.backends.interface import Sampling, Written
+
+CHARACTERS_PER_TOKEN = 64
+"""A text has at most as many characters for each token that it may have: ordinary text has three to six."""
+
+BYTES_PER_TOKEN = 6 * CHARACTERS_PER_TOKEN
+"""JSON writes a character in six bytes at most, if it is in the basic plane."""
+
+BYTES_BESIDE = 65_536
+"""Room for everything in an answer that is not the text."""
+
+_BYTES_OF_A_TOKEN = 4
+"""Bytes of an ordinary token: what a text's tokens are estimated by where the endpoint does not count them."""
+
+
+@dataclass(frozen=True)
+class Nonsense:
+    """Why an answer is none; words of ours."""
+
+    reason: str
+
+
+def largest(how: Sampling) -> int:
+    """Bytes of an answer that are read; a longer one is none."""
+    return BYTES_BESIDE + BYTES_PER_TOKEN * how.max_new_tokens
+
+
+def read_reply(data: bytes, how: Sampling) -> Written | Nonsense:
+    """The text in an answer."""
+    try:
+        answer = json.loads(data)
+    except (ValueError, RecursionError):  # also where it is no UTF-8, or a number is too long
+        return Nonsense("an answer is not JSON")
+    choice = _first_choice(answer)
+    if isinstance(choice, Nonsense):
+        return choice
+    message = choice.get("message")
+    text = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(text, str):
+        return Nonsense("an answer has no text")
+    if (unfit := _unfit(text, how)) is not None:
+        return Nonsense(unfit)
+    tokens = _tokens(answer, text, how)
+    if tokens is None:
+        return Nonsense("an answer does not count its tokens in whole numbers")
+    return Written(text, tokens, choice.get("finish_reason") == "stop")
+
+
+def _first_choice(answer: Any) -> dict[str, Any] | Nonsense:
+    if not isinstance(answer, dict):
+        return Nonsense("an answer is no JSON object")
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+        return Nonsense("an answer does not have one choice")
+    return choices[0]
+
+
+def _unfit(text: str, how: Sampling) -> str | None:
+    if not text.strip():
+        return "an answer is empty"
+    if len(text) > CHARACTERS_PER_TOKEN * how.max_new_tokens:
+        return "an answer is longer than was asked for"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "an answer holds half a character"
+    return None
+
+
+def _tokens(answer: dict[str, Any], text: str, how: Sampling) -> int | None:
+    """As many as the endpoint has counted, or about as many; None where what it says is no number."""
+    usage = answer.get("usage")
+    said = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if said is None:
+        return min(how.max_new_tokens, -(-len(text.encode()) // _BYTES_OF_A_TOKEN))
+    if isinstance(said, bool) or not isinstance(said, int) or said < 0:
+        return None
+    return min(said, how.max_new_tokens)
