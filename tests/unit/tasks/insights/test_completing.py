@@ -140,7 +140,7 @@ def test_the_test_would_notice_a_text_that_enters_late(monkeypatch):
 
 
 def test_answers_are_of_the_schema():
-    answers = asked([*TEXTS, "语言", "\ud800 half", "a\x00b"])
+    answers = asked([*TEXTS, "语言", "a\x00b"])
     for answer in answers:
         read = json.loads(answer or "")
         assert list(read) == ["keywords", "summary"]
@@ -151,7 +151,7 @@ def test_answers_are_of_the_schema():
 def test_texts_without_tokens_have_no_answer():
     assert asked(["", TEXTS[0], ""]) == [None, *asked(TEXTS[:1]), None]
     assert asked([]) == []
-    assert asked([""]) == [None]
+    assert asked([""]) == asked(["\ud800"]) == [None]
 
 
 def test_a_text_that_cannot_be_tokenised_stops_nobody(monkeypatch):
@@ -201,7 +201,7 @@ def test_the_token_is_the_likeliest_of_all_allowed_ones(monkeypatch):
     def checking(own: Grammar, answer: Answer, few: Any, row: Any) -> int:
         nonlocal checked
         token = plain(own, answer, few, row)
-        allowed = constraint.allowed(0, answer.drawn)
+        allowed = constraint.allowed(id(answer), answer.drawn)
         logits = torch.from_numpy(row()).masked_fill(~allowed, -torch.inf)
         assert token == int(logits.argmax())
         checked += 1
