@@ -88,3 +88,9 @@ def discrete_gaussian(centre: int, sigma: float) -> dict[int, float]:
     weights = {centre + x: math.exp(-(x**2) / (2 * sigma**2)) for x in range(-reach, reach + 1)}
     mass = math.fsum(weights.values())
     return {x: weight / mass for x, weight in weights.items()}
+
+
+def discrete_laplace(centre: int, scale: float) -> dict[int, float]:
+    """P(x) ~ exp(-|x - centre| / scale) on the integers within 40 scales."""
+    reach, fall = math.ceil(40 * scale), math.exp(-1 / scale)
+    return {centre + x: (1 - fall) / (1 + fall) * fall ** abs(x) for x in range(-reach, reach + 1)}

@@ -129,6 +129,23 @@ def test_bounded_range_covers_every_pair_and_nearly_attains_it(eta):
         assert worst > mpf("0.99") * mpf(eta) ** 2 / 8
 
 
+@given(st.integers(1, 1000), st.sampled_from(["0.4", "2.5", "30"]))
+def test_moved_coordinates_cost_what_their_l2_norm_does(coordinates, sigma):
+    found = conversions.gaussian_coordinates(coordinates, sigma)
+    assert conversions.gaussian(1, sigma).rho * coordinates - coordinates < found.rho
+    assert found.rho <= conversions.gaussian(1, sigma).rho * coordinates
+    assert conversions.gaussian_coordinates(coordinates**2, sigma) == conversions.gaussian(coordinates, sigma)
+
+
+def test_no_coordinate_is_no_mechanism():
+    for conversion in (
+        conversions.gaussian_coordinates,
+        lambda k, epsilon: conversions.independent_coordinates("1", k),
+    ):
+        with pytest.raises(ValueError, match="at least one coordinate"):
+            conversion(0, "1")
+
+
 @pytest.mark.parametrize(("sensitivity", "sigma"), [("1", "0.4"), ("1", "2.5"), ("3", "7")])
 def test_discrete_gaussian(sensitivity, sigma):
     """The discrete Gaussian's own supremum, reached as its worst order lands on the grid (CKS, Proposition 5)."""

@@ -1,0 +1,222 @@
+"""Audits of partition selection and of set histograms (PRIVACY §8): every broken twin exceeds the honest claim.
+
+The honest ones as shipped are in test_privacy_audits.py. Claims are epsilon 1 at DELTA, or at no delta where the noise
+is Laplace. Bounds are above the true epsilon with probability at most 1 - CONFIDENCE.
+
+A cluster from which a sample is drawn before its histogram is here because the paper does that (URANIA, Algorithm 1): a
+sample of fixed size is a twin, one of each unit by itself is honest (PRIVACY §5, "URANIA total").
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from random import SystemRandom
+
+import pytest
+
+from tasks.accounting.zcdp import epsilon_of, rho_of
+from tasks.attacks.audit_cases import COUNT, DELTA, EPSILON
+from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
+from tasks.mechanisms.contributed_sets import units_naming
+from tasks.mechanisms.partition_selection import PartitionSelection
+from tasks.mechanisms.rng import OS_RANDOM
+from tasks.mechanisms.set_histogram import Noise, SetHistogram, calibrate_set_histogram
+
+pytestmark = pytest.mark.statistical
+
+CONFIDENCE = 0.9999
+CLAIM = 1.0
+TRIALS = 20_000
+RHO = rho_of(EPSILON, DELTA)
+K = 4
+Sample = Callable[[bool], list[int]]
+
+
+def audit(sample: Sample, delta: float = float(DELTA)) -> float:
+    return epsilon_lower_bound(sample(True), sample(False), delta, CONFIDENCE).epsilon
+
+
+# --- partition selection
+
+# A little less than DELTA, because the rounding is charged, too.
+SELECTION = PartitionSelection(Fraction(1), Fraction(math.nextafter(0.03, 0) - 2.0**-41), K)
+OTHERS = SELECTION.units_for(0.5) - 1
+CANDIDATES = [f"candidate {number}" for number in range(K)]
+
+
+def number_kept(selection: PartitionSelection, without: int, with_it: int, trials: int = TRIALS) -> Sample:
+    """How many of K candidates are kept that `without` units name, or with the unit `with_it`."""
+
+    def sample(present: bool) -> list[int]:
+        counts = dict.fromkeys(CANDIDATES, with_it if present else without)
+        return [len(selection.keep(counts, OS_RANDOM)) for _ in range(trials)]
+
+    return sample
+
+
+def test_the_honest_selection_stays_below_its_claim() -> None:
+    assert SELECTION.loss().delta <= 3 * 10**16
+    assert 0.15 < audit(number_kept(SELECTION, OTHERS, OTHERS + 1)) < CLAIM
+    assert audit(number_kept(SELECTION, 0, 1)) < CLAIM
+
+
+def test_a_selection_for_one_candidate_a_unit_exceeds_the_claim_where_units_name_four() -> None:
+    """The slip of URANIA's Algorithm 3: epsilon for each candidate. Both its epsilon and its delta are then K-fold."""
+    broken = PartitionSelection(SELECTION.epsilon, SELECTION.delta, 1)
+    others = broken.units_for(0.5) - 1
+    assert audit(number_kept(broken, others, others + 1)) > CLAIM
+    # And the unit that alone names four candidates is seen four times as often as delta allows.
+    seen = [number > 0 for number in number_kept(broken, 0, 1)(True)]
+    assert sum(seen) / TRIALS > 3 * float(SELECTION.delta)
+
+
+def test_a_selection_that_counts_documents_exceeds_the_claim() -> None:
+    """The unit says the same four words in ten documents."""
+    documents = [CANDIDATES] * 10
+    moved = units_naming(documents, K)[CANDIDATES[0]]
+    assert moved == 10
+    assert units_naming([[word for document in documents for word in document]], K)[CANDIDATES[0]] == 1
+    assert audit(number_kept(SELECTION, OTHERS, OTHERS + moved)) > CLAIM
+
+
+def test_a_unit_that_names_more_than_four_exceeds_the_claim() -> None:
+    """Forty candidates of one unit, where four are paid for."""
+    many = [f"candidate {number:02}" for number in range(10 * K)]
+
+    def sample(present: bool) -> list[int]:
+        counts = dict.fromkeys(many, OTHERS + present)
+        return [len(SELECTION.keep(counts, OS_RANDOM)) for _ in range(TRIALS // 2)]
+
+    assert audit(sample) > CLAIM
+
+
+def test_a_set_in_the_order_of_reading_exceeds_the_claim() -> None:
+    """Everybody's words are kept for certain; the unit, read first, says one of them before the others do."""
+    many = SELECTION.units_for(1)
+
+    def sample(present: bool) -> list[int]:
+        units = [["z"]] * present + [["a", "z"]] * many
+        counts = units_naming(units, K)
+        kept = set(SELECTION.keep(counts, OS_RANDOM))
+        return [[word for word in counts if word in kept].index("z") for _ in range(2000)]
+
+    assert audit(sample) > CLAIM
+
+
+# --- histograms of sets
+
+NOISES: list[Noise] = ["gaussian", "laplace"]
+
+
+def claimed(noise: Noise) -> SetHistogram:
+    """The honest histogram, whose charge is the claim's; of an open set, so that trials can be drawn together."""
+    found = calibrate_set_histogram(RHO, None, K, noise)
+    assert 0.999 < epsilon_of(found.loss().rho, DELTA) <= CLAIM
+    return found
+
+
+def over_bins(histogram: SetHistogram, moved: int) -> Sample:
+    """The likelihood ratio over K bins, each of which the unit moves by `moved`, but for scale: what sees most.
+
+    Of Gaussian noise that is the sum; of Laplace noise nothing is learnt beyond the two true counts.
+    """
+    low, high = (0, moved) if histogram.noise == "laplace" else (-(10**9), 10**9)
+
+    def sample(present: bool) -> list[int]:
+        drawn = histogram.draw([moved * present] * (K * TRIALS), OS_RANDOM)
+        seen = [min(max(value, low), high) for value in drawn]
+        return [sum(seen[K * turn : K * (turn + 1)]) for turn in range(TRIALS)]
+
+    return sample
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_honest_histogram_stays_below_its_claim(noise: Noise) -> None:
+    assert 0.25 < audit(over_bins(claimed(noise), 1)) < CLAIM
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_noise_for_one_bin_a_unit_exceeds_the_claim_where_units_are_in_four(noise: Noise) -> None:
+    broken = calibrate_set_histogram(RHO, None, 1, noise)
+    assert audit(over_bins(broken, 1)) > CLAIM
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_histogram_of_documents_exceeds_the_claim(noise: Noise) -> None:
+    """The unit's bins are those of two documents, and duplicates are not collapsed."""
+    assert audit(over_bins(claimed(noise), 2)) > CLAIM
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_half_the_noise_exceeds_the_claim(noise: Noise) -> None:
+    honest = claimed(noise)
+    half = Fraction(int(honest.scale * 2**19), 2**20)
+    assert audit(over_bins(SetHistogram(None, K, noise, half), 1)) > CLAIM
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_histogram_without_its_empty_bins_exceeds_the_claim(noise: Noise) -> None:
+    honest = claimed(noise)
+
+    def sample(present: bool) -> list[int]:
+        counts = [COUNT, *[int(present)] * K]
+        return [len(honest.draw([count for count in counts if count], OS_RANDOM))] * TRIALS
+
+    assert audit(sample) > CLAIM
+
+
+# --- samples of a cluster, each unit with one keyword; the claim is that of the histogram alone
+
+ONE_EACH = SetHistogram(None, 1, "laplace", Fraction(1))
+CLUSTER = 20
+SAMPLED = 10_000
+Sampling = Callable[[list[str]], list[str]]
+
+
+def all_units(cluster: list[str]) -> list[str]:
+    return cluster
+
+
+def fixed_size(cluster: list[str]) -> list[str]:
+    """Exactly CLUSTER units, if there are as many."""
+    return SystemRandom().sample(cluster, min(CLUSTER, len(cluster)))
+
+
+def by_itself(cluster: list[str]) -> list[str]:
+    """Each unit by a coin of its own, with a public probability."""
+    return [keyword for keyword in cluster if OS_RANDOM.uniform_below(10) < 9]
+
+
+def sampled(sampling: Sampling) -> tuple[Sample, Sample]:
+    """Histograms of samples: how far the unit's own keyword is up; how far it is up and the others' down, at least."""
+
+    def histograms(present: bool) -> tuple[list[int], list[int]]:
+        samples = [sampling(["common"] * CLUSTER + ["own"] * present) for _ in range(SAMPLED)]
+        own = ONE_EACH.draw([sample.count("own") for sample in samples], OS_RANDOM)
+        common = ONE_EACH.draw([sample.count("common") for sample in samples], OS_RANDOM)
+        return own, common
+
+    def up(present: bool) -> list[int]:
+        return histograms(present)[0]
+
+    def up_and_down(present: bool) -> list[int]:
+        own, common = histograms(present)
+        return [min(more, CLUSTER - less) for more, less in zip(own, common, strict=True)]
+
+    return up, up_and_down
+
+
+@pytest.mark.parametrize("sampling", [all_units, by_itself])
+def test_all_units_or_each_by_itself_stay_below_the_claim(sampling: Sampling) -> None:
+    assert ONE_EACH.epsilon == CLAIM
+    up, up_and_down = sampled(sampling)
+    assert 0.5 < audit(up, 0.0) < CLAIM
+    assert audit(up_and_down, 0.0) < CLAIM
+
+
+def test_a_sample_of_fixed_size_exceeds_the_claim() -> None:
+    """The unit takes somebody's place: two counts move, nearly always. ln(1 - p + p e^2), p = 20/21: 1.96."""
+    most = math.log(1 + CLUSTER / (CLUSTER + 1) * math.expm1(2))
+    found = audit(sampled(fixed_size)[1], 0.0)
+    assert 1.5 < found < most
+    assert found > CLAIM
