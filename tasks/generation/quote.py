@@ -149,7 +149,7 @@ class Quote:
             "epsilon": as_json(self.request.epsilon),
             "delta": as_json(self.request.delta),
             "rho": loss.rho_text,
-            "rho_replace_one": replace_one(loss).rho_text,
+            "rho_replace_one": None if loss.delta else replace_one(loss).rho_text,
             "delta_fail": loss.delta_text,
             "facts": dict(self.plan.facts),
             "prompt": {"description": self.prompt.description, **self.prompt.templates},

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from models_db.services.ledger import Balance, BudgetExceeded
 from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount, spent_epsilon
 from tasks.evaluation.registry import InternalMetric, UnknownMetric
 from tasks.generation.groups import GroupsNeeded
-from tasks.generation.interface import BlockWithoutSample, NotForGovernedData, UnknownSystem
+from tasks.generation.interface import BlockWithoutSample, NotForGovernedData, PlannedInvocation, UnknownSystem
 from tasks.generation.quote import (
     ClaimMissing,
     DatasetFacts,
@@ -33,6 +34,7 @@ from tasks.generation.quote import (
     written_request,
 )
 from tasks.inference.registry import ModelNotPulled, NoRevision, UnknownModel
+from tasks.mechanisms.partition_selection import calibrate_selection
 
 MODEL = ModelFacts("tiny", "1", "d" * 64, "Apache-2.0")
 LIFETIME = lifetime_cap("8", "1e-6")
@@ -121,6 +123,15 @@ def test_the_body_names_every_public_fact_that_the_plan_rests_on() -> None:
     body = priced(facts(population=70, blocks=2, governed=False)).body
     assert (body["population"], body["blocks"], body["governed"]) == (70, 2, False)
     assert priced().body["population"] is None
+
+
+def test_a_price_with_a_failure_probability_says_it_and_has_no_rho_for_replacing() -> None:
+    """The claim re-converts it from epsilon and delta (PRIVACY §1)."""
+    event = calibrate_selection(Amount(10**10, 10**10), 5).event()
+    plan = replace(priced().plan, invocations=(PlannedInvocation(event, (event.loss,)),))
+    price = replace(priced(), plan=plan).to_json()
+    assert price["rho_replace_one"] is None
+    assert Decimal(str(price["delta_fail"])) == Decimal("1e-8")
 
 
 def test_the_body_names_every_instalment() -> None:
