@@ -21,11 +21,13 @@ from tasks.accounting import zcdp
 from tasks.accounting.conversions import replace_one
 from tasks.evaluation.registry import Metric, requested
 from tasks.generation.constraints_request import require_schema_for
+from tasks.generation.external import Cost, require_public_prompts, with_external_fact
 from tasks.generation.groups import SUMMARIES, GroupsNeeded, PartParameters, names_of, require_parts_for, with_catalogue
 from tasks.generation.interface import Ask, Generator, Plan
 from tasks.generation.measuring import plan_with_metrics
 from tasks.generation.systems import system_for
 from tasks.inference import registry
+from tasks.inference.backends.endpoints import Endpoint, endpoint_of, is_external
 from tasks.inference.prompt_spec import PromptSpec, prompt_json
 from tasks.insights.values import INSIGHTS
 
@@ -74,12 +76,13 @@ class DatasetFacts:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Which model, to the byte."""
+    """Which model, to the byte; of one behind an API, which endpoint: its digest is that of the configuration."""
 
     name: str
     revision: str
     digest: str
     licence: str
+    endpoint: Endpoint | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ class Quote:
         plan: what will be done.
         body: the canonical request, without its nonce.
         dataset: the facts it was priced with.
+        endpoint: where texts are asked for, if the model is behind an API.
     """
 
     request: ReleaseRequest
@@ -103,6 +107,7 @@ class Quote:
     plan: Plan
     body: Mapping[str, Json]
     dataset: DatasetFacts
+    endpoint: Endpoint | None = None
 
     @property
     def charged(self) -> tuple[str, ...]:
@@ -113,6 +118,11 @@ class Quote:
     def affordable(self) -> bool:
         """Whether the envelope, or every eligible block, can pay."""
         return self.plan.loss.fits(self.dataset.left)
+
+    @property
+    def cost(self) -> Cost | None:
+        """What an endpoint would be asked for; None where the model is on this machine."""
+        return Cost.of(self.plan, self.prompt.description, self.endpoint) if self.endpoint else None
 
     @property
     def seconds(self) -> int:
@@ -152,7 +162,7 @@ class Quote:
             "rho_replace_one": None if loss.delta else replace_one(loss).rho_text,
             "delta_fail": loss.delta_text,
             "facts": dict(self.plan.facts),
-            "prompt": {"description": self.prompt.description, **self.prompt.templates},
+            "prompt": {"description": self.prompt.description, **self._templates},
             "public_metadata": self.body.get("public_metadata", {}),
             **self._groups(),
             "budget": {
@@ -162,10 +172,16 @@ class Quote:
                 **(self._balance() if with_balance else {}),
                 "affordable": self.affordable,
             },
+            **({"external": self.cost.to_json()} if self.cost else {}),
             "expected_rows": self.plan.rows,
             "expected_texts": self.plan.samples,
             "expected_seconds": self.seconds,
         }
+
+    @property
+    def _templates(self) -> Mapping[str, str]:
+        """What rows are told; insights have prompts of their own."""
+        return {} if self.request.kind == INSIGHTS else self.prompt.templates
 
     def _groups(self) -> dict[str, Json]:
         """Of summaries, what the model is told of each group."""
@@ -208,12 +224,18 @@ def lifetime_epsilon(amount: Amount, delta_conversion: int) -> str:
     return plain_decimal(epsilon.quantize(Decimal("0.0001"), rounding="ROUND_CEILING"))
 
 
-def model_facts(name: str) -> ModelFacts:
-    """The installed model that a request names.
+def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> ModelFacts:
+    """The installed model that a request names, or the endpoint.
+
+    Args:
+        endpoints: those of the home, by name.
 
     Raises:
-        UnknownModel, NoRevision, ModelNotPulled.
+        UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown.
     """
+    if is_external(name):
+        found = endpoint_of(name, endpoints or {})
+        return ModelFacts(name, found.revision, found.digest, found.licence, found)
     registry.find(name)
     for model in registry.list_models():
         if model.name == name and model.installed and model.digest:
@@ -230,9 +252,11 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         BadTemplate, WordingUnused: its prompt is unfit, or does not fit its labels or its kind.
         LabelsNeeded: it asks for demonstrations without labels.
         SchemaNeeded, SchemaUnexpected: it asks for records without a schema, or for texts with one.
+        ExternalModelRefused: the model is behind an API, and the system shows private text.
         Refused, UsageError: the mechanism, a metric or the amount is impossible here.
     """
     system = system_for(request.mechanism, request.kind)
+    require_public_prompts(system, model.name)
     request = system.written_out(request)
     written = with_catalogue(request.parameters, dataset.public.groups)
     if request.kind == SUMMARIES and not written.get("groups"):
@@ -246,6 +270,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     metrics = requested(request.evaluation, governed=dataset.governed)
     ask = Ask(_amount(request, system, parameters), parameters, dataset.blocks, dataset.population, dataset.governed)
     plan = plan_with_metrics(system, ask, metrics, request.evaluation_share)
+    plan = with_external_fact(plan, model.name, model.revision)
     public = as_json(dataset.public.under(request.public_metadata).without_groups())
     body: dict[str, Json] = {
         "format": FORMAT,
@@ -270,7 +295,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         **({} if request.scope is None else {"scope": request.scope}),
         **({"public_metadata": public} if public else {}),
     }
-    return Quote(request, system, parameters, metrics, prompt, plan, body, dataset)
+    return Quote(request, system, parameters, metrics, prompt, plan, body, dataset, model.endpoint)
 
 
 def written_request(body: Mapping[str, Any]) -> ReleaseRequest:

@@ -6,6 +6,8 @@ from tasks.generation.interface import Generator, UnknownSystem
 from tasks.generation.invisible_ink import InvisibleInk
 from tasks.generation.private_icl import PrivateIcl
 from tasks.generation.private_prediction import PrivatePrediction
+from tasks.insights.simple_clio import SimpleClio
+from tasks.insights.urania import Urania
 from tasks.summarization.one_shot import OneShotSummary
 from tasks.summarization.token_level import TokenLevelSummary
 
@@ -18,6 +20,8 @@ _ALL: tuple[Generator, ...] = (
     NonPrivate(),
     TokenLevelSummary(),
     OneShotSummary(),
+    Urania(),
+    SimpleClio(),
 )
 SYSTEMS: dict[str, Generator] = {system.name: system for system in _ALL}
 

@@ -7,13 +7,10 @@ from typing import Final, Protocol, TypeVar
 from models_db.canonical import Json
 
 INSIGHTS: Final = "insights"
-"""The kind of release."""
+"""The kind of release that has a hierarchy of insights in place of texts."""
 
 SUMMARY, KEYWORDS = "summary", "keywords"
 """The two fields of every facet schema that later stages know: what is embedded, and what keyword sets start from."""
-
-INSIGHTS = "insights"
-"""The kind of release that has a hierarchy of insights in place of texts."""
 
 SIZE_DEVIATION = "standard deviation of a size"
 """The public parameter of a plan that says how much noise the size of a cluster bears, in units; a plain decimal."""
@@ -94,7 +91,8 @@ class Purse(Protocol):
 
         Args:
             numbers: the mechanism; or several in a row that are drawn together, because what the first of them gives
-                is not to be kept by itself.
+                is not to be kept by itself; or none of them, for what is made of earlier releases and would not be made
+                again alike, such as a model's choice. A stage has one such at most.
             prepare: reads private data, as long as that takes; it draws no noise.
             draw: the mechanism itself, on what was prepared. What it returns is public from then on.
         """

@@ -1,0 +1,75 @@
+"""The units of a release of insights, and what is worked out of each by itself. Private, all of it.
+
+Nothing is read before somebody asks, which must be after the first step was armed (PRIVACY §6). What is worked out of a
+unit is a function of that unit and of public things alone: its facets, its point, whether it is sampled.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.corpus.keys import keyed_hash
+from tasks.corpus.store import UnitDocuments
+from tasks.evaluation.subject import Embedder
+from tasks.generation.interface import Bench
+from tasks.insights.facets import Extractor
+from tasks.insights.points import points_of
+from tasks.insights.values import Facets
+
+_WHOLE = 2**256
+
+
+@dataclass(frozen=True)
+class PrivateUnits:
+    """Every unit of the blocks that the release is eligible to read, in keyed order.
+
+    Attributes:
+        blocks: their numbers.
+        extract: makes facets.
+        embed: makes points.
+    """
+
+    bench: Bench
+    blocks: Sequence[int]
+    extract: Extractor
+    embed: Embedder
+
+    @cached_property
+    def rows(self) -> list[UnitDocuments]:
+        """One a unit, with its documents."""
+        places = [(block, 0, 0) for block in self.blocks]
+        found = self.bench.corpus.batches(self.bench.scheme, self.bench.scheme_id, 1, places)
+        return [unit for place in places for unit in found[place]]
+
+    @cached_property
+    def facets(self) -> list[Facets]:
+        """One a unit; whose text nothing can be made of has none."""
+        return self.extract([row.text for row in self.rows])
+
+    @cached_property
+    def points(self) -> NDArray[np.float32]:
+        """float32 [units, width], of what is embedded of each unit; NaN where there is nothing to embed."""
+        points = points_of(self.embed, [unit.summary for unit in self.facets])
+        points[[not unit.summary.strip() for unit in self.facets]] = np.nan
+        return points
+
+    def sampled(self, share: Decimal) -> NDArray[np.bool_]:
+        """Whether each unit is in a sample that takes each with this probability, independently of the others.
+
+        It is the same however often it is asked for. A sample of fixed size would not do: one unit more would push
+        another one out, and that counts twice (PRIVACY §5).
+        """
+        key, name = self.bench.scheme.key, self.bench.scheme_id
+        limit = int(_WHOLE * Fraction(share))
+        taken = [int.from_bytes(keyed_hash(key, "insights", name, row.unit), "big") < limit for row in self.rows]
+        return np.array(taken, np.bool_).reshape(len(self.rows))
+
+
+def keyed(bench: Bench) -> Callable[[str, str], bytes]:
+    """A keyed hash of (what for, text) for choices that must depend on one text alone."""
+    return lambda purpose, text: keyed_hash(bench.scheme.key, purpose, bench.scheme_id, text)

@@ -1,0 +1,166 @@
+"""URANIA: topics, descriptions, noisy sizes of a corpus, end to end private (Liu et al., Algorithm 1; PRIVACY §5, §9).
+
+    keywords    a closed set of keywords, private or public                    `keyword_sets`
+    clusters    centres of the units' points                                   `clusters`
+    sizes       a noisy histogram of units over the centres                    one bin a unit
+    histogram   a noisy histogram of units over clusters x keywords            at most `keywords_of_a_unit` bins a unit
+    topics      a public model names what was released, and what is above it   post-processing
+
+Every stage is a mechanism of the catalogue over the same units, and each may depend on what the ones before it have
+released: rho adds up (PRIVACY §2). What a unit contributes to a stage, its keywords, its point, its cluster, its
+choice, is a function of that unit and of released values alone. The keyword set comes first, unlike in the paper,
+because what was released tells the clusterer where to look.
+
+Where this is not Algorithm 1 (PRIVACY §9): a cluster's units take part each by itself with a public probability, never
+as a sample of fixed size; the histogram covers empty clusters and those below the threshold, too.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from pydantic import BaseModel
+
+from models_db.budgets import Amount
+from models_db.events import PrivacyEvent
+from models_db.requests import ReleaseRequest, plain_decimal
+from models_db.services.ledger import PlannedInvocation
+from tasks.accounting.amounts import decimal_above
+from tasks.generation.interface import Ask, Bench, Generated, Plan
+from tasks.inference.registry import find
+from tasks.insights.cluster_keywords import ChosenKeywords
+from tasks.insights.clusters import Clusterer, clusterer_for
+from tasks.insights.keyword_sets import KeywordSet, keyword_set_for
+from tasks.insights.keyword_settings import with_words_from_file
+from tasks.insights.urania_parameters import UraniaParameters
+from tasks.insights.values import INSIGHTS, SIZE_DEVIATION, SMALLEST_CLUSTER
+from tasks.mechanisms.histogram import NoisyHistogram, calibrate_histogram
+from tasks.mechanisms.set_histogram import SetHistogram, calibrate_set_histogram
+
+DEVIATIONS = 3
+"""The threshold of a cluster's size where a request names none, in standard deviations of its noise."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What the budget buys, in the order in which it is spent."""
+
+    keywords: KeywordSet
+    clusterer: Clusterer
+    sizes: NoisyHistogram
+    histogram: SetHistogram
+
+    @classmethod
+    def of(cls, wanted: UraniaParameters, amount: Amount) -> "Stages":
+        """The stages that cost at most `amount` together.
+
+        Raises:
+            UsageError, Refused: some share of it buys nothing.
+        """
+        rho = wanted.shares.of(amount.rho, keywords=wanted.keywords.charged)
+        bins = ChosenKeywords(wanted.clusters.count, wanted.keywords.size).bins
+        return cls(
+            keyword_set_for(wanted.keywords, Amount(rho["keywords"], amount.delta)),
+            clusterer_for(wanted.clusters, rho["clusters"]),
+            calibrate_histogram(rho["sizes"], wanted.clusters.count),
+            calibrate_set_histogram(rho["histogram"], bins, wanted.keywords_of_a_unit, wanted.noise),
+        )
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """What is charged, in order."""
+        return (*self.keywords.events, self.clusterer.event, self.sizes.event(), self.histogram.event())
+
+    def smallest(self, wanted: UraniaParameters) -> int:
+        """The threshold of a cluster's noisy size: a public number."""
+        return wanted.smallest_cluster or math.ceil(DEVIATIONS * float(self.sizes.noise.sigma))
+
+
+class Urania:
+    """The system `urania`."""
+
+    name: str = "urania"
+    kinds: tuple[str, ...] = (INSIGHTS,)
+    parameters: type[BaseModel] = UraniaParameters
+    charges = True
+
+    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+        """With the words of a file of public keywords in place of its name.
+
+        Raises:
+            WordsUnreadable, WordsInvalid: there is no such file, or it is none.
+            UnknownModel, WrongKind: there is no such embedder.
+        """
+        asked = dict(request.parameters)
+        if "keywords" in asked:
+            asked["keywords"] = with_words_from_file(asked["keywords"])
+        return request.model_copy(update={"parameters": asked})
+
+    def fail_share(self, parameters: BaseModel) -> Fraction:
+        """What selecting keywords needs; none for a public set."""
+        wanted = self._asked(parameters)
+        return Fraction(wanted.delta_share) if wanted.keywords.charged else Fraction(0)
+
+    def plan(self, ask: Ask) -> Plan:
+        """Buy all stages; each is one instalment, charged to every block.
+
+        Raises:
+            UnknownModel, WrongKind: there is no such embedder.
+            UsageError, Refused: some share of the amount buys nothing.
+        """
+        wanted = self._asked(ask.parameters)
+        find(wanted.embedder, "embedder")
+        stages = Stages.of(wanted, ask.amount or Amount())
+        extracted = (ask.population or 0) if wanted.facets.extractor == "model" else 0
+        return Plan(
+            invocations=tuple(PlannedInvocation(event, (event.loss,)) for event in stages.events),
+            blocks=tuple(range(ask.blocks)),
+            samples=wanted.clusters.count,
+            facts=_facts(wanted, stages),
+            rows=wanted.clusters.count + extracted,
+            steps=wanted.facets.max_new_tokens if extracted else wanted.max_new_tokens,
+            prompt_tokens=wanted.facets.max_text_tokens,
+            amount=ask.amount or Amount(),
+        )
+
+    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+        """Release keywords, centres, sizes and counts, then have them named.
+
+        Raises:
+            ModelNotPulled: the embedder is not here.
+            ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot do what
+                is asked of it. None of these has armed anything.
+            StepLost: an interrupted run has paid for a stage and lost it.
+        """
+        from tasks.insights.urania_run import UraniaRun
+
+        wanted = self._asked(parameters)
+        stages = Stages.of(wanted, plan.amount)
+        if stages.events != tuple(invocation.event for invocation in plan.invocations):
+            raise ValueError("the stages are not those of the plan")
+        return UraniaRun.of(wanted, stages, plan, bench).generated()
+
+    def _asked(self, parameters: BaseModel) -> UraniaParameters:
+        if not isinstance(parameters, UraniaParameters):
+            raise TypeError(f"parameters of {self.name} are needed, not {type(parameters).__name__}")
+        return parameters
+
+
+def _facts(wanted: UraniaParameters, stages: Stages) -> Mapping[str, str]:
+    """The public parameters as people read them."""
+    return {
+        "clusters k": str(wanted.clusters.count),
+        "facets": f"by {wanted.facets.extractor}",
+        "embedder": wanted.embedder,
+        **stages.keywords.facts,
+        **stages.clusterer.facts,
+        SIZE_DEVIATION: plain_decimal(decimal_above(stages.sizes.noise.sigma, 2)),
+        SMALLEST_CLUSTER: str(stages.smallest(wanted)),
+        "units that choose keywords": f"each with probability {plain_decimal(wanted.sampled)}",
+        "keywords of a unit": f"{wanted.keywords_of_a_unit} at most, chosen by {wanted.choice}",
+        "keyword counts": stages.histogram.facts()["noise"],
+        "keywords of a cluster t": str(wanted.keywords_of_a_cluster),
+        "levels": str(wanted.hierarchy.levels),
+        "temperature": plain_decimal(wanted.temperature),
+    }

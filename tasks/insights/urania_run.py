@@ -1,0 +1,206 @@
+"""One run of URANIA's stages: what each reads, what it releases, and what is made of that.
+
+Everything after a release is a function of its JSON in the journal and of public things, so a run that goes on after a
+kill works it out again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models_db.canonical import Json
+from tasks.evaluation.subject import Embedder
+from tasks.generation.interface import Bench, Generated, GeneratedText, Plan
+from tasks.inference.embedding import load_embedder
+from tasks.insights.choosing import Chooser, FastChooser
+from tasks.insights.cluster_keywords import ChosenKeywords
+from tasks.insights.clusters import Centres
+from tasks.insights.describing import Described, describe
+from tasks.insights.facet_cache import cached
+from tasks.insights.facets import Extractor, extractor_for
+from tasks.insights.hierarchy import SCHEMAS, hierarchy
+from tasks.insights.keyword_refining import KEEP_SCHEMA, refiner_for
+from tasks.insights.points import points_of
+from tasks.insights.private_units import PrivateUnits
+from tasks.insights.public_topics import PUBLIC_TOPICS
+from tasks.insights.purse import StagePurse
+from tasks.insights.urania import Stages
+from tasks.insights.urania_parameters import UraniaParameters
+from tasks.insights.values import Facets, Insight
+from tasks.insights.writing import Writer
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Public models at work; whatever one of them lacks is refused when it is made, before anything is spent."""
+
+    embed: Embedder
+    extract: Extractor
+    choose: Chooser
+    write: Writer
+
+    @classmethod
+    def of(cls, wanted: UraniaParameters, bench: Bench) -> "Tools":
+        """What the request asks for.
+
+        Raises:
+            ModelNotPulled: the embedder is not here.
+            ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot do it.
+        """
+        embed = load_embedder(wanted.embedder, str(bench.engine.model.device))
+        extract = extractor_for(wanted.facets, bench.engine, partial(bench.progress, "facets"))
+        if bench.cache is not None:
+            extract = cached(extract, bench.cache, bench.scheme.key)
+        schemas = (*SCHEMAS, KEEP_SCHEMA)
+        write = Writer.of(bench, schemas, wanted.max_new_tokens, wanted.temperature, wanted.top_k)
+        return cls(embed, extract, _chooser(wanted, bench), write)
+
+
+@dataclass(frozen=True)
+class UraniaRun:
+    """The stages, one after the other: each is asked for by the next, and released once."""
+
+    wanted: UraniaParameters
+    stages: Stages
+    plan: Plan
+    bench: Bench
+    tools: Tools
+    units: PrivateUnits
+
+    @classmethod
+    def of(cls, wanted: UraniaParameters, stages: Stages, plan: Plan, bench: Bench) -> "UraniaRun":
+        """Nothing is read or spent yet.
+
+        Raises:
+            As `Tools.of`.
+        """
+        tools = Tools.of(wanted, bench)
+        return cls(wanted, stages, plan, bench, tools, PrivateUnits(bench, plan.blocks, tools.extract, tools.embed))
+
+    def generated(self) -> Generated:
+        """The insights, parents before their children.
+
+        Raises:
+            StepLost: an interrupted run has paid for a stage and lost it.
+        """
+        if not self.bench.steps.paid:
+            self.bench.begun(len(self.plan.invocations), {})
+        # Every stage takes place, whatever the ones before it have released: what is armed is public.
+        _ = self.keywords, self.centres, self.sizes, self.chosen
+        found = self._insights()
+        figures = {
+            "keywords_released": str(len(self.keywords)) if self.wanted.keywords.charged else None,
+            "clusters_released": str(len(self.centres)),
+            "clusters_kept": str(len(self.kept)),
+            "descriptions_replaced": str(sum(isinstance(one.topic, Described) and one.topic.plain for one in found)),
+        }
+        texts = tuple(self._text(insight) for insight in found)
+        return Generated(texts, {name: value for name, value in figures.items() if value is not None})
+
+    @cached_property
+    def keywords(self) -> list[str]:
+        """The closed set, in its public order; empty if nothing could be released."""
+        refine = refiner_for(self.wanted.keywords, self.tools.write, self.tools.embed)
+        return self.stages.keywords.draw(self._purse("keywords", 0), self._facets, self.bench.rng, refine)
+
+    @property
+    def named(self) -> list[str]:
+        """The keywords that units choose from: the set, or public topics in place of an empty one."""
+        return self.keywords or sorted(PUBLIC_TOPICS)[: self.wanted.keywords.size]
+
+    @cached_property
+    def centres(self) -> Centres:
+        """The released centres; units that are alike have one in common."""
+        clusterer, rng = self.stages.clusterer, self.bench.rng
+        public = points_of(self.tools.embed, [*self.keywords, *PUBLIC_TOPICS])
+        released = self._purse("clusters", len(self.stages.keywords.events)).release(
+            0, lambda: self.units.points, lambda points: clusterer.draw(points, public, rng)
+        )
+        return clusterer.centres(released, public)
+
+    @cached_property
+    def clusters(self) -> NDArray[np.int64]:
+        """The cluster of each unit, int64 [units], -1 for one of which nothing can be embedded. PRIVATE."""
+        points = self.units.points
+        return np.where(np.isfinite(points).all(axis=1), self.centres.assign(points), -1)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The noisy number of units of each planned cluster."""
+        histogram = self.stages.sizes
+        released = self._purse("sizes", len(self.stages.events) - 2).release(
+            0, self._counts, lambda counts: _json(histogram.draw(counts, self.bench.rng))
+        )
+        return cast("list[int]", released)
+
+    @cached_property
+    def chosen(self) -> list[int]:
+        """The noisy number of units of each planned cluster that chose each keyword."""
+        histogram = self.stages.histogram
+        released = self._purse("histogram", len(self.stages.events) - 1).release(
+            0, self._choices, lambda counts: _json(histogram.draw(counts, self.bench.rng))
+        )
+        return cast("list[int]", released)
+
+    @property
+    def kept(self) -> list[int]:
+        """The clusters that are large enough, by their noisy sizes."""
+        least = self.stages.smallest(self.wanted)
+        return [number for number in range(len(self.centres)) if self.sizes[number] >= least]
+
+    @property
+    def _bins(self) -> ChosenKeywords:
+        return ChosenKeywords(self.wanted.clusters.count, self.wanted.keywords.size)
+
+    def _insights(self) -> list[Insight]:
+        deviation, most = self.stages.histogram.variance() ** 0.5, self.wanted.keywords_of_a_cluster
+        lists = [self._bins.best(self.chosen, number, most, deviation, self.named) for number in self.kept]
+        topics = describe(self.tools.write, lists)
+        sizes = [self.sizes[number] for number in self.kept]
+        clusters = list(zip(topics, lists, sizes, strict=True))
+        return hierarchy(clusters, self.tools.embed, self.tools.write, self.wanted.hierarchy)
+
+    def _counts(self) -> list[int]:
+        """How many units each planned cluster has. PRIVATE."""
+        found = self.clusters
+        counts: list[int] = np.bincount(found[found >= 0], minlength=self.wanted.clusters.count).tolist()
+        return counts
+
+    def _choices(self) -> list[int]:
+        """How many units chose each keyword in each cluster. PRIVATE."""
+        taking = np.flatnonzero(self.units.sampled(self.wanted.sampled) & (self.clusters >= 0))
+        chosen = self.tools.choose(
+            [self.units.facets[number] for number in taking],
+            self.units.points[taking],
+            self.named,
+            points_of(self.tools.embed, self.named),
+            self.wanted.keywords_of_a_unit,
+        )
+        return self._bins.counts(self.clusters[taking], chosen)
+
+    def _facets(self) -> Sequence[Facets]:
+        return self.units.facets
+
+    def _purse(self, name: str, first: int) -> StagePurse:
+        return StagePurse(self.bench, name, first)
+
+    def _text(self, insight: Insight) -> GeneratedText:
+        description = insight.topic.description
+        tokens = len(self.bench.engine.model.tokenizer(description, add_special_tokens=False)["input_ids"])
+        return GeneratedText(description, tokens, complete=True, insight=insight)
+
+
+def _json(counts: list[int]) -> Json:
+    return list(counts)
+
+
+def _chooser(wanted: UraniaParameters, bench: Bench) -> Chooser:
+    if wanted.choice == "embedding":
+        return FastChooser()
+    from tasks.insights.choosing_model import ModelChooser
+
+    return ModelChooser.of(bench.engine, partial(bench.progress, "choosing keywords"))
