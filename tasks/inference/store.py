@@ -93,25 +93,26 @@ def weights_digest(name: str, folder: Path, record: Path) -> str:
     Raises:
         NoSafetensors, WeightsChanged.
     """
-    files = sorted(folder.glob("*.safetensors"))
+    # Some embedders keep the weights of a last layer in a folder of its own.
+    files = sorted(folder.rglob("*.safetensors"))
     if not files:
         raise NoSafetensors(name)
-    stamps = {file.name: [file.stat().st_size, file.stat().st_mtime_ns] for file in files}
+    stamps = {str(file.relative_to(folder)): [file.stat().st_size, file.stat().st_mtime_ns] for file in files}
     stored = json.loads(record.read_text()) if record.is_file() else None
     if stored and stored["files"] == stamps:
         return str(stored["digest"])
-    digest = _digest(files)
+    digest = _digest(folder, files)
     if stored and stored["digest"] != digest:
         raise WeightsChanged(name, stored["digest"], digest)
     _write(record, json.dumps({"digest": digest, "files": stamps}, indent=2))
     return digest
 
 
-def _digest(files: list[Path]) -> str:
+def _digest(folder: Path, files: list[Path]) -> str:
     digests = [file_sha256(file) for file in files]
     if len(files) == 1:
         return digests[0]
-    listing = "".join(f"{digest}  {file.name}\n" for digest, file in zip(digests, files, strict=True))
+    listing = "".join(f"{digest}  {file.relative_to(folder)}\n" for digest, file in zip(digests, files, strict=True))
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
