@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models_db.budgets import Amount
+from models_db.canonical import canonical
 from models_db.events import PrivacyEvent
 from tasks.mechanisms.catalogue import EventInconsistent, recompute
 from tasks.mechanisms.gaussian import NoiseInvalid, NoisyCount
@@ -35,6 +36,16 @@ def test_a_stored_event_gives_the_charge_back():
     assert NoisyHistogram.from_event(stored) == calibrate_histogram(10**10, 9)
     assert recompute(stored) == event.loss
     assert event.parameters["bins"] == 9
+
+
+def test_stored_events_keep_their_bytes():
+    """Records of published releases hold such events, and their digests cover them."""
+    assert canonical(NoisyHistogram(9, NoisyCount(Fraction(5, 2))).event(2).to_json()) == (
+        b'{"count":2,"delta":"0","dp_event":{"class_name":"SelfComposedDpEvent","count":2,"event":{"class_name":'
+        b'"GaussianDpEvent","module_name":"dp_accounting.dp_event","noise_multiplier":"2.5"},"module_name":'
+        b'"dp_accounting.dp_event"},"mechanism":"noisy_histogram","parameters":{"bins":9,"sensitivity":1,"sigma":"5/2"},'
+        b'"relation":"add_or_remove_one","rho":"160000000000"}'
+    )
 
 
 @pytest.mark.parametrize("changed", [{"bins": 0}, {"bins": "9.5"}, {"sensitivity": 2}, {"sigma": "0"}])
