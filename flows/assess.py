@@ -13,10 +13,13 @@ from models_db.services import artifacts, audits, releases
 from models_db.services.releases import WrongState
 from models_db.tables import Dataset, DatasetVersion
 from tasks.corpus.store import open_corpus
-from tasks.evaluate import evaluate_texts
+from tasks.evaluate import SCORER, evaluate_texts
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.results import MetricResult
+from tasks.inference.backends.endpoints import is_external
+from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
+from tasks.inference.registry import ModelNotPulled
 from tasks.publishing.rows import read_labelled
 
 
@@ -42,6 +45,18 @@ def require_decided(session: Session, request_id: int) -> None:
         raise WrongState(request_id, state, "published or discarded: internal metrics wait for the decision")
 
 
+def load_scorer(device: str) -> LanguageModel | None:
+    """The public model that scores what an external one has written; None where it is not pulled.
+
+    Raises:
+        as `tasks.inference.loading.load`, if it is pulled and cannot be used.
+    """
+    try:
+        return load(SCORER, device)
+    except ModelNotPulled:
+        return None
+
+
 def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
     """Compare a decided release with its private corpus, and keep the result in the ledger as internal.
 
@@ -59,7 +74,10 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
     folder = workspace.home.inside("quarantine", artifact.folder)
     texts = [Plain(text, label=label) for text, label in read_labelled(folder)]
     internal = [metric for metric in METRICS.values() if metric.exposure == "internal"]
-    results = evaluate_texts(internal, texts, load(model, "auto"), open_corpus(workspace.home, uid))
+    by_another = is_external(model)
+    scoring = load_scorer("auto") if by_another else load(model, "auto")
+    corpus = open_corpus(workspace.home, uid)
+    results = evaluate_texts(internal, texts, scoring, corpus, by_another=by_another)
     with workspace.database.write() as session:
         artifacts.record_metrics(session, artifact, [(r.name, r.exposure, r.to_json()) for r in results])
         seen: list[Json] = [r.name for r in results]  # that they were looked at goes on record; the figures do not

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from flows.attack_store import FORMAT, AttackFolder, configuration_of
-from flows.pricing import dataset_facts
+from flows.pricing import dataset_facts, model_named
 from flows.workspace import Workspace, code_digest, open_workspace
 from models_db.canonical import Json, canonical, digest
 from models_db.errors import Refused
@@ -28,7 +28,8 @@ from tasks.attacks.twin import CANARIES, COPIES, Stage, set_stage
 from tasks.corpus.store import open_corpus
 from tasks.generation.groups import SUMMARIES, labels_of
 from tasks.generation.precision_request import precision_of
-from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote, written_request
+from tasks.generation.quote import DatasetFacts, Quote, quote, written_request
+from tasks.inference.backends.endpoints import is_external
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
 from tasks.inference.precision import Precision
@@ -72,6 +73,7 @@ def attack_on_twin(home: Path, wanted: Wanted, device: str = "auto") -> dict[str
 
     Raises:
         SummariesNotAttacked: the request is for summaries.
+        ExternalModelNotAttacked: it names an external model.
         TwinGoverned: the dataset is not marked public.
         TwinTooSmall, CanariesInvalid: it cannot be cut in two like that.
         AttackUnwritable, AttackUnreadable.
@@ -81,6 +83,8 @@ def attack_on_twin(home: Path, wanted: Wanted, device: str = "auto") -> dict[str
     request = _request(workspace, wanted)
     if request.kind == SUMMARIES:
         raise SummariesNotAttacked
+    if is_external(request.model):
+        raise ExternalModelNotAttacked(request.model)
     facts = _public_facts(workspace, request.dataset)
     priced = _quoted(workspace, request, facts)
     folder = AttackFolder.of(workspace.home, configuration_of(priced.body), facts.version_uid)
@@ -123,7 +127,7 @@ def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
 
 
 def _quoted(workspace: Workspace, request: ReleaseRequest, facts: DatasetFacts) -> Quote:
-    return quote(request, facts, model_facts(request.model), workspace.policy_digest, code_digest())
+    return quote(request, facts, model_named(workspace, request.model), workspace.policy_digest, code_digest())
 
 
 def _forget_what_is_old(folder: AttackFolder, wanted: Wanted) -> None:
@@ -220,6 +224,17 @@ class SummariesNotAttacked(Refused):
             "Summaries cannot be attacked on a twin in this version: members are drawn from a corpus and canaries"
             " planted in it without regard to groups, so most of them would be read for no summary.",
             "The mechanisms are audited by `almoner audit mechanism noisy_mean`, or `token_draw`; see docs/attacks.md.",
+        )
+
+
+class ExternalModelNotAttacked(Refused):
+    """A request whose texts a model behind an API writes."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"{model!r} is behind an API; in this version requests with such a model are not attacked.",
+            "Attack the same request with a model of this machine: what is protected are the values it is told.",
+            {"model": model},
         )
 
 

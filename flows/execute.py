@@ -4,9 +4,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from prefect import flow
 
+from flows.assess import load_scorer
 from flows.keep import keep
 from flows.resuming import Resumed, journal_folder
 from flows.running import Run, begin, ending_safely
@@ -21,14 +23,17 @@ from tasks.corpus.store import open_corpus
 from tasks.evaluate import evaluate_texts, require_tools
 from tasks.generate import generate_texts
 from tasks.generation.constraints_request import schema_of
+from tasks.generation.external import require_public_prompts
 from tasks.generation.groups import labels_of, names_of
-from tasks.generation.interface import Bench
+from tasks.generation.interface import Bench, NoEngine
 from tasks.generation.journal import Journal, JournalUnwritable
 from tasks.generation.measuring import Measuring
 from tasks.generation.precision_request import precision_of
 from tasks.generation.workers import Workers
+from tasks.inference.backends.http import HttpBackend
 from tasks.inference.devices import choose_device
 from tasks.inference.engine import Engine
+from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
 from tasks.mechanisms.rng import OS_RANDOM
 from tasks.progress import report, tell
@@ -90,6 +95,7 @@ def produce(run: Run, device: str, where: str, workers: int) -> tuple[str, int]:
     """Carry the attempt out; returns the artifact's digest, and how many texts it has."""
     bench = prepare(run, device, workers)
     quote = run.quote
+    scoring = bench.engine.model if bench.outside is None else scorer_of(run, device)
     if run.left:
         tell(str(run.left))
     run.hold(where, bench.rng.kind)
@@ -97,7 +103,13 @@ def produce(run: Run, device: str, where: str, workers: int) -> tuple[str, int]:
     corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
     schema = schema_of(quote.parameters)
     results = evaluate_texts(
-        quote.metrics, generated.texts, bench.engine.model, corpus, schema, measuring_of(run, bench)
+        quote.metrics,
+        generated.texts,
+        scoring,
+        corpus,
+        schema,
+        measuring_of(run, bench),
+        by_another=bench.outside is not None,
     )
     return keep(run, generated, results), len(generated.texts)
 
@@ -113,15 +125,19 @@ def measuring_of(run: Run, bench: Bench) -> Measuring:
 
 
 def prepare(run: Run, device: str, workers: int) -> Bench:
-    """Load the model and open the corpus's folder: whatever is missing here has cost nothing yet."""
+    """Load the model and open the corpus's folder: whatever is missing here has cost nothing yet.
+
+    Of an external model there is nothing to load; its endpoint is not asked before the run has begun to pay.
+    """
+    outside = external_backend(run)
     loading = partial(load, run.quote.request.model, precision=precision_of(run.quote.parameters))
-    model = loading(device)
+    engine = cast(Engine, NoEngine(run.quote.request.model)) if outside else Engine(loading(device))
     require_tools(run.quote.metrics)
     corpus = open_corpus(run.workspace.home, run.facts.version_uid)
     if names_of(run.quote.parameters):
         corpus.require_labels()
     return Bench(
-        engine=Engine(model),
+        engine=engine,
         corpus=corpus,
         scheme=run.scheme,
         scheme_id=run.scheme_id,
@@ -129,13 +145,33 @@ def prepare(run: Run, device: str, workers: int) -> Bench:
         rng=OS_RANDOM,
         arm=run.arm,
         progress=report,
-        workers=Workers.on(loading, device, workers) if workers > 1 else None,
+        workers=Workers.on(loading, device, workers) if workers > 1 and not outside else None,
         earlier=run.earlier,
         begun=run.begun,
         drawn=run.drawn,
         steps=run.steps,
         cache=run.workspace.home.derived,
+        outside=outside,
+        device=str(choose_device(device)),
     )
+
+
+def external_backend(run: Run) -> HttpBackend | None:
+    """Who writes texts where the request names an external model.
+
+    Raises:
+        ExternalModelRefused: the system shows private text to its model.
+        EndpointKeyMissing, EndpointUnreachable, AnswersUnwritable: it cannot be asked from here.
+    """
+    require_public_prompts(run.quote.system, run.quote.request.model)
+    if run.quote.endpoint is None:
+        return None
+    return HttpBackend.of(run.quote.endpoint, journal_folder(run.workspace.home, run.request_id), report)
+
+
+def scorer_of(run: Run, device: str) -> LanguageModel | None:
+    """The model of metrics where an external one writes the texts; None where none needs it, or it is not pulled."""
+    return load_scorer(device) if any("model" in metric.needs for metric in run.quote.metrics) else None
 
 
 def close_own_remains(workspace: Workspace, request_id: int) -> None:

@@ -2,12 +2,14 @@
 
 from sqlalchemy.orm import Session
 
+from flows.endpoints import endpoints_of
 from flows.workspace import Workspace, code_digest
 from models_db.budgets import Amount
 from models_db.requests import PublicMetadata, ReleaseRequest
 from models_db.services import datasets, envelopes, ledger
 from models_db.tables import Account, Dataset, DatasetVersion
-from tasks.generation.quote import DatasetFacts, Envelope, Quote, model_facts, quote
+from tasks.generation.quote import DatasetFacts, Envelope, ModelFacts, Quote, model_facts, quote
+from tasks.inference.backends.endpoints import is_external
 
 
 def price(workspace: Workspace, request: ReleaseRequest) -> Quote:
@@ -15,12 +17,23 @@ def price(workspace: Workspace, request: ReleaseRequest) -> Quote:
 
     Raises:
         ScopeUnknown: it names an envelope that is not open.
+        EndpointUnknown, ExternalModelRefused: it names an external model that is not known, or not for its mechanism.
     """
     with workspace.database.read() as session:
         dataset = datasets.find(session, request.dataset)
         scope = envelopes.find_scope(session, dataset, request.scope) if request.scope is not None else None
         facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset), scope)
-    return quote(request, facts, model_facts(request.model), workspace.policy_digest, code_digest())
+    return quote(request, facts, model_named(workspace, request.model), workspace.policy_digest, code_digest())
+
+
+def model_named(workspace: Workspace, name: str) -> ModelFacts:
+    """The model that a request names: one of this machine, or an endpoint of this home.
+
+    Raises:
+        UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown.
+        FileUnreadable, FileInvalid: the home's endpoints cannot be read.
+    """
+    return model_facts(name, endpoints_of(workspace.home) if is_external(name) else None)
 
 
 def dataset_facts(

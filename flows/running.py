@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from flows.people import require_mandates
 from flows.policy import policy_of, require_policy, told_by_policy
-from flows.pricing import dataset_facts
+from flows.pricing import dataset_facts, model_named
 from flows.resuming import Resumed, resumed
 from flows.workspace import Workspace, code_digest, owner, partition_key_path, provenance
 from models_db.canonical import Json, canonical
@@ -28,7 +28,7 @@ from models_db.tables import Dataset, DatasetVersion, Request
 from tasks.corpus.keys import load_key
 from tasks.corpus.partition import PartitionScheme
 from tasks.generation.journal import Earlier, Journal, JournalInUse, JournalUnfit
-from tasks.generation.quote import DatasetFacts, Quote, model_facts, quote, written_request
+from tasks.generation.quote import DatasetFacts, Quote, quote, written_request
 from tasks.generation.steps import Steps
 from tasks.publishing.approvals import SignedDecision
 
@@ -267,7 +267,7 @@ def _repriced(workspace: Workspace, request_id: int, facts: DatasetFacts, body: 
     request = written_request(body)
     if request.scope != (facts.envelope.name if facts.envelope else None):
         raise PlanChanged(request_id, "envelope")
-    priced = quote(request, facts, model_facts(request.model), body["policy"], code_digest())
+    priced = quote(request, facts, model_named(workspace, request.model), body["policy"], code_digest())
     public = ("unit", "relation", "governed", "population", "blocks")
     for part in ("code", "model", "plan", "dataset", "parameters", "public_metadata", *public):
         if canonical(priced.body.get(part)) != canonical(body.get(part)):

@@ -2,6 +2,7 @@
 
 almoner.db        the ledger (unless ALMONER_DATABASE_URL names a PostgreSQL)
 policy.yaml       the policy in force
+endpoints.yaml    models behind an API that requests can name; no secret is in it (0600)
 seen.json         the head of the ledger's chain as this home last saw it
 keys/             signing key, overlap key, one key per partition scheme (0600)
 corpora/<uid>/    ingested dataset versions, one folder each
@@ -37,6 +38,11 @@ class ProjectHome:
     def policy(self) -> Path:
         """The policy file in force."""
         return self.root / "policy.yaml"
+
+    @property
+    def endpoints(self) -> Path:
+        """The file of endpoints, if there is one."""
+        return self.root / "endpoints.yaml"
 
     @property
     def seen(self) -> Path:

@@ -1,6 +1,7 @@
 """Evaluate: metrics of released texts; the internal ones also read the corpus."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,9 @@ from tasks.inference.loading import require_pulled
 from tasks.inference.scoring import log_likelihoods
 from tasks.progress import report
 from tasks.shell import private_task
+
+SCORER = "smollm2-135m-instruct"
+"""The public model that metrics compute with where a model behind an API has written the texts."""
 
 
 def require_tools(metrics: Iterable[Metric]) -> None:
@@ -37,15 +41,20 @@ def require_tools(metrics: Iterable[Metric]) -> None:
 def evaluate_texts(
     metrics: Sequence[Metric],
     texts: Sequence[ReleasedText],
-    model: LanguageModel,
+    model: LanguageModel | None,
     corpus: Corpus | None = None,
     schema: Mapping[str, Any] | None = None,
     charged: Callable[[Metric, Subject], MetricResult] | None = None,
+    *,
+    by_another: bool = False,
 ) -> tuple[MetricResult, ...]:
     """Compute `metrics` of `texts` under the public `model`; `corpus` only for internal ones (PRIVACY §7).
 
     `schema` is the public one that a release of records declares, `charged` draws charged metrics. The embedder is
-    loaded only if a metric needs it.
+    loaded only if a metric needs it. Without a model, the figures of metrics that need one are null.
+
+    Args:
+        by_another: the texts were written by a model behind an API, and not by `model`; the metrics say so.
 
     Raises:
         ModelNotPulled: the embedder is needed and not on this machine.
@@ -58,16 +67,39 @@ def evaluate_texts(
     has_labels = corpus is not None and corpus.label_field() is not None
     subject = Subject(
         texts,
-        scorer(model),
+        scorer(model) if model else None,
         documents if corpus else None,
         schema,
         embed=embedder(model) if "embedder" in needs else None,
         tag=tagger() if "tagger" in needs else None,
-        judge=ModelJudge(model, partial(report, "judging")),
-        learn=ModelLearner(model, partial(report, "in context")),
+        judge=ModelJudge(model, partial(report, "judging")) if model else None,
+        learn=ModelLearner(model, partial(report, "in context")) if model else None,
         labelled=corpus.labelled if corpus and has_labels else None,
     )
-    return evaluate(metrics, subject, charged)
+    if not by_another:
+        return evaluate(metrics, subject, charged)
+    return tuple(_with_another(metric, model, subject, charged) for metric in metrics)
+
+
+def _with_another(
+    metric: Metric,
+    model: LanguageModel | None,
+    subject: Subject,
+    charged: Callable[[Metric, Subject], MetricResult] | None,
+) -> MetricResult:
+    """A metric of texts that `model` has not written."""
+    if "model" not in metric.needs:
+        return evaluate([metric], subject, charged)[0]
+    if model is None:
+        return not_measured(metric)
+    found = evaluate([metric], subject, charged)[0]
+    return replace(found, method=f"{found.method}; the public model is {model.name}, which has not written the texts")
+
+
+def not_measured(metric: Metric) -> MetricResult:
+    """A metric that needs a model, where none is at hand: what it says of no text at all."""
+    nothing = Subject((), score=lambda texts: [], documents=lambda: ())
+    return replace(metric.compute(nothing), line="not measured: no language model is on this machine")
 
 
 def scorer(model: LanguageModel) -> Scorer:
@@ -84,13 +116,15 @@ def scorer(model: LanguageModel) -> Scorer:
     return score
 
 
-def embedder(model: LanguageModel) -> Remembering:
-    """On the language model's device; its bar counts the texts of a metric that no metric before it has read.
+def embedder(model: LanguageModel | None) -> Remembering:
+    """On the device of the language model, if there is one; its bar counts the texts that no metric before has read.
 
     Raises:
         ModelNotPulled: it is not on this machine.
     """
-    return Remembering(load_embedder(device=str(model.device), progress=partial(report, "embedding")))
+    return Remembering(
+        load_embedder(device=str(model.device) if model else "auto", progress=partial(report, "embedding"))
+    )
 
 
 def tagger() -> Tagger:

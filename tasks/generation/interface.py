@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Never, Protocol
 
 from pydantic import BaseModel
 
@@ -22,6 +22,8 @@ from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus
 from tasks.generation.journal import Earlier
 from tasks.generation.steps import Prepared, Steps
+from tasks.inference.backends.interface import Sampling, TextBackend
+from tasks.inference.backends.local import LocalBackend
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.insights.values import Insight
 from tasks.mechanisms.rng import RandomSource
@@ -67,6 +69,7 @@ class Plan:
             text has draws.
         measuring: the mechanisms of charged metrics, invoked once each after the texts, in the request's order.
         amount: what the system was given to spend, of which `invocations` cost no more.
+        prompts: how many public prompts a text backend answers at most; 0 where it is one for each text.
     """
 
     invocations: tuple[PlannedInvocation, ...]
@@ -80,6 +83,7 @@ class Plan:
     texts_per_unit: int = 1
     measuring: tuple[PlannedInvocation, ...] = ()
     amount: Amount = field(default_factory=Amount)
+    prompts: int = 0
 
     @property
     def every(self) -> tuple[PlannedInvocation, ...]:
@@ -97,7 +101,8 @@ class Bench:
     """What a running generation works with.
 
     Attributes:
-        engine: the model.
+        engine: the model of this machine; of a release with an external model there is none, and whoever asks for it
+            is refused (`NoEngine`).
         corpus: the private (or public) texts.
         scheme: the dataset's partition.
         scheme_id: names this release's split into batches.
@@ -113,6 +118,8 @@ class Bench:
             and what its rule keeps; written down when it returns.
         steps: mechanisms that release one thing each, and what earlier attempts have released by them.
         cache: a private folder for what is derived from single units, by whatever key; None if nothing is kept.
+        outside: writes texts in place of the engine, where the request names an external model.
+        device: where an embedder belongs.
     """
 
     engine: "Engine"
@@ -129,6 +136,18 @@ class Bench:
     drawn: Callable[[int, Mapping[int, Sequence[float]]], None] = lambda armed, drawn: None
     steps: Steps = field(default_factory=Steps)
     cache: Path | None = None
+    outside: TextBackend | None = None
+    device: str = "cpu"
+
+    @property
+    def backend(self) -> TextBackend:
+        """Who writes texts from public prompts: the external model, or the engine."""
+        return self.outside or LocalBackend(self.engine.model, self._from_public_prompts)
+
+    def _from_public_prompts(self, prompts: Sequence[Sequence[int]], how: Sampling) -> "list[GeneratedText]":
+        from tasks.generation.public_texts import Drawn, draw_public_texts  # they load torch, and know this module
+
+        return draw_public_texts(self, prompts, Drawn(how.max_new_tokens, how.temperature, how.top_k), None)
 
     def release(
         self, name: str, sequences: Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
@@ -174,7 +193,11 @@ TEXT_KINDS = ("synthetic_corpus", "demonstrations", "records")
 
 
 class Generator(Protocol):
-    """One system. Its loss is stated by `plan` and drawn by `generate`, side by side in one file."""
+    """One system. Its loss is stated by `plan` and drawn by `generate`, side by side in one file.
+
+    A system that asks `bench.backend` alone, never the engine, says `shows_private_text = False` and may use a model
+    behind an API; whoever does not say so may not (`generation.external`).
+    """
 
     name: str
     kinds: tuple[str, ...]
@@ -202,6 +225,31 @@ class Generator(Protocol):
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
         """Carry the plan out."""
+
+
+class NoEngine:
+    """In place of the engine where an external model writes: a system that wants to read rows with it ends by name.
+
+    Args:
+        model: as the request names it.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._named = model
+
+    def __getattr__(self, name: str) -> Never:
+        raise EngineMissing(self._named)
+
+
+class EngineMissing(Refused):
+    """A system reaches for the engine in a release that an external model writes."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"This step needs a model of this machine, and the request names {model!r}, which is behind an API.",
+            "Name a model of `almoner models list`.",
+            {"model": model},
+        )
 
 
 class UnknownSystem(UsageError):

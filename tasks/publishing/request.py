@@ -17,6 +17,7 @@ from models_db.requests import Prompt, PublicGroup, PublicMetadata, ReleaseReque
 from tasks.accounting.zcdp import release_amount
 from tasks.evaluation.registry import requested
 from tasks.generation.constraints_request import require_schema_for
+from tasks.generation.external import require_public_prompts, with_external_fact
 from tasks.generation.groups import SUMMARIES, names_of, require_parts_for
 from tasks.generation.interface import Ask, Generator
 from tasks.generation.measuring import plan_with_metrics
@@ -114,6 +115,7 @@ class ApprovedRequest(Strict):
             Refused, UsageError: the mechanism is unknown or forbidden here, or its parameters do not fit it.
         """
         system = system_for(self.mechanism, self.kind)
+        require_public_prompts(system, self.model.name)
         parameters = parse(system.parameters, self.parameters, f"`parameters` of {self.mechanism}")
         if canonical(as_json(parameters)) != canonical(self.parameters):
             raise PlanForeign("its parameters are not written out in full")
@@ -134,6 +136,7 @@ class ApprovedRequest(Strict):
         plan = plan_with_metrics(system, ask, metrics, self._evaluation_share())
         if (self.evaluation_share is not None) != bool(plan.measuring):
             raise PlanForeign("it pays for charged metrics without asking for them, or the other way round")
+        plan = with_external_fact(plan, self.model.name, self.model.revision)
         if canonical(plan_json(plan)) != canonical(self._stated_plan()):
             raise PlanForeign(
                 f"{self.mechanism} with these parameters leads to another plan in this version of almoner"

@@ -10,11 +10,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import httpx
 
-from models_db.canonical import Json
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.failures import EndpointUnreachable
 from tasks.inference.backends.interface import SYSTEM, Sampling, Written
@@ -52,9 +51,9 @@ class Trouble:
     wait: float | None = None
 
 
-def message(endpoint: Endpoint, prompt: str, how: Sampling) -> dict[str, Json | float]:
+def message(endpoint: Endpoint, prompt: str, how: Sampling) -> dict[str, Any]:
     """What an endpoint is told: the prompt, how to draw, and nothing else."""
-    told: dict[str, Json | float] = {
+    told: dict[str, Any] = {
         "model": endpoint.model,
         "messages": [
             {"role": "system", "content": how.system or SYSTEM},
@@ -95,7 +94,7 @@ def _trusted(endpoint: Endpoint) -> ssl.SSLContext | bool:
 
 
 def ask(
-    client: httpx.Client, endpoint: Endpoint, key: Key | None, told: Mapping[str, Json | float], how: Sampling
+    client: httpx.Client, endpoint: Endpoint, key: Key | None, told: Mapping[str, Any], how: Sampling
 ) -> Written | Trouble:
     """Ask once."""
     headers = {**HEADERS, **({} if key is None else {"Authorization": key.header})}

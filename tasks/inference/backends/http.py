@@ -18,12 +18,9 @@ from tasks.inference.backends.answers import Answers
 from tasks.inference.backends.asking import HOPELESS, Trouble, ask, client_for, message
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.failures import FAILURES
-from tasks.inference.backends.interface import Sampling, Written
+from tasks.inference.backends.interface import SEES, Sampling, Written
 from tasks.inference.backends.pace import PATIENCE, Pace, wait_after
 from tasks.inference.backends.secret import Key, key_for
-
-SEES = "external model: sees only DP outputs"
-"""What cards and records say of every release that a model behind an API has written."""
 
 BYTES_OF_A_TOKEN = 3
 """A prompt is taken to have a token for so many bytes, when tokens a minute are limited: rather too many."""

@@ -15,6 +15,10 @@ SYSTEM = "You write texts. You answer with the text that is asked for, and with 
 """What a model is told about itself where nothing else is said."""
 
 
+SEES = "external model: sees only DP outputs"
+"""What cards and records say of every release that a model behind an API has written."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How texts are drawn.
