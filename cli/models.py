@@ -1,15 +1,17 @@
-"""`almoner models`: which models are here, and fetching the offline ones."""
+"""`almoner models`: which models are here, fetching the offline ones, and those behind an API."""
 
 from typing import Annotated
 
 import typer
 
+from cli import endpoint
 from cli.command import Answer, Opened, command
 from cli.progress import showing
 from cli.tables import table
 from tasks import progress
 
-app = typer.Typer(no_args_is_help=True, help="Models: list, pull.")
+app = typer.Typer(no_args_is_help=True, help="Models: list, pull, endpoint.")
+app.add_typer(endpoint.app, name="endpoint")
 
 DEFAULT = "smollm2-135m-instruct"
 

@@ -51,7 +51,8 @@ CONTRACT = (
     "policy show", "policy check", "policy adopt", "policy schema",
     "user add", "user list", "user grant", "user revoke", "user delegate", "user undelegate",
     "audit log", "audit verify", "audit checkpoint", "audit export", "audit mechanism",
-    "attack run", "attack list", "models list", "models pull", "demo",
+    "attack run", "attack list", "models list", "models pull", "models endpoint add",
+    "models endpoint list", "models endpoint remove", "demo",
     "adapter train", "adapter list", "adapter show",
 )  # fmt: skip
 

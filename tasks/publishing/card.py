@@ -73,11 +73,15 @@ def _front_matter(record: ReleaseRecord) -> str:
 
 def _what_this_is(record: ReleaseRecord) -> str:
     if record.kind == INSIGHTS:
-        return f"{written(record, code)} (kind: {code(record.kind)}). {NOT_A_FACT}"
+        return f"{written(record, code)} (kind: {code(record.kind)}). {NOT_A_FACT}{_outside(record)}"
     return (
         f"Texts written by the language model {code(record.model.name)} through the mechanism {code(record.mechanism)}"
-        f" (kind: {code(record.kind)}). {NOT_A_FACT}"
+        f" (kind: {code(record.kind)}). {NOT_A_FACT}{_outside(record)}"
     )
+
+
+def _outside(record: ReleaseRecord) -> str:
+    return f" {card_text.EXTERNAL}" if record.model.external else ""
 
 
 def _declared(record: ReleaseRecord) -> list[str]:
@@ -158,7 +162,8 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
     if record.second_opinion:
         sections.append(_opinion(record.second_opinion))
     sections.append(
-        f"Licence of the model: {code(record.model.licence)}; SHA-256 of its weights:"
+        f"Licence of the model: {code(record.model.licence)}; SHA-256 of"
+        f" {'the configuration of its endpoint' if record.model.external else 'its weights'}:"
         f" {code(record.model.weights_sha256)}. {card_text.RANDOMNESS[record.rng]}"
     )
     return sections

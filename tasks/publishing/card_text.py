@@ -15,6 +15,11 @@ from tasks.publishing.strict import figure
 NO_CLAIM: Final = "No differential privacy is claimed for this release."
 PUBLIC_DATA: Final = "Its owner has marked the dataset as public, and the texts may repeat it word for word."
 
+EXTERNAL: Final = (
+    "The model is behind an API, **external model: sees only DP outputs**: it was told public words, and values that a"
+    " mechanism above had released, and no private text left the machine that holds it."
+)
+
 LIMITS: Final = """\
 ## What is not protected
 

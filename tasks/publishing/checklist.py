@@ -166,11 +166,20 @@ def _algorithm(record: ReleaseRecord) -> tuple[Answer, ...]:
         Answer("What happens after the mechanism?", description.post_processing(record), Basis.SOFTWARE),
         Answer(
             "What had the model learned before?",
-            f"{record.model.name} (weights {record.model.weights_sha256}) is public. What it had memorised before it"
-            " came here is not covered by the claim.",
+            f"{_model(record)} What it had memorised before it came here is not covered by the claim.",
             Basis.OPEN,
         ),
     )
+
+
+def _model(record: ReleaseRecord) -> str:
+    model = record.model
+    if model.external:
+        return (
+            f"{model.name} (configuration {model.weights_sha256}) is behind an API, an external model that sees only DP"
+            " outputs; its weights are its provider's."
+        )
+    return f"{model.name} (weights {model.weights_sha256}) is public."
 
 
 def _utility(release: Disclosure) -> tuple[Answer, ...]:

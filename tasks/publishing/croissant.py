@@ -202,7 +202,7 @@ def _provenance(record: ReleaseRecord) -> dict[str, Json]:
             "prov:wasAssociatedWith": {
                 "@type": "prov:SoftwareAgent",
                 "name": record.model.name,
-                "dp:weightsSha256": record.model.weights_sha256,
+                "dp:endpointSha256" if record.model.external else "dp:weightsSha256": record.model.weights_sha256,
             },
         },
     }

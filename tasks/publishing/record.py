@@ -17,6 +17,7 @@ from models_db.events import PrivacyEvent
 from models_db.policy import Policy
 from models_db.requests import PublicMetadata
 from tasks.generation.groups import SUMMARIES
+from tasks.inference.backends.endpoints import is_external
 from tasks.inference.prompt_spec import TEMPLATES
 from tasks.insights.values import INSIGHTS
 from tasks.mechanisms.uncharged import UNPROTECTED
@@ -141,11 +142,16 @@ class Standing(Strict):
 
 
 class PublicModel(Strict):
-    """The model that took part."""
+    """The model that took part; of one behind an API, the digest is that of its endpoint's configuration."""
 
     name: Name
     weights_sha256: Digest
     licence: Name
+
+    @property
+    def external(self) -> bool:
+        """Whether it is behind an API."""
+        return is_external(self.name)
 
 
 class Person(Strict):
