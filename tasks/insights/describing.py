@@ -10,23 +10,25 @@ is asked for once more, with its lines in reverse order, and what fails again ha
 for a name and a sentence that lists them. Such a topic says so (`Described.plain`).
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tasks.insights.lines import first_words, line, rambles, sentences, speaks_of
+from tasks.insights.lines import first_words, line, plainly, rambles, sentences, spoken_of, stutters, whole_words
 from tasks.insights.values import Topic
+from tasks.insights.wording import DEFAULT, SHOWN, Wording, of_keywords, of_statements
 from tasks.insights.writing import Record, Schema, Write, answers
 
 MOST_WORDS = 10
 """Words of a name."""
+LONGEST_NAME = 70
+"""Characters of a name as the model writes it."""
 MOST_SENTENCES = 2
 """Sentences of a description."""
 MOST_KEYWORDS = 20
 """Keywords of one cluster that the model is told."""
 LONGEST_KEYWORD = 80
 """Characters of one keyword that the model is told."""
-LONGEST_STATEMENT = 300
+LONGEST_STATEMENT = 100
 """Characters of one statement that the model is told."""
 IN_PLAIN_NAME = 3
 """Keywords in the name of a plain form, at most."""
@@ -37,7 +39,7 @@ TOPIC: Schema = {
     "type": "object",
     "properties": {
         "description": {"type": "string", "minLength": 10, "maxLength": 240},
-        "name": {"type": "string", "minLength": 3, "maxLength": 70},
+        "name": {"type": "string", "minLength": 3, "maxLength": LONGEST_NAME},
     },
     "required": ["description", "name"],
     "additionalProperties": False,
@@ -45,51 +47,6 @@ TOPIC: Schema = {
 """What the model writes. The description comes first, so that the name is drawn from it."""
 SCHEMAS: tuple[Schema, ...] = (TOPIC,)
 """Everything that is asked for here: a `Writer` is made for it."""
-
-_EXAMPLES = (
-    (
-        "tomato, soil, watering, seeds",
-        "growing tomatoes from seeds. They deal with soil and watering.",
-        "Growing tomatoes",
-    ),
-    (
-        "tax, invoice, deduction, self-employed",
-        "taxes of the self-employed. They deal with invoices and deductions.",
-        "Taxes of self-employed people",
-    ),
-    (
-        "laptop, battery, overheating, screen",
-        "laptops with problems. They deal with batteries, overheating and screens.",
-        "Laptop hardware problems",
-    ),
-    (
-        "whale, ocean, plankton, shark",
-        "whales and sharks. They deal with the ocean and its plankton.",
-        "Whales and life in the ocean",
-    ),
-    (
-        "divorce, custody, lawyer, children",
-        "divorce and the custody of children. They deal with lawyers.",
-        "Divorce and custody of children",
-    ),
-)
-"""Keywords, what a description says after "are about", and a name."""
-_INSIDE = ("How tomatoes are sown in spring.", "Which soil and how much water tomatoes need.")
-_OUTSIDE = ("Pruning apple trees in winter.",)
-
-
-@dataclass(frozen=True)
-class Wording:
-    """What may differ from release to release in what the model is told.
-
-    Attributes:
-        kind: what the texts are, one plain word in the plural.
-    """
-
-    kind: str = "texts"
-
-
-DEFAULT = Wording()
 
 
 @dataclass(frozen=True)
@@ -125,7 +82,7 @@ def describe(write: Write, keyword_lists: Sequence[Sequence[str]], wording: Word
         keyword_lists: released, the most frequent first. The model is told of the first 20 of each.
     """
     told = [told_of(keywords, MOST_KEYWORDS, LONGEST_KEYWORD) for keywords in keyword_lists]
-    return topics(write, told, lambda _, keywords: _of_keywords(wording, keywords), plain_topic)
+    return topics(write, told, lambda _, keywords: of_keywords(wording, keywords), plain_topic)
 
 
 def describe_statements(write: Write, groups: Sequence[Statements], wording: Wording = DEFAULT) -> list[Topic]:
@@ -135,7 +92,7 @@ def describe_statements(write: Write, groups: Sequence[Statements], wording: Wor
     """
     inside = [told_of(group.inside, len(group.inside), LONGEST_STATEMENT) for group in groups]
     outside = [told_of(group.outside, len(group.outside), LONGEST_STATEMENT) for group in groups]
-    return topics(write, inside, lambda n, lines: _of_statements(wording, lines, outside[n]), _plain_statement)
+    return topics(write, inside, lambda n, lines: of_statements(wording, lines, outside[n]), _plain_statement)
 
 
 def topics(
@@ -158,11 +115,25 @@ def topics(
 
 def topic_in(record: Record, lines: Sequence[str]) -> Topic | None:
     """The topic that an answer holds; None if it is none, goes round in circles, or speaks of something else."""
-    name = first_words(line(record.get("name")).strip(" .,;:-\"'"), MOST_WORDS)
+    name = line(record.get("name")).strip(" .,;:-\"'")
+    name = first_words(whole_words(name, LONGEST_NAME), MOST_WORDS)
     description = sentences(line(record.get("description")), MOST_SENTENCES)
-    if not any(map(str.isalpha, name)) or not description or rambles(name) or rambles(description):
+    if not any(map(str.isalpha, name)) or not description:
         return None
-    return Described(name, description) if speaks_of(name, description, lines) else None
+    if stutters(name) or rambles(description) or not speaks_of(name, description, lines):
+        return None
+    return Described(name, description)
+
+
+def speaks_of(name: str, description: str, lines: Sequence[str]) -> bool:
+    """Whether a topic is about `lines`: its name has a word of theirs, or its description words of a third of them.
+
+    So a name may be wider than all of them. Of an example's name, half of the words must be theirs.
+    """
+    if plainly(name) in SHOWN:
+        words = name.split()
+        return 2 * spoken_of(" ".join(lines), words) >= len(words)
+    return spoken_of(name, lines) > 0 or 3 * spoken_of(description, lines) >= len(lines)
 
 
 def plain_topic(keywords: Sequence[str]) -> Topic:
@@ -183,35 +154,3 @@ def _plain_statement(statements: Sequence[str]) -> Topic:
     if not statements:
         return plain_topic([])
     return Described(first_words(statements[0], MOST_WORDS), sentences(statements[0], MOST_SENTENCES), plain=True)
-
-
-def _of_keywords(wording: Wording, keywords: Sequence[str]) -> str:
-    lines = [f"Say what groups of {wording.kind} are about, from their keywords alone.", ""]
-    for example, about, name in _EXAMPLES:
-        lines += [f"Keywords: {example}", answer(wording, about, name)]
-    return "\n".join([*lines, f"Keywords: {', '.join(keywords)}", "Answer:"])
-
-
-def _of_statements(wording: Wording, inside: Sequence[str], outside: Sequence[str]) -> str:
-    """One example alone: statements are long."""
-    _, about, name = _EXAMPLES[0]
-    return "\n".join([
-        f"Say what groups of {wording.kind} are about, from statements about them. Be specific: say what is common to",
-        "a group and not true of the others.",
-        "",
-        *_statements(_INSIDE, _OUTSIDE),
-        answer(wording, about, name),
-        "",
-        *_statements(inside, outside),
-        "Answer:",
-    ])  # fmt: skip
-
-
-def answer(wording: Wording, about: str, name: str) -> str:
-    """An example's answer, as a prompt shows it."""
-    return "Answer: " + json.dumps({"description": f"These {wording.kind} are about {about}", "name": name})
-
-
-def _statements(inside: Sequence[str], outside: Sequence[str]) -> list[str]:
-    others = ["Statements about others:", *(f"- {text}" for text in outside)] if outside else []
-    return [*others, "Statements about the group:", *(f"- {text}" for text in inside)]

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.insights.describing import DEFAULT, MOST_WORDS, Described, answer, told_of, topics
+from tasks.insights.describing import MOST_WORDS, Described, told_of, topics
 from tasks.insights.describing import SCHEMAS as DESCRIBING
 from tasks.insights.hierarchy_settings import HierarchySettings
 from tasks.insights.lines import first_words, plainly
 from tasks.insights.values import Insight, Topic
+from tasks.insights.wording import of_names
 from tasks.insights.writing import Schema, Write
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -31,29 +32,10 @@ SCHEMAS: tuple[Schema, ...] = DESCRIBING
 
 ALIKE = 0.9
 """Two names are one from this cosine of their rows on."""
-MOST_NAMES = 12
+MOST_NAMES = 8
 """Names of a group that the model is told: those of its largest nodes."""
 LONGEST_NAME = 80
 """Characters of one such name."""
-_EXAMPLES = (
-    (
-        "Growing tomatoes; Pruning fruit trees; Soil and compost",
-        "growing plants, from tomatoes to fruit trees. They deal with soil and pruning.",
-        "Growing plants in the garden",
-    ),
-    (
-        "Batteries of laptops; Broken phone screens; Slow computers",
-        "computers and phones with problems. They deal with batteries, screens and speed.",
-        "Problems with computers and phones",
-    ),
-    (
-        "Divorce and custody; Contracts of tenants; Taxes of self-employed people",
-        "questions of law. They deal with divorce, tenants and taxes.",
-        "Law of families, tenants and taxes",
-    ),
-)
-"""Names, what a description says after "are about", and a wider name."""
-
 _ROUND = 0  # k-means reads public data alone, so it may begin the same way each time
 
 
@@ -138,7 +120,7 @@ def _named(write: Write, groups: Sequence[Sequence[Node]]) -> list[Topic]:
     """A topic for each group, from the names in it; a group of one node is called like it."""
     told = [told_of([node.topic.name for node in group], MOST_NAMES, LONGEST_NAME) for group in groups]
     several = [number for number, group in enumerate(groups) if len(group) > 1]
-    made = topics(write, [told[number] for number in several], lambda _, names: _prompt(names), _plain)
+    made = topics(write, [told[number] for number in several], lambda _, names: of_names(names), _plain)
     written = dict(zip(several, made, strict=True))
     return [written.get(number) or group[0].topic for number, group in enumerate(groups)]
 
@@ -190,10 +172,3 @@ def _numbered(top: Sequence[Node], depth: int) -> Iterable[Insight]:
             yield Insight(number, parent, depth, node.topic, node.keywords, node.size)
             below += [(number, child) for child in sorted(node.below, key=_order)]
         level, depth = below, depth - 1
-
-
-def _prompt(names: Sequence[str]) -> str:
-    lines = ["Find the wider topic of topics that belong together.", ""]
-    for example, about, name in _EXAMPLES:
-        lines += [f"Topics: {example}", answer(DEFAULT, about, name)]
-    return "\n".join([*lines, f"Topics: {'; '.join(names)}", "Answer:"])

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from tasks.evaluation.stop_words import STOP_WORDS
 from tasks.evaluation.words import plain_words
@@ -11,6 +11,7 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})  # control, format, half a s
 _SENTENCE = re.compile(r"\S.*?[.!?…。！？]+(?=\s|$|(?<=[。！？]))")
 _FEWEST_DIFFERENT = 0.5
 _STEM = 4
+_MOST_REPEATED = 2
 
 
 def line(written: object, longest: int | None = None) -> str:
@@ -29,6 +30,11 @@ def line(written: object, longest: int | None = None) -> str:
 def plainly(text: str) -> str:
     """The words of a text alone: equal for texts that differ in case and signs."""
     return " ".join(plain_words(text)) or text
+
+
+def whole_words(text: str, limit: int) -> str:
+    """A line that was written up to a limit, without the word that the limit may have cut."""
+    return text if len(text) < limit or " " not in text else text.rsplit(" ", 1)[0].rstrip(" ,;:-")
 
 
 def first_words(text: str, most: int) -> str:
@@ -59,9 +65,10 @@ def spoken_of(text: str, lines: Iterable[str]) -> int:
     return sum(any(_speaks_of(words, folded, word) for word in _telling(one)) for one in lines)
 
 
-def speaks_of(name: str, description: str, lines: Sequence[str]) -> bool:
-    """Whether a topic is about `lines`: its name has a word of theirs, or its description one of half of them."""
-    return spoken_of(name, lines) > 0 or 2 * spoken_of(description, lines) >= len(lines)
+def stutters(name: str) -> bool:
+    """Whether a name says two words twice, or one three times; stop words do not count."""
+    words = _telling(name)
+    return len(words) - len(set(words)) >= _MOST_REPEATED
 
 
 def _telling(text: str) -> list[str]:

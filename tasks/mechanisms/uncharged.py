@@ -1,14 +1,14 @@
 """Invocations that lose nothing about governed data: no private text is read, or the data is public.
 
-They are recorded like any other, so that the ledger shows every run; their loss is zero by definition, and for
-`non_private` and `adapmixed` only because they are refused on governed data (PRIVACY §4.3).
+They are recorded like any other, so that the ledger shows every run; their loss is zero by definition, and for the
+unprotected ones only because they are refused on governed data (PRIVACY §4.3).
 """
 
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
 from tasks.accounting.dp_events import MODULE
 
-UNPROTECTED = frozenset({"non_private", "adapmixed"})
+UNPROTECTED = frozenset({"non_private", "adapmixed", "simple_clio"})
 """They read the data without a guarantee: of a release that used one nothing is claimed."""
 
 NAMES = ("public_only", *sorted(UNPROTECTED))

@@ -6,6 +6,7 @@ import pytest
 
 from tasks.insights.describing import (
     LONGEST_KEYWORD,
+    LONGEST_NAME,
     MOST_KEYWORDS,
     SCHEMAS,
     TOPIC,
@@ -25,7 +26,8 @@ MISFORTUNES: dict[str, Any] = {
     "a name without letters": {**GOOD, "name": "?! 12"},
     "no description": {**GOOD, "description": " "},
     "another topic, as in the examples": {"name": "Growing tomatoes", "description": "These texts are about tomatoes."},
-    "circles in the name": {**GOOD, "name": "Garlic and garlic and garlic and garlic"},
+    "circles in the name": {**GOOD, "name": "Garlic and garlic and garlic"},
+    "two words twice in the name": {**GOOD, "name": "Garlic oven, oven garlic"},
     "circles in the description": {
         **GOOD,
         "description": "These texts are about garlic in the oven in the oven in the oven in the oven.",
@@ -107,8 +109,25 @@ def test_an_abstract_name_is_kept_where_its_description_speaks_of_the_keywords()
     answer = {"name": "Space exploration", "description": "People ask about Mars and telescopes."}
     (kept,) = describe(Scribe(lambda prompt: answer), [["mars", "telescope", "nasa"]])
     assert kept.name == "Space exploration"
-    (lost,) = describe(Scribe(lambda prompt: answer), [["mars", "bars", "chocolate"]])
+    (lost,) = describe(Scribe(lambda prompt: answer), [["mars", "bars", "chocolate", "sugar"]])
     assert lost.plain
+
+
+def test_the_name_of_an_example_is_not_kept_for_its_description() -> None:
+    answer = {"name": "Laptop hardware problems!", "description": "These texts are about recipes, ovens and garlic."}
+    (topic,) = describe(Scribe(lambda prompt: answer), [COOKING])
+    assert topic.plain
+    (about_laptops,) = describe(Scribe(lambda prompt: answer), [["laptop", "hardware"]])
+    assert not about_laptops.plain
+
+
+def test_a_word_that_the_limit_of_a_name_may_have_cut_is_left_out() -> None:
+    name = "Recipes of the whole wide world, with the very best garlic and some ov"
+    assert len(name) == LONGEST_NAME
+    (topic,) = describe(Scribe(lambda prompt: {"name": name, "description": name}), [COOKING])
+    assert topic.name == "Recipes of the whole wide world, with the very best"
+    (short,) = describe(Scribe(lambda prompt: {"name": name[-20:], "description": name}), [COOKING])
+    assert short.name == "t garlic and some ov"
 
 
 def test_stop_words_make_no_answer_fit() -> None:
@@ -141,9 +160,7 @@ def test_statements_are_told_with_those_of_others_before_them() -> None:
     assert made.name == "Baking bread"
     assert empty.plain
     ((prompt,),) = scribe.asked
-    assert prompt.endswith(
-        "Statements about others:\n- Cakes.\nStatements about the group:\n- Bread of rye.\n- Bread of wheat.\nAnswer:"
-    )
+    assert prompt.endswith("Others: Cakes.\nGroup: Bread of rye. / Bread of wheat.\nAnswer:")
 
 
 def test_the_plain_form_of_statements_is_the_first_of_them() -> None:

@@ -34,6 +34,7 @@ EVENTS = [
     uncharged("public_only"),
     uncharged("non_private"),
     uncharged("adapmixed"),
+    uncharged("simple_clio"),
 ]
 
 

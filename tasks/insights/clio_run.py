@@ -1,0 +1,126 @@
+"""One run of SIMPLE-CLIO on public data: units, clusters, summaries told, and what the model made of them.
+
+Nothing here is protected. Centres start from a fixed seed, because the data is public.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluation.clusters import k_means, nearest_centre
+from tasks.evaluation.subject import Embedder
+from tasks.generation.interface import Bench, Generated, GeneratedText, Plan
+from tasks.inference.embedding import load_embedder
+from tasks.insights.describing import Described, Statements, describe_statements
+from tasks.insights.facet_cache import cached
+from tasks.insights.facets import extractor_for
+from tasks.insights.hierarchy import SCHEMAS, hierarchy
+from tasks.insights.points import points_of
+from tasks.insights.private_units import PrivateUnits
+from tasks.insights.simple_clio import ClioParameters
+from tasks.insights.values import Insight
+from tasks.insights.writing import Writer
+
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Members:
+    """One cluster, by places in the list of all units that have a point.
+
+    Attributes:
+        inside: its units, in the keyed order of the corpus.
+        nearest: units outside, the nearest to its centre first.
+    """
+
+    inside: NDArray[np.int64]
+    nearest: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ClioRun:
+    """What a run works with; nothing is read before it is asked for."""
+
+    wanted: ClioParameters
+    bench: Bench
+    embed: Embedder
+    write: Writer
+    units: PrivateUnits
+
+    @classmethod
+    def of(cls, wanted: ClioParameters, plan: Plan, bench: Bench) -> "ClioRun":
+        """With public models at work; whatever one of them lacks is refused here.
+
+        Raises:
+            ModelNotPulled, ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall.
+        """
+        embed = load_embedder(wanted.embedder, str(bench.engine.model.device))
+        extract = extractor_for(wanted.facets, bench.engine, partial(bench.progress, "facets"))
+        if bench.cache is not None:
+            extract = cached(extract, bench.cache, bench.scheme.key)
+        write = Writer.of(bench, SCHEMAS, wanted.max_new_tokens, wanted.temperature, wanted.top_k)
+        return cls(wanted, bench, embed, write, PrivateUnits(bench, plan.blocks, extract, embed))
+
+    def generated(self) -> Generated:
+        """The insights, clusters and wider topics, each with its description as text."""
+        found = self._insights()
+        replaced = sum(_is_plain(insight) for insight in found)
+        return Generated(tuple(map(self._text, found)), {"descriptions_replaced": str(replaced)})
+
+    @cached_property
+    def clusters(self) -> list[Members]:
+        """Clusters that have units, the largest first; among equals the one whose first unit comes first."""
+        points = np.asarray(self.units.points[self._placed], np.float64)
+        if not len(points):
+            return []
+        centres = k_means(points, min(len(points), self.wanted.clusters_of(len(points))), SEED)
+        cluster = nearest_centre(points, centres)
+        members = (self._members(points, centres[number], cluster == number) for number in range(len(centres)))
+        return sorted(
+            (some for some in members if len(some.inside)), key=lambda some: (-len(some.inside), some.inside[0])
+        )
+
+    def _members(self, points: NDArray[np.float64], centre: NDArray[np.float64], inside: NDArray[np.bool_]) -> Members:
+        outside = np.flatnonzero(~inside)
+        distances = ((points[outside] - centre) ** 2).sum(1)
+        nearest = outside[np.argsort(distances, kind="stable")[: self.wanted.contrasting]]
+        return Members(np.flatnonzero(inside), nearest)
+
+    @cached_property
+    def _placed(self) -> NDArray[np.int64]:
+        """Units that have a point; of the others nothing could be extracted."""
+        return np.flatnonzero(np.isfinite(self.units.points).all(1))
+
+    def _insights(self) -> list[Insight]:
+        # The keyed order of the corpus has nothing to do with what units say: the first units of a cluster are a
+        # random sample of it.
+        told = [
+            Statements(self._summaries(some.inside[: self.wanted.samples]), self._summaries(some.nearest))
+            for some in self.clusters
+        ]
+        topics = describe_statements(self.write, told)
+        found = [
+            (topic, self._keywords(some.inside), len(some.inside))
+            for topic, some in zip(topics, self.clusters, strict=True)
+        ]
+        return hierarchy(found, partial(points_of, self.embed), self.write, self.wanted.hierarchy)
+
+    def _summaries(self, places: NDArray[np.int64]) -> tuple[str, ...]:
+        return tuple(self.units.facets[number].summary for number in self._placed[places])
+
+    def _keywords(self, places: NDArray[np.int64]) -> tuple[str, ...]:
+        """The most frequent keywords, each counted once a unit; ties by the alphabet."""
+        counted = Counter(word for number in self._placed[places] for word in set(self.units.facets[number].keywords))
+        return tuple(sorted(counted, key=lambda word: (-counted[word], word))[: self.wanted.keywords_of_a_cluster])
+
+    def _text(self, insight: Insight) -> GeneratedText:
+        description = insight.topic.description
+        tokens = len(self.bench.engine.model.tokenizer(description, add_special_tokens=False)["input_ids"])
+        return GeneratedText(description, tokens, complete=True, insight=insight)
+
+
+def _is_plain(insight: Insight) -> bool:
+    return isinstance(insight.topic, Described) and insight.topic.plain

@@ -1,0 +1,119 @@
+"""SIMPLE-CLIO: the reference that insights are compared with, without any protection (Liu et al., Algorithm 4).
+
+Summaries of units are embedded and put into clusters by plain k-means. The model describes each cluster from summaries
+of some of its units, and of the nearest units outside to tell it from its neighbours (appendix G.2); sizes and keywords
+are exact. Clusters are put under wider topics as URANIA's are. What the model reads here are private texts, so it is
+for data that is public: on governed data it is refused, and of its release nothing is claimed.
+"""
+
+from fractions import Fraction
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from models_db.budgets import Amount
+from models_db.requests import ReleaseRequest, plain_decimal
+from models_db.services.ledger import PlannedInvocation
+from tasks.generation.interface import Ask, Bench, Generated, NotForGovernedData, Plan
+from tasks.inference.registry import find
+from tasks.insights.insight_parameters import InsightParameters
+from tasks.insights.values import INSIGHTS
+from tasks.mechanisms.uncharged import uncharged
+
+
+class ClioParameters(InsightParameters):
+    """`parameters:` of a request.
+
+    Attributes:
+        count: how many clusters; None for one for about every `per_cluster` units.
+        per_cluster: the paper's figure is 150.
+        samples: units of a cluster, taken at random, whose summaries the model is told; small models make more of six
+            than of the paper's ten.
+        contrasting: units outside a cluster, the nearest to its centre, whose summaries the model is told.
+        keywords_of_a_cluster: how many of the most frequent keywords of its units are listed.
+    """
+
+    count: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    per_cluster: Annotated[int, Field(ge=1, le=1_000_000)] = 150
+    samples: Annotated[int, Field(ge=1, le=100)] = 6
+    contrasting: Annotated[int, Field(ge=0, le=100)] = 3
+    keywords_of_a_cluster: Annotated[int, Field(ge=1, le=50)] = 10
+
+    def clusters_of(self, units: int) -> int:
+        """How many clusters so many units are put into; at least one."""
+        return self.count or max(1, round(units / self.per_cluster))
+
+
+class SimpleClio:
+    """The system `simple_clio`."""
+
+    name: str = "simple_clio"
+    kinds: tuple[str, ...] = (INSIGHTS,)
+    parameters: type[BaseModel] = ClioParameters
+    charges = False
+
+    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+        """As it is: nothing has to be looked up."""
+        return request
+
+    def fail_share(self, parameters: BaseModel) -> Fraction:
+        """None: nothing is charged."""
+        return Fraction(0)
+
+    def plan(self, ask: Ask) -> Plan:
+        """A plan without any guarantee.
+
+        Raises:
+            NotForGovernedData: the dataset is not marked public.
+            UnknownModel, WrongKind: there is no such embedder.
+        """
+        if ask.governed:
+            raise NotForGovernedData(self.name)
+        wanted = self._asked(ask.parameters)
+        find(wanted.embedder, "embedder")
+        extracted = (ask.population or 0) if wanted.facets.extractor == "model" else 0
+        clusters = wanted.clusters_of(ask.population or 0)
+        return Plan(
+            invocations=(PlannedInvocation(uncharged(self.name), (Amount(),)),),
+            blocks=tuple(range(ask.blocks)),
+            samples=clusters,
+            facts=_facts(wanted),
+            rows=clusters + extracted,
+            steps=wanted.facets.max_new_tokens if extracted else wanted.max_new_tokens,
+            prompt_tokens=wanted.facets.max_text_tokens,
+        )
+
+    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+        """Read all units, cluster them and have the clusters described.
+
+        A corpus of which nothing can be extracted makes no insights.
+
+        Raises:
+            ModelNotPulled: the embedder is not here.
+            ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot do what
+                is asked of it. None of these has armed anything.
+        """
+        from tasks.insights.clio_run import ClioRun  # torch; pricing does without
+
+        run = ClioRun.of(self._asked(parameters), plan, bench)
+        bench.arm(0, 0)
+        return run.generated()
+
+    def _asked(self, parameters: BaseModel) -> ClioParameters:
+        if not isinstance(parameters, ClioParameters):
+            raise TypeError(f"parameters of {self.name} are needed, not {type(parameters).__name__}")
+        return parameters
+
+
+def _facts(wanted: ClioParameters) -> dict[str, str]:
+    """The public parameters as people read them."""
+    return {
+        "clusters k": str(wanted.count or f"one for about every {wanted.per_cluster} units"),
+        "facets": f"by {wanted.facets.extractor}",
+        "embedder": wanted.embedder,
+        "summaries told of a cluster": f"{wanted.samples} at random, and {wanted.contrasting} of its nearest outside",
+        "keywords of a cluster": str(wanted.keywords_of_a_cluster),
+        "levels": str(wanted.hierarchy.levels),
+        "tokens per description": str(wanted.max_new_tokens),
+        "temperature": plain_decimal(wanted.temperature),
+    }
