@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const MOST_CELLS = 120, MOST_FOUND = 100;
+  const CELL = 4500, MOST_FOUND = 100, MOST_UNFOLDED = 40;
   const at = (id) => document.getElementById(id);
   const said = JSON.parse(at("data").textContent);
   const nodes = [{ id: 0, parent: null, level: -1, name: "All insights", children: [], size: null }];
@@ -24,7 +24,7 @@
     return made;
   };
 
-  let chosen = null, place = nodes[0];
+  let chosen = null, place = nodes[0], drawnAt = 0;
 
   // --- details -------------------------------------------------------------------------------------------------
 
@@ -44,8 +44,16 @@
         })));
     at("detail-kind").textContent = node.level ? "Group" : "Topic";
     at("detail-body").replaceChildren(...body);
-    at("detail").hidden = false;
-    document.documentElement.classList.add("showing");
+    at("detail-body").scrollTop = 0;
+    showing(true);
+  }
+
+  const nothing = [...at("detail-body").childNodes];
+
+  function showing(something) {
+    at("detail").classList.toggle("empty", !something);
+    at("close").hidden = !something;
+    document.documentElement.classList.toggle("showing", something);
   }
 
   function sizeLine(node) {
@@ -60,8 +68,9 @@
   function close() {
     const from = chosen;
     chosen = null;
-    at("detail").hidden = true;
-    document.documentElement.classList.remove("showing");
+    at("detail-kind").textContent = "Details";
+    at("detail-body").replaceChildren(...nothing);
+    showing(false);
     for (const item of at("tree").querySelectorAll("[aria-selected=true]")) item.setAttribute("aria-selected", "false");
     for (const cell of at("map").querySelectorAll("[aria-current]")) cell.removeAttribute("aria-current");
     if (from && at("results").hidden) reveal(from).focus();
@@ -72,6 +81,7 @@
   function choose(node, zoom = node.children.length > 0) {
     show(node);
     mark(reveal(node));
+    if (zoom) open(items.get(node.id), true);
     draw(zoom ? node : nodes[node.parent ?? 0]);
   }
 
@@ -195,8 +205,9 @@
     if (!one) return;
     const node = nodes[one.dataset.id];
     if (event.target.classList.contains("twist")) { open(one, !isOpen(one)); focusItem(one); return; }
-    open(one, !isOpen(one) || chosen !== node);
+    const fold = isOpen(one) && chosen === node;
     choose(node);
+    if (fold) open(one, false);
     focusItem(one);
   });
 
@@ -232,25 +243,29 @@
 
   function draw(node) {
     place = node;
-    const drawn = node.children.filter((one) => one.size > 0), map = at("map"), shown = drawn.slice(0, MOST_CELLS);
-    const rest = drawn.slice(MOST_CELLS).reduce((sum, one) => sum + one.size, 0);
-    const sizes = [...shown.map((one) => one.size), ...(rest ? [rest] : [])];
-    const width = map.clientWidth, height = map.clientHeight, total = sizes.reduce((a, b) => a + b, 0);
-    const boxes = squarified(sizes.map((size) => (size / total) * width * height), width, height);
+    const drawn = node.children.filter((one) => one.size > 0), map = at("map");
     const focused = map.contains(document.activeElement);
-    map.replaceChildren(...boxes.map((box, number) => {
-      const made = number < shown.length ? cell(shown[number]) : make("div", { class: "cell rest" },
-        make("span", { class: "name" }, `${count(drawn.length - shown.length, "more")}`.replace("mores", "more")));
-      const [left, top, wide, high] = box;
+    map.hidden = !drawn.length;
+    trail(node);
+    const width = map.clientWidth, height = map.clientHeight;
+    drawnAt = width;
+    const shown = drawn.slice(0, Math.max(12, Math.floor(width * height / CELL)));
+    at("map-note").textContent = note(node, drawn, shown);
+    if (!width) return;
+    const total = shown.reduce((sum, one) => sum + one.size, 0);
+    const boxes = squarified(shown.map((one) => (one.size / total) * width * height), width, height);
+    map.replaceChildren(...boxes.map(([left, top, wide, high], number) => {
+      const made = cell(shown[number]);
       Object.assign(made.style, { left: `${left}px`, top: `${top}px`, width: `${wide}px`, height: `${high}px` });
-      if (wide < 34 || high < 20) made.classList.add("tiny");
+      if (wide < 40 || high < 20) made.classList.add("tiny");
       else if (wide < 90 || high < 44) made.classList.add("small");
+      if (high < 36) made.classList.add("line");
+      if (wide < 110 || high < 70) made.classList.add("full");
       return made;
     }));
-    map.hidden = !drawn.length;
+    const full = [...map.children].filter((one) => one.scrollHeight > one.clientHeight);
+    for (const one of full) one.classList.add("full");
     map.setAttribute("aria-label", `Map of ${node.name}: ${count(drawn.length, "topic")} by size`);
-    at("map-note").textContent = note(node, drawn, shown);
-    trail(node);
     const current = map.querySelector("[aria-current]") ?? map.querySelector("button");
     if (current) current.tabIndex = 0;
     if (focused && current) current.focus();
@@ -260,7 +275,7 @@
     const missing = node.children.filter((one) => one.size !== null && one.size <= 0).length;
     const unknown = node.children.length - drawn.length - missing;
     const parts = [];
-    if (shown.length < drawn.length) parts.push(`The ${MOST_CELLS} largest are drawn by themselves.`);
+    if (shown.length < drawn.length) parts.push(`The ${shown.length} largest of ${drawn.length.toLocaleString("en")} are drawn.`);
     if (missing) parts.push(`Not drawn: ${count(missing, "topic")} with a noisy size of zero or below.`);
     if (unknown) parts.push(`Not drawn: ${count(unknown, "topic")} whose size was not measured.`);
     return parts.join(" ");
@@ -272,7 +287,8 @@
       type: "button", tabindex: "-1", class: node.children.length ? "cell group" : "cell",
       "aria-label": `${node.name}, ${units(node)}${inside}`, title: `${node.name}, ${units(node)}${inside}`,
     }, make("span", { class: "name", dir: "auto" }, node.name),
-      make("span", { class: "size" }, `${figure(node.size)}${node.children.length ? ` \u00b7 ${count(node.children.length, "topic")}` : ""}`));
+      make("span", { class: "size" }, `${figure(node.size)}${node.children.length ? ` \u00b7 ${count(node.children.length, "topic")}` : ""}`),
+      make("span", { class: "about", dir: "auto" }, node.keywords.slice(0, 8).join(" \u00b7 ")));
     if (node === chosen) made.setAttribute("aria-current", "true");
     made.addEventListener("click", () => choose(node));
     return made;
@@ -334,11 +350,20 @@
     return [text.slice(0, start), make("mark", {}, text.slice(start, start + word.length)), text.slice(start + word.length)];
   }
 
+  /** What was found of a node beyond its name: its keywords, or else its description. */
+  function hit(node, query) {
+    const wanted = folded(query).split(/\s+/).filter(Boolean);
+    if (wanted.every((word) => node.named.includes(word))) return [];
+    const words = node.keywords.filter((word) => wanted.some((one) => folded(word).includes(one))).join(", ") || node.text;
+    return [make("span", { class: "hit", dir: "auto" }, ...highlighted(words.slice(0, 160), query))];
+  }
+
   function search() {
     const query = at("query").value, empty = !folded(query).trim();
     at("tree").hidden = !empty;
     at("tree-keys").hidden = !empty;
     at("results").hidden = empty;
+    document.documentElement.classList.toggle("searching", !empty);
     at("list-title").textContent = empty ? "Tree" : "Found";
     if (empty) { at("results").replaceChildren(); at("found").textContent = ""; return; }
     const found = matches(query);
@@ -346,7 +371,7 @@
       const path = above(node).map((one) => one.name).join(" \u203a ");
       const button = make("button", { type: "button" },
         make("span", { class: "name", dir: "auto" }, ...highlighted(node.name, query)),
-        make("span", { class: "where" }, `${units(node)}${path ? ` \u00b7 ${path}` : ""}`));
+        ...hit(node, query), make("span", { class: "where" }, `${units(node)}${path ? ` \u00b7 ${path}` : ""}`));
       button.addEventListener("click", () => choose(node));
       return make("li", {}, button);
     }));
@@ -382,12 +407,10 @@
   document.documentElement.classList.add("js");
   at("app").hidden = false;
   fill(at("tree"), nodes[0].children);
-  if (nodes[0].children.length <= 12) for (const one of [...at("tree").children]) open(one, nodes[0].children.length === 1);
+  if (nodes.length <= MOST_UNFOLDED) for (const one of [...at("tree").children]) open(one, true);
   hold(at("tree").firstElementChild);
-  draw(nodes[0]);
-  let wide = at("map").clientWidth;
-  new ResizeObserver(() => {
-    if (at("map").clientWidth && at("map").clientWidth !== wide) { wide = at("map").clientWidth; draw(place); }
-  }).observe(at("map"));
+  const [first] = nodes[0].children;
+  draw(nodes[0].children.length === 1 && first.children.length ? first : nodes[0]);
+  new ResizeObserver(() => { if (at("map").clientWidth !== drawnAt) draw(place); }).observe(at("map"));
   addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("#all details")) one.open = true; });
 })();

@@ -2,14 +2,24 @@
 
 import pytest
 
-from flows.kinds import DraftForeign, at_publish, at_spend
+from flows.kinds import INSIGHTS_SHOWN, DraftForeign, at_publish, at_spend, insights_shown
 from flows.matter import Grid, Lines, Warnings
 from models_db.canonical import digest
 from models_db.policy import Policy
 from models_db.requests import as_json
 from tasks.publishing.attestation import attestation_payload
 from tasks.publishing.claim import ClaimTooSmall
-from tasks.publishing.draft import ArtifactChanged
+from tasks.publishing.draft import ArtifactChanged, write_draft
+from tests.insights_rows import (
+    described,
+    hostile,
+    insights_record,
+    insights_request,
+    known,
+    many,
+    plausible,
+    unmeasured,
+)
 from tests.unit.flows.asking import a_draft, a_question, doubts, produced, text_of
 from tests.unit.tasks.publishing.builders import BASELINE, POLICY, SUMMARIES, TEXTS, a_request, charging, event, people
 
@@ -224,3 +234,29 @@ def test_other_kinds_summarise_nothing(tmp_path):
     asked = produced(tmp_path, a_question())
     assert "summarised" not in text_of(asked)
     assert section(asked, "Samples").names == (None, None)
+
+
+def test_insights_are_shown_as_a_table(tmp_path, monkeypatch):
+    known(monkeypatch)
+    nodes, request = plausible(), insights_request()
+    draft = tmp_path / "draft"
+    files = write_draft(draft, insights_record(request), tuple(described(nodes)), (), insights=nodes)
+    asked = at_publish(a_question(request=request, state="produced"), draft, files, None)
+    shown = section(asked, "Insights: all 18")
+    assert isinstance(shown, Grid)
+    assert shown.columns == ("id", "name", "size", "keywords")
+    assert shown.rows[0] == ("1", "Writing and editing", "1378", "job, essay, story, slogan")
+    assert shown.rows[4] == ("5", "Cover letters", "385", "job, letter, tone")
+    assert shown.signed
+    assert not [one for one in asked.sections if one.title == "Samples"]
+
+
+def test_of_many_insights_the_first_are_shown_groups_before_their_members():
+    shown = insights_shown(many(300, 5))
+    assert shown.title.startswith(f"Insights: the first {INSIGHTS_SHOWN} of 305")
+    assert [row[1] for row in shown.rows[:6]] == [*(f"Group {number}" for number in range(1, 6)), "Topic 1"]
+    assert len(shown.rows) == INSIGHTS_SHOWN
+    assert insights_shown(()).rows == ()
+    assert "no cluster was large enough" in insights_shown(()).empty
+    assert insights_shown(unmeasured()).rows[0][2] == "not measured"
+    assert insights_shown(hostile()).rows[0][2] == "-7"
