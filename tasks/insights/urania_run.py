@@ -4,10 +4,11 @@ Everything after a release is a function of its JSON in the journal and of publi
 kill works it out again.
 """
 
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from tasks.insights.describing import Described, describe
 from tasks.insights.facet_cache import cached
 from tasks.insights.facets import Extractor, extractor_for
 from tasks.insights.hierarchy import SCHEMAS, hierarchy
-from tasks.insights.keyword_refining import KEEP_SCHEMA, refiner_for
+from tasks.insights.keyword_refining import KEEP_SCHEMA, by_coverage, refiner_for
 from tasks.insights.points import points_of
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.public_topics import PUBLIC_TOPICS
@@ -93,13 +94,15 @@ class UraniaRun:
         _ = self.keywords, self.centres, self.sizes, self.chosen
         found = self._insights()
         figures = {
-            "keywords_released": str(len(self.keywords)) if self.wanted.keywords.charged else None,
-            "clusters_released": str(len(self.centres)),
-            "clusters_kept": str(len(self.kept)),
-            "descriptions_replaced": str(sum(isinstance(one.topic, Described) and one.topic.plain for one in found)),
+            "clusters_released": len(self.centres),
+            "clusters_kept": len(self.kept),
+            "descriptions_replaced": sum(isinstance(one.topic, Described) and one.topic.plain for one in found),
         }
+        if self.wanted.keywords.charged:
+            figures["keywords_released"] = len(self.keywords)
+            figures["public_topics_added"] = len(self.chosen[0]) - len(self.keywords)
         texts = tuple(self._text(insight) for insight in found)
-        return Generated(texts, {name: value for name, value in figures.items() if value is not None})
+        return Generated(texts, {name: str(value) for name, value in figures.items()})
 
     @cached_property
     def keywords(self) -> list[str]:
@@ -107,20 +110,28 @@ class UraniaRun:
         refine = refiner_for(self.wanted.keywords, self.tools.write, self.tools.embed)
         return self.stages.keywords.draw(self._purse("keywords", 0), self._facets, self.bench.rng, refine)
 
-    @property
-    def named(self) -> list[str]:
-        """The keywords that units choose from: the set, or public topics in place of an empty one."""
-        return self.keywords or sorted(PUBLIC_TOPICS)[: self.wanted.keywords.size]
+    @cached_property
+    def closed(self) -> list[str]:
+        """What units choose from: the released set, filled up with public topics where it came out small."""
+        missing = self.wanted.keywords.size - len(self.keywords) if self.wanted.keywords.charged else 0
+        others = sorted(set(PUBLIC_TOPICS) - set(self.keywords))
+        return [*self.keywords, *(by_coverage(self.tools.embed)(others, missing) if missing else [])]
 
     @cached_property
     def centres(self) -> Centres:
-        """The released centres; units that are alike have one in common."""
+        """The released centres."""
         clusterer, rng = self.stages.clusterer, self.bench.rng
         public = points_of(self.tools.embed, [*self.keywords, *PUBLIC_TOPICS])
-        released = self._purse("clusters", len(self.stages.keywords.events)).release(
-            0, lambda: self.units.points, lambda points: clusterer.draw(points, public, rng)
-        )
-        return clusterer.centres(released, public)
+
+        def draw(points: NDArray[np.float32]) -> Json:
+            # Of what was drawn the centres are kept: they would not be the same where public points have other bits.
+            vectors = clusterer.centres(clusterer.draw(points, public, rng), public).vectors
+            return {"width": vectors.shape[1], "vectors": b64encode(vectors.astype("<f4").tobytes()).decode()}
+
+        first = len(self.stages.keywords.events)
+        found = self._purse("clusters", first).release(0, lambda: self.units.points, draw)
+        kept = cast("dict[str, Any]", found)
+        return Centres(np.frombuffer(b64decode(kept["vectors"]), "<f4").reshape(-1, kept["width"]).astype(np.float32))
 
     @cached_property
     def clusters(self) -> NDArray[np.int64]:
@@ -138,13 +149,16 @@ class UraniaRun:
         return cast("list[int]", released)
 
     @cached_property
-    def chosen(self) -> list[int]:
-        """The noisy number of units of each planned cluster that chose each keyword."""
+    def chosen(self) -> tuple[list[str], list[int]]:
+        """What units chose from, and the noisy number of units of each planned cluster that chose each of them."""
         histogram = self.stages.histogram
-        released = self._purse("histogram", len(self.stages.events) - 1).release(
-            0, self._choices, lambda counts: _json(histogram.draw(counts, self.bench.rng))
-        )
-        return cast("list[int]", released)
+
+        def draw(counts: list[int]) -> Json:
+            return {"keywords": list(self.closed), "counts": _json(histogram.draw(counts, self.bench.rng))}
+
+        found = self._purse("histogram", len(self.stages.events) - 1).release(0, self._choices, draw)
+        kept = cast("dict[str, Any]", found)
+        return kept["keywords"], kept["counts"]
 
     @property
     def kept(self) -> list[int]:
@@ -158,7 +172,8 @@ class UraniaRun:
 
     def _insights(self) -> list[Insight]:
         deviation, most = self.stages.histogram.variance() ** 0.5, self.wanted.keywords_of_a_cluster
-        lists = [self._bins.best(self.chosen, number, most, deviation, self.named) for number in self.kept]
+        named, counts = self.chosen
+        lists = [self._bins.best(counts, number, most, deviation, named) for number in self.kept]
         topics = describe(self.tools.write, lists)
         sizes = [self.sizes[number] for number in self.kept]
         clusters = list(zip(topics, lists, sizes, strict=True))
@@ -176,8 +191,8 @@ class UraniaRun:
         chosen = self.tools.choose(
             [self.units.facets[number] for number in taking],
             self.units.points[taking],
-            self.named,
-            points_of(self.tools.embed, self.named),
+            self.closed,
+            points_of(self.tools.embed, self.closed),
             self.wanted.keywords_of_a_unit,
         )
         return self._bins.counts(self.clusters[taking], chosen)

@@ -41,6 +41,7 @@ RELEASED_FIGURES: Final = frozenset({
     "keywords_released",
     "noisy_population",
     "private_tokens_per_text",
+    "public_topics_added",
     "renyi_loss_of_this_data_not_a_guarantee",
     "share_from_expansion",
 })  # fmt: skip
