@@ -35,6 +35,8 @@ The text:
 Which of these keywords say best what the text is about? At most {most}, the best first, or: {otherwise}"""
 OTHERWISE = "none of these"
 
+CONTRAST = 1.0
+"""See `complete`: without it a small model takes what stands first in the list, whatever the text."""
 MAX_TEXT_TOKENS = 128
 """What the model reads of a summary."""
 MAX_NEW_TOKENS = 64
@@ -95,7 +97,7 @@ class ModelChooser:
         grammar = Grammar.of(lines_of(list(number), most, OTHERWISE), self.engine.model, MAX_NEW_TOKENS)
         prompt = _prompt(self.engine, list(number), most)
         texts = [unit.summary for unit in facets]
-        answers = complete(self.engine, prompt, texts, grammar, MAX_TEXT_TOKENS, self.progress)
+        answers = complete(self.engine, prompt, texts, grammar, MAX_TEXT_TOKENS, self.progress, CONTRAST)
         return [[number[line] for line in (answer or "").split("\n") if line in number] for answer in answers]
 
     def _parts(self, keywords: Sequence[str]) -> list[list[int]]:

@@ -8,6 +8,7 @@ leaves, which moves others to other slots, and slots do not matter. All waves ha
 and smaller one. Who is in which wave therefore changes nothing but time.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,11 @@ ROWS = {"cpu": 32, "cuda": 128}
 MOST_PLACES = 1024
 """Texts of a wave; more at once are no faster."""
 
+NO_TEXT = "(no text)"
+"""Stands in a text's place where the model is asked what it would say about none."""
+PLAUSIBLE = 0.05
+
+_BEHIND = 1000.0  # nats; no score of a plausible token is so low
 _FEW = 16  # tokens that are tried before the set of all allowed ones is asked for
 
 Tokens = tuple[int, ...]
@@ -41,6 +47,7 @@ def complete(
     grammar: Grammar,
     max_text_tokens: int,
     progress: Callable[[int, int], None] = lambda done, of: None,
+    contrast: float = 0.0,
 ) -> list[str | None]:
     """For each text the model's answer; None for one that cannot be read, or about which the model says nothing.
 
@@ -48,6 +55,8 @@ def complete(
         prompt: what stands around each text; public.
         max_text_tokens: what is read of a text.
         progress: told how many texts are done, and of how many.
+        contrast: how much a token is preferred that the text makes likelier than NO_TEXT in its place would; 0 for
+            the likeliest token. It doubles the work.
 
     Returns:
         answers that the grammar admits, whole, of at most `grammar.max_new_tokens` tokens. A text without a token
@@ -58,7 +67,7 @@ def complete(
         RowsNotIsolated: this device cannot keep rows apart.
         NotEnoughMemory: not even one text fits.
     """
-    asked = _Asked.of(engine, prompt, grammar, max_text_tokens)
+    asked = _Asked.of(engine, prompt, grammar, max_text_tokens, contrast)
     read = [reference_tokens(engine.model.tokenizer, text, max_text_tokens) for text in texts]
     found: list[str | None] = [None] * len(texts)
     done = sum(not tokens for tokens in read)
@@ -78,13 +87,23 @@ class _Asked:
     private: PromptPieces
     sizes: Sizes
     grammar: Grammar
+    contrast: float
+    without: Tokens
 
     @classmethod
-    def of(cls, engine: Engine, prompt: PromptPieces, grammar: Grammar, max_text_tokens: int) -> "_Asked":
+    def of(
+        cls, engine: Engine, prompt: PromptPieces, grammar: Grammar, max_text_tokens: int, contrast: float = 0.0
+    ) -> "_Asked":
         public = PromptPieces((), prompt.suffix[-1:])  # a session wants one; nothing is asked of public rows
-        sizes = Sizes.of([public], [prompt], max_text_tokens, grammar.max_new_tokens, references=1)
+        rows = 2 if contrast else 1
+        sizes = Sizes.of([public], [prompt], max_text_tokens, grammar.max_new_tokens, references=rows)
         sizes.check_fits(engine.model)
-        return cls(engine, public, prompt, sizes, grammar)
+        without = reference_tokens(engine.model.tokenizer, NO_TEXT, max_text_tokens)
+        return cls(engine, public, prompt, sizes, grammar, contrast, without)
+
+    def rows(self, text: Tokens) -> list[Tokens]:
+        """What is read for one text. What no text would make of the answer is a row beside it: alone, bit for bit."""
+        return [text, self.without] if self.contrast else [text]
 
     def session(self, places: int) -> Session:
         """An empty session whose passes have the one shape."""
@@ -118,14 +137,14 @@ def _wave(asked: _Asked, texts: Mapping[int, Tokens], places: int) -> dict[int, 
     """The answers to some texts at once; None if memory did not suffice."""
     session, grammar = asked.session(places), asked.grammar
     for number, tokens in texts.items():
-        session.enter(number, asked.public, asked.private, [tokens])
+        session.enter(number, asked.public, asked.private, asked.rows(tokens))
     under_way = {number: Answer(grammar.automaton.start) for number in texts}
     found: dict[int, str | None] = {}
     while under_way:
         said = session.private_logits()
         if session.places < places:
             return None
-        silent = _take(grammar, [under_way[number] for number in session.numbers], said)
+        silent = _take(asked, [under_way[number] for number in session.numbers], said)
         for number, mute in zip(session.numbers, silent, strict=True):
             if mute or under_way[number].ended:
                 found[number] = None if mute else grammar.text(under_way[number])
@@ -135,15 +154,31 @@ def _wave(asked: _Asked, texts: Mapping[int, Tokens], places: int) -> dict[int, 
     return found
 
 
-def _take(grammar: Grammar, answers: Sequence[Answer], said: RowLogits) -> list[bool]:
+def _take(asked: _Asked, answers: Sequence[Answer], said: RowLogits) -> list[bool]:
     """One token more for each answer; whether the model said nothing."""
-    logits, tokens = said.values.topk(min(_FEW, said.values.shape[1]), dim=1)
-    rows = zip(answers, logits.tolist(), tokens.tolist(), said.values, said.valid.tolist(), strict=True)
-    for answer, few, which, row, valid in rows:
-        if valid:
-            best = list(zip(few, which, strict=True))
-            grammar.take(answer, grammar.likeliest(answer, best, partial(_on_the_processor, row)))
-    return [not valid for valid in said.valid.tolist()]
+    if not answers:
+        return []
+    values = said.values.view(len(answers), -1, said.values.shape[1])
+    silent: list[bool] = (~said.valid.view(len(answers), -1).all(1)).tolist()
+    for answer, rows, mute in zip(answers, values, silent, strict=True):
+        if not mute:
+            scores = rows[0] if len(rows) == 1 else contrasted(rows[0], rows[1], asked.contrast)
+            best, tokens = scores.topk(min(_FEW, len(scores)))
+            few = list(zip(best.tolist(), tokens.tolist(), strict=True))
+            asked.grammar.take(answer, asked.grammar.likeliest(answer, few, partial(_on_the_processor, scores)))
+    return silent
+
+
+def contrasted(logits: Tensor, without: Tensor, contrast: float) -> Tensor:
+    """What is preferred because of the text: float32 [V] and [V] -> [V]. One row at a time, so that it is its own.
+
+    log p + contrast (log p - log q), q without the text, for tokens that are at least PLAUSIBLE as likely as the
+    likeliest; all others stand behind these, in the order of p. (Context-aware decoding, Shi et al. 2023, section 2,
+    with the plausible set of contrastive decoding, Li et al. 2022, section 3.3.)
+    """
+    own, other = logits.log_softmax(0), without.log_softmax(0)
+    plausible = own >= own.max() + math.log(PLAUSIBLE)
+    return torch.where(plausible, own + contrast * (own - other), own - _BEHIND)
 
 
 def _on_the_processor(row: Tensor) -> NDArray[np.float32]:

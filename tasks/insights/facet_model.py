@@ -1,6 +1,6 @@
 """Facets by the language model: each text is asked about by itself, and the answer is a JSON object by construction.
 
-After URANIA, appendix G.1; the words are ours. There is no worked example in the prompt: a small model copies it.
+After URANIA, appendix G.1; the words are ours. What stands before the text is one for all texts, and is read once.
 """
 
 import json
@@ -13,21 +13,19 @@ from tasks.inference.prompt_spec import PromptSpec
 from tasks.inference.prompts import PromptPieces, private_prompt
 from tasks.insights.completing import complete
 from tasks.insights.completing_grammar import Grammar
-from tasks.insights.facet_settings import FacetField, FacetSettings
+from tasks.insights.facet_settings import FacetExample, FacetField, FacetSettings
 from tasks.insights.facets import Progress, no_facets, tidied
 from tasks.insights.values import Facets
 
 CODE = 1
 """Raised whenever this module, or what it stands on, finds other facets than before: it is part of the name."""
 
-SYSTEM = "You read texts and note what they are about, as one JSON object. Note only what the text itself says."
-ASK = """Note these facets of the text below, as one JSON object:
+SYSTEM = "You read texts and note their facets as one JSON object. You note only what the text itself says."
+ASK = """Note the facets of each text:
 {fields}
 
-The text:
-{{reference}}
-
-The JSON object of its facets, in English:"""
+{examples}Text: {{reference}}
+Facets:"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +47,7 @@ class ModelExtractor:
     def of(cls, settings: FacetSettings, engine: Engine, progress: Progress) -> "ModelExtractor":
         """The extractor; arguments and errors as `extractor_for`."""
         grammar = Grammar.of_schema(settings.json_schema, engine.model, settings.max_new_tokens)
-        prompt = private_prompt(engine.model.tokenizer, _wording(settings.fields))
+        prompt = private_prompt(engine.model.tokenizer, _wording(settings))
         made = cls(settings, engine, prompt, grammar, progress)
         made([])  # whatever does not fit the model is refused now
         return made
@@ -66,7 +64,16 @@ class ModelExtractor:
 
     def __call__(self, texts: Sequence[str]) -> list[Facets]:
         """One for each text."""
-        answers = complete(self.engine, self.prompt, texts, self.grammar, self.settings.max_text_tokens, self.progress)
+        asked = self.settings
+        answers = complete(
+            self.engine,
+            self.prompt,
+            texts,
+            self.grammar,
+            asked.max_text_tokens,
+            self.progress,
+            contrast=float(asked.contrast),
+        )
         return [facets_in(self.settings.fields, answer) for answer in answers]
 
 
@@ -91,12 +98,19 @@ def _fits(field: FacetField, value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _wording(fields: Sequence[FacetField]) -> PromptSpec:
-    """What the model is told; the fields' own words are public, and braces in them are plain characters."""
-    told = "\n".join(f"- {field.name} ({_form(field)}): {field.about}" for field in fields)
-    plain = told.replace("{", "{{").replace("}", "}}")
-    return PromptSpec("facets", system=SYSTEM, private=ASK.format(fields=plain))
+def _wording(settings: FacetSettings) -> PromptSpec:
+    """What the model is told. Braces in it are plain characters; only the place of the text is one."""
+    fields = "\n".join(f"- {field.name}: {field.about}" for field in settings.fields)
+    examples = "".join(f"Text: {each.text}\nFacets: {_noted(settings, each)}\n\n" for each in settings.examples)
+    return PromptSpec("facets", system=SYSTEM, private=ASK.format(fields=_plain(fields), examples=_plain(examples)))
 
 
-def _form(field: FacetField) -> str:
-    return "text" if field.kind == "text" else f"list of up to {field.most_items}"
+def _noted(settings: FacetSettings, example: FacetExample) -> str:
+    """The answer to an example, in the order and the form of all answers."""
+    known = {field.name: example.facets[field.name] for field in settings.fields if field.name in example.facets}
+    noted = {name: " ".join(said) if settings.field[name].kind == "text" else said for name, said in known.items()}
+    return json.dumps(noted, ensure_ascii=False)
+
+
+def _plain(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")

@@ -1,19 +1,22 @@
 """What a request says about facets: who extracts them, and into which fields. Every word of it is public."""
 
 import json
+from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from models_db.canonical import digest
 from models_db.errors import UsageError
-from models_db.requests import Line, Written, as_json
+from models_db.requests import Exact, Line, Written, as_json
 from tasks.generation.constraints_schema import MOST_CHARACTERS, Schema
 from tasks.insights.values import KEYWORDS, SUMMARY
 
 ExtractorName = Literal["rake", "yake", "model"]
 
 MOST_FIELDS = 12
+MOST_TOLD = 5000
+"""Characters of descriptions and examples: a prompt has 8,000 (`tasks.inference.templates`)."""
 
 
 class FacetField(Written):
@@ -58,22 +61,65 @@ PAPER_FIELDS = (
 """The six of URANIA's appendix G.1, in its order and in our words."""
 
 
+class FacetExample(Written):
+    """A made-up text with its facets, which the model is shown.
+
+    Attributes:
+        facets: by the name of the field. What is left out, and what is no field, is not shown.
+    """
+
+    text: Annotated[str, Field(min_length=1, max_length=600)]
+    facets: dict[str, tuple[Line, ...]]
+
+
+EXAMPLES = (
+    FacetExample(
+        text="My landlord keeps my deposit although I left the flat clean. Can I go to a small claims court in Leeds?",
+        facets={
+            "topics": ("housing", "tenancy law"),
+            "subtopics": ("return of a deposit", "small claims"),
+            "intent": ("get legal advice",),
+            "entities": ("Leeds",),
+            KEYWORDS: ("landlord", "deposit", "small claims court"),
+            SUMMARY: ("A tenant asks how to get a deposit back from a landlord.",),
+        },
+    ),
+    FacetExample(
+        text="write a function that sorts a list of dictionaries by two keys, in python please",
+        facets={
+            "topics": ("programming",),
+            "subtopics": ("sorting dictionaries",),
+            "intent": ("get code written",),
+            "entities": ("Python",),
+            KEYWORDS: ("python", "sorting", "dictionaries"),
+            SUMMARY: ("The user wants a Python function that sorts dictionaries.",),
+        },
+    ),
+)
+"""Two of our own: without any, a small model repeats the instructions, and with one it repeats the example."""
+
+
 class FacetSettings(Written):
     """How facets are extracted; all of it is public.
 
     Attributes:
         extractor: `rake` and `yake` need no model and read phrases off the text; `model` asks the release's model.
         fields: of every unit's facets, in this order. `summary`, a text, and `keywords`, a list, are among them.
+        examples: what the model is shown before each text; none are needed.
         phrase_words: the longest phrase of `rake` and `yake`, in words.
+        contrast: how much the model prefers words that a text makes likelier than no text would. At 0 a small model
+            repeats the examples; more than 0 doubles the work.
         max_text_tokens: what the model reads of a unit.
         max_new_tokens: what it may write about one, the end included.
     """
 
     extractor: ExtractorName = "rake"
     fields: Annotated[tuple[FacetField, ...], Field(max_length=MOST_FIELDS)] = PAPER_FIELDS
+    examples: Annotated[tuple[FacetExample, ...], Field(max_length=5)] = EXAMPLES
     phrase_words: Annotated[int, Field(ge=1, le=4)] = 2
-    max_text_tokens: Annotated[int, Field(ge=16, le=100_000)] = 256
-    max_new_tokens: Annotated[int, Field(ge=16, le=4_000)] = 256
+    contrast: Annotated[Exact, Field(ge=0, le=4)] = Decimal(1)
+    max_text_tokens: Annotated[int, Field(ge=16, le=100_000)] = 192
+    max_new_tokens: Annotated[int, Field(ge=16, le=4_000)] = 192
 
     @model_validator(mode="after")
     def _possible(self) -> "FacetSettings":
@@ -85,6 +131,8 @@ class FacetSettings(Written):
                 raise FacetsImpossible(f"a field `{name}` of kind {kind} is needed")
         if (size := sum(field.characters for field in self.fields)) > MOST_CHARACTERS:
             raise FacetsImpossible(f"all fields together have up to {size} characters (at most {MOST_CHARACTERS})")
+        if (size := self._told) > MOST_TOLD:
+            raise FacetsImpossible(f"what the model is told of them has {size} characters (at most {MOST_TOLD})")
         return self
 
     @property
@@ -95,6 +143,12 @@ class FacetSettings(Written):
             "properties": {field.name: field.schema_part for field in self.fields},
             "required": [field.name for field in self.fields],
         }
+
+    @property
+    def _told(self) -> int:
+        """Characters of descriptions and examples."""
+        shown = [phrase for example in self.examples for phrases in example.facets.values() for phrase in phrases]
+        return sum(map(len, [*(field.about for field in self.fields), *(each.text for each in self.examples), *shown]))
 
     @property
     def field(self) -> dict[str, FacetField]:

@@ -54,9 +54,10 @@ class Heard:
 
         def listening(session: Session, candidates: torch.Tensor | None = None) -> RowLogits:
             said = plain(session, candidates)
-            for number, row in zip(session.numbers, said.values, strict=True):
+            of_texts = said.values.view(len(session.numbers), -1) if session.numbers else []
+            for number, rows in zip(session.numbers, of_texts, strict=True):
                 tokens = session._generations[number].references[0]
-                self.by_text.setdefault(tokens, []).append(row.clone())
+                self.by_text.setdefault(tokens, []).append(rows.clone())
             return said
 
         monkeypatch.setattr(Session, "private_logits", listening)
@@ -67,9 +68,10 @@ class Heard:
         return found
 
 
-def asked(texts: Sequence[str], *, precision: Any = "float32", memory: int = 2**30) -> list[str | None]:
+def asked(texts: Sequence[str], *, precision: Any = "float32", contrast: float = 0.0) -> list[str | None]:
     model = tiny_model(precision)
-    return complete(Engine(model, memory=memory), PROMPT, texts, Grammar.of_schema(SCHEMA, model, NEW), MOST)
+    made = Grammar.of_schema(SCHEMA, model, NEW)
+    return complete(Engine(model, memory=2**30), PROMPT, texts, made, MOST, contrast=contrast)
 
 
 OTHERS: Mapping[str, Sequence[str]] = {
@@ -83,15 +85,15 @@ OTHERS: Mapping[str, Sequence[str]] = {
 }
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("precision", "contrast"), [*((each, 0.0) for each in PRECISIONS), ("float32", 1.0)])
 @pytest.mark.parametrize("change", OTHERS)
-def test_a_texts_logits_do_not_depend_on_the_others(monkeypatch, precision, change):
+def test_a_texts_logits_do_not_depend_on_the_others(monkeypatch, precision, contrast, change):
     """PRIVACY §4.2 point 1: to the last bit, at every step of the answer."""
     heard = Heard(monkeypatch)
-    before = dict(zip(TEXTS, asked(TEXTS, precision=precision), strict=True))
+    before = dict(zip(TEXTS, asked(TEXTS, precision=precision, contrast=contrast), strict=True))
     bits = heard.take()
     others = OTHERS[change]
-    after = dict(zip(others, asked(others, precision=precision), strict=True))
+    after = dict(zip(others, asked(others, precision=precision, contrast=contrast), strict=True))
     bits_after = heard.take()
     same = [text for text in others if text in before]
     assert same
@@ -164,23 +166,43 @@ def test_a_text_that_cannot_be_tokenised_stops_nobody(monkeypatch):
     assert None not in (answers[0], answers[2], answers[3])
 
 
+def test_a_contrast_prefers_what_the_text_makes_likelier():
+    """Among plausible tokens; those that are not stand behind, in their order."""
+    logits, without = torch.zeros(6), torch.zeros(6)
+    logits[:4] = torch.tensor([5.0, 4.9, 4.8, 0.5])
+    without[:4] = torch.tensor([5.0, 1.0, 4.8, -9.0])
+    assert completing.contrasted(logits, without, 0.0).argsort(descending=True).tolist()[:4] == [0, 1, 2, 3]
+    found = completing.contrasted(logits, without, 1.0)
+    assert found.argsort(descending=True).tolist()[:4] == [1, 0, 2, 3]
+    assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("contrast", [0.5, 4.0])
+def test_with_a_contrast_answers_are_of_the_schema_and_others(contrast):
+    plain, found = asked(TEXTS), asked(TEXTS, contrast=contrast)
+    assert all(set(json.loads(answer or "")) == {"keywords", "summary"} for answer in found)
+    assert found != plain
+
+
+@pytest.mark.parametrize("contrast", [0.0, 1.0])
 @pytest.mark.parametrize("step", [0, 3])
-def test_a_text_about_which_the_model_says_nothing_stops_nobody(monkeypatch, step):
+def test_a_text_about_which_the_model_says_nothing_stops_nobody(monkeypatch, step, contrast):
     """Logits that are not finite, at once or later."""
-    expected, ill = asked(TEXTS[:6]), reference_tokens(tiny_model().tokenizer, TEXTS[2], MOST)
+    expected = asked(TEXTS[:6], contrast=contrast)
+    ill = reference_tokens(tiny_model().tokenizer, TEXTS[2], MOST)
     plain = Session.private_logits
 
     def failing(session: Session, candidates: torch.Tensor | None = None) -> RowLogits:
         said = plain(session, candidates)
-        for place, number in enumerate(session.numbers):
-            known = session._generations[number]
+        for place, generation in enumerate(said.generation.tolist()):
+            known = session._generations[session.numbers[generation]]
             if known.references[0] == ill and len(known.drawn) == step:
                 said.valid[place] = False
                 said.values[place] = 0.0
         return said
 
     monkeypatch.setattr(Session, "private_logits", failing)
-    answers = asked(TEXTS[:6])
+    answers = asked(TEXTS[:6], contrast=contrast)
     assert answers[2] is None
     assert [*answers[:2], *answers[3:]] == [*expected[:2], *expected[3:]]
 

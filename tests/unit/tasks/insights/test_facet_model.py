@@ -13,7 +13,7 @@ from tasks.inference.plan import ContextTooLong
 from tasks.insights import facet_model
 from tasks.insights.facet_cache import cached
 from tasks.insights.facet_model import ModelExtractor, facets_in
-from tasks.insights.facet_settings import FacetField, FacetSettings
+from tasks.insights.facet_settings import FacetExample, FacetField, FacetSettings
 from tasks.insights.facets import extractor_for, no_facets
 from tests.tiny_model import tiny_model
 
@@ -21,7 +21,7 @@ FIELDS = (
     FacetField(name="keywords", about="words that {tell} it from others", most_items=2, most_characters=6),
     FacetField(name="summary", about="a sentence", kind="text", most_characters=9),
 )
-ASKED = {"extractor": "model", "fields": FIELDS, "max_text_tokens": 24, "max_new_tokens": 60}
+ASKED = {"extractor": "model", "fields": FIELDS, "examples": (), "max_text_tokens": 24, "max_new_tokens": 60}
 GOOD = '{"keywords": ["Rail", "rail", "fares"], "summary": "a  journey"}'
 NONSENSE = [
     None,
@@ -56,7 +56,7 @@ def extractor(engine: Engine, **changes: Any) -> ModelExtractor:
 def answering(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], str | None]) -> None:
     """A model that says what the test wants."""
 
-    def fake(engine: object, prompt: object, texts: Sequence[str], *rest: object) -> list[str | None]:
+    def fake(engine: object, prompt: object, texts: Sequence[str], *rest: object, **more: object) -> list[str | None]:
         return [answer(text) for text in texts]
 
     monkeypatch.setattr(facet_model, "complete", fake)
@@ -102,8 +102,18 @@ def test_the_tiny_model_gives_facets_of_the_schema(engine):
 
 def test_the_model_is_told_the_fields(engine):
     prompt = engine.model.tokenizer.decode(extractor(engine).prompt.prefix)
-    assert "- keywords (list of up to 2): words that {tell} it from others\n" in prompt
-    assert "- summary (text): a sentence\n" in prompt
+    assert "- keywords: words that {tell} it from others\n" in prompt
+    assert "- summary: a sentence\n" in prompt
+
+
+def test_the_model_is_shown_the_examples(engine):
+    """Of each what it has of the fields, in their order and in the form of an answer."""
+    shown = FacetExample(text="Two {fares}?", facets={"summary": ("A question.",), "other": ("x",)})
+    more = FacetExample(text="Rail.", facets={"summary": ("A word.",), "keywords": ("rail", "fare")})
+    prompt = engine.model.tokenizer.decode(extractor(engine, examples=(shown, more)).prompt.prefix)
+    assert 'Text: Two {fares}?\nFacets: {"summary": "A question."}\n\n' in prompt
+    assert 'Text: Rail.\nFacets: {"keywords": ["rail", "fare"], "summary": "A word."}\n\nText: ' in prompt
+    assert "Text: Two" not in engine.model.tokenizer.decode(extractor(engine).prompt.prefix)
 
 
 def test_the_name_says_what_facets_depend_on(engine):
@@ -111,10 +121,11 @@ def test_the_name_says_what_facets_depend_on(engine):
         extractor(engine).name,
         extractor(engine, max_text_tokens=25).name,
         extractor(engine, max_new_tokens=61).name,
+        extractor(engine, contrast=2).name,
         extractor(engine, fields=FIELDS[::-1]).name,
         extractor(Engine(tiny_model("bfloat16"), memory=2**30)).name,
     }
-    assert len(names) == 5
+    assert len(names) == 6
     assert all(tiny_model().digest in name for name in names)
 
 

@@ -3,10 +3,11 @@
 import pytest
 from pydantic import ValidationError
 
+from models_db.canonical import canonical
 from models_db.requests import as_json
 from tasks.generation.constraints_automaton import Automaton
 from tasks.generation.constraints_schema import MOST_CHARACTERS, grammar_schema
-from tasks.insights.facet_settings import PAPER_FIELDS, FacetField, FacetSettings, FacetsImpossible
+from tasks.insights.facet_settings import PAPER_FIELDS, FacetExample, FacetField, FacetSettings, FacetsImpossible
 
 SUMMARY = FacetField(name="summary", about="a line", kind="text")
 KEYWORDS = FacetField(name="keywords", about="words")
@@ -20,6 +21,8 @@ def test_the_default_is_the_papers_six():
 
 def test_settings_are_stored_and_read_again():
     asked = FacetSettings(extractor="model", fields=(KEYWORDS, SUMMARY), max_text_tokens=100)
+    assert as_json(asked)["contrast"] == "1"
+    assert canonical(as_json(asked))
     stored = as_json(asked)
     assert FacetSettings.model_validate(stored) == asked
     assert FacetSettings.model_validate(stored).digest == asked.digest
@@ -48,6 +51,13 @@ def test_an_impossible_schema_is_refused_by_name(fields, reason):
     with pytest.raises(FacetsImpossible) as refusal:
         FacetSettings(fields=fields)
     assert reason in refusal.value.message
+
+
+def test_what_the_model_is_told_has_an_end():
+    long = FacetExample(text="x" * 600, facets={"summary": ("y" * 300, "z" * 300)})
+    FacetSettings(examples=(long,) * 3)
+    with pytest.raises(FacetsImpossible, match="told"):
+        FacetSettings(examples=(long,) * 5)
 
 
 @pytest.mark.parametrize("name", ["", "Topics", "a-b", 'a"b', "1st"])
