@@ -49,14 +49,14 @@ def _fields(record: ReleaseRecord) -> Mapping[str, Json]:
         **(hub_licence(declared.licence) if declared.licence is not None else {}),
         **_languages(declared.language),
         **({"task_categories": tasks} if tasks else {}),
-        "size_categories": [_size(_asked(record))],
+        **({} if (asked := _asked(record)) is None else {"size_categories": [_size(asked)]}),
         "tags": keywords(record),
         "configs": [{"config_name": "default", "data_files": PARQUET}],
     }
 
 
-def _asked(record: ReleaseRecord) -> int:
-    """How many rows the request asks for; of insights, how many clusters."""
+def _asked(record: ReleaseRecord) -> int | None:
+    """How many rows the request asks for; of insights, how many clusters, None where it does not say."""
     return clusters_asked(record) if record.kind == INSIGHTS else int(record.request["parameters"]["samples"])
 
 

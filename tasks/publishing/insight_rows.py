@@ -88,11 +88,11 @@ def read_insights(folder: Path, count: int | None = None) -> Iterator[Insight]:
             yield insight_of(stored, number)
 
 
-def require_hierarchy(nodes: Sequence[Insight], most: int, least: int | None) -> None:
+def require_hierarchy(nodes: Sequence[Insight], most: int | None, least: int | None) -> None:
     """Check that nodes are one hierarchy, in order, and what was asked for.
 
     Args:
-        most: how many clusters were asked for.
+        most: how many clusters were asked for; None where that was left open.
         least: the smallest noisy size of a cluster that is not left out; None where nothing is.
 
     Raises:
@@ -134,9 +134,9 @@ def _require_sums(nodes: Sequence[Insight]) -> None:
             sums[node.parent] = None if before is None or node.size is None else before + node.size
 
 
-def _require_allowed(clusters: Sequence[Insight], most: int, least: int | None) -> None:
+def _require_allowed(clusters: Sequence[Insight], most: int | None, least: int | None) -> None:
     """Not more clusters than were asked for, and none below the public threshold, where there is one."""
-    if len(clusters) > most:
+    if most is not None and len(clusters) > most:
         raise FileUnfit(TEXTS, f"has {len(clusters)} clusters, more than the {most} that were asked for")
     if least is None:
         return

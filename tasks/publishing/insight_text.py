@@ -57,7 +57,7 @@ _KEYWORDS: Final = (
     " stand where few units, or none, had chosen it."
 )
 _DESCRIBED: Final = (
-    "**Names and descriptions** are a model's words about the keywords. It has seen no text, and it can be wrong."
+    "**Names and descriptions** are a model's words. It was told the keywords and nothing else, and it can be wrong."
 )
 _EXACT: Final = (
     "**Sizes are counts without noise**, and the model has read texts of the corpus: nothing here is protected."
@@ -76,9 +76,11 @@ def threshold_of(record: ReleaseRecord) -> int | None:
     return None if stated is None else int(stated)
 
 
-def clusters_asked(record: ReleaseRecord) -> int:
-    """How many clusters the request asks for."""
-    return int(record.request["parameters"]["clusters"]["count"])
+def clusters_asked(record: ReleaseRecord) -> int | None:
+    """How many clusters the request asks for; None where it leaves that to the size of a public corpus."""
+    parameters = record.request["parameters"]
+    stated = parameters["clusters"]["count"] if "clusters" in parameters else parameters["count"]
+    return None if stated is None else int(stated)
 
 
 def reading(record: ReleaseRecord) -> tuple[str, ...]:

@@ -117,8 +117,9 @@ SUMMARIES: dict[str, Any] = {
 def plan_of(request: dict[str, Any]) -> Any:
     """What `request` leads to."""
     system = system_for(request["mechanism"], request["kind"])
-    amount = release_amount(request["epsilon"], request["delta"]) if system.charges else None
     parameters = system.parameters.model_validate(request["parameters"])
+    price = (request["epsilon"], request["delta"], system.fail_share(parameters))
+    amount = release_amount(*price) if system.charges else None
     facts = (request[name] for name in ("blocks", "population", "governed"))
     return plan_json(system.plan(Ask(amount, parameters, *facts)))
 

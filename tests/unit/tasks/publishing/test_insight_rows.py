@@ -12,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from models_db.requests import as_json
+from tasks.insights.simple_clio import ClioParameters
+from tasks.insights.urania_parameters import UraniaParameters
 from tasks.insights.values import Insight, Topic
 from tasks.publishing.derived import MAKERS
 from tasks.publishing.draft import read_samples, write_draft
@@ -19,6 +22,8 @@ from tasks.publishing.formats import FORMAT_4, FORMAT_5, bundle_files, drafted_f
 from tasks.publishing.insight_rows import carried, insight_line, insight_of, read_insights, require_hierarchy
 from tasks.publishing.insight_text import reading
 from tasks.publishing.layout import CARD, CROISSANT, EXPLORER, PARQUET, REPORT, TEXTS, FileUnfit, measure
+from tasks.publishing.record import planned_events
+from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.verify import verify_release
 from tasks.reporting.release import texts_of
 from tests.insights_rows import (
@@ -29,6 +34,7 @@ from tests.insights_rows import (
     described,
     hostile,
     insights_record,
+    insights_request,
     known,
     many,
     plausible,
@@ -330,3 +336,27 @@ def test_texts_keep_their_nodes() -> None:
     assert [text.insight for text in found] == list(nodes)
     assert [text.insight for text in texts_of([("a", None)])] == [None]
     assert HEBREW in hostile()[2].keywords
+
+
+# --- the systems that make insights ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [UraniaParameters(), ClioParameters(), ClioParameters(count=20)])
+def test_a_release_of_each_system_verifies(tmp_path: Path, asked: UraniaParameters | ClioParameters) -> None:
+    """The facts of their plans, and the bounds that their requests name, are those that files and checks know."""
+    private = isinstance(asked, UraniaParameters)
+    changes: dict[str, Any] = {"parameters": as_json(asked), "mechanism": "urania" if private else "simple_clio"}
+    if not private:
+        changes |= {"governed": False, "epsilon": None, "delta": None}
+    request = insights_request(**changes)
+    events = planned_events(request)
+    opinion = second_opinion(events, "1e-7") if private else None
+    record = insights_record(request, second_opinion=opinion, **({} if private else {"lifetime": None}))
+    nodes = plausible()
+    made = a_release(tmp_path, record, tuple(described(nodes)), insights=nodes)
+    report = verify_release(made.publish(tmp_path / "out").folder, made.key.public_key)
+    assert report.holds, [check for check in report.checks if not check.ok]
+    card = (made.draft / CARD).read_text()
+    assert ("standard deviation of" in card) == ("are left out" in card) == private
+    assert ("size_categories" in card) == (private or (isinstance(asked, ClioParameters) and asked.count is not None))
+    assert ("counts without noise" in card) == (not private)
