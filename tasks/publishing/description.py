@@ -67,10 +67,12 @@ def collection(record: ReleaseRecord) -> str:
     if reads_nothing(record):
         return f"{written(record)}. No private text was read for them."
     if record.kind == INSIGHTS:
-        made = f"{written(record)}. The corpus is the dataset {record.dataset.name!r}"
-    else:
-        made = f"{written(record)}, which read texts of the dataset {record.dataset.name!r}"
-    return f"{made}. How those were collected is not part of a release."
+        corpus = f"The corpus is the dataset {record.dataset.name!r}. How its texts were collected is not part of a"
+        return f"{written(record)}. {corpus} release."
+    return (
+        f"{written(record)}, which read texts of the dataset {record.dataset.name!r}. How those were collected is not"
+        " part of a release."
+    )
 
 
 def preprocessing(record: ReleaseRecord) -> str:

@@ -325,7 +325,12 @@ def test_no_generated_file_calls_insights_synthetic_texts(tmp_path: Path, name: 
 
 def test_the_report_shows_names_sizes_and_keywords(tmp_path: Path) -> None:
     page = (released(tmp_path, plausible()).draft / REPORT).read_text()
-    for words in ("The insights", "18 insights (insights)", "Insight 1, group, level 1, size 1378", "job, essay"):
+    for words in (
+        "The insights",
+        "18 insights, named and described by the language model",
+        "Insight 1, group, level 1, size 1378",
+        "job, essay",
+    ):
         assert words in page, words
     assert '<h2 id="texts">The texts</h2>' not in page
 
