@@ -4,6 +4,7 @@ Nothing here is protected. Centres start from a fixed seed, because the data is 
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -14,14 +15,14 @@ from tasks.evaluation.clusters import k_means, nearest_centre
 from tasks.evaluation.subject import Embedder
 from tasks.generation.interface import Bench, Generated, GeneratedText, Plan
 from tasks.inference.embedding import load_embedder
-from tasks.insights.describing import Described, Statements, describe_statements
+from tasks.insights.describing import Statements, describe, describe_statements, is_plain
 from tasks.insights.facet_cache import cached
 from tasks.insights.facets import extractor_for
 from tasks.insights.hierarchy import SCHEMAS, hierarchy
 from tasks.insights.points import points_of
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.simple_clio import ClioParameters
-from tasks.insights.values import Insight
+from tasks.insights.values import Insight, Topic
 from tasks.insights.writing import Writer
 
 SEED = 0
@@ -67,7 +68,7 @@ class ClioRun:
     def generated(self) -> Generated:
         """The insights, clusters and wider topics, each with its description as text."""
         found = self._insights()
-        replaced = sum(_is_plain(insight) for insight in found)
+        replaced = sum(is_plain(insight.topic) for insight in found)
         return Generated(tuple(map(self._text, found)), {"descriptions_replaced": str(replaced)})
 
     @cached_property
@@ -95,18 +96,24 @@ class ClioRun:
         return np.flatnonzero(np.isfinite(self.units.points).all(1))
 
     def _insights(self) -> list[Insight]:
+        keywords = [self._keywords(some.inside) for some in self.clusters]
+        sizes = [len(some.inside) for some in self.clusters]
+        found = list(zip(self._topics(keywords), keywords, sizes, strict=True))
+        return hierarchy(found, partial(points_of, self.embed), self.write, self.wanted.hierarchy)
+
+    def _topics(self, keywords: Sequence[Sequence[str]]) -> list[Topic]:
+        """From summaries; of clusters whose summaries the model makes nothing of, from their keywords."""
         # The keyed order of the corpus has nothing to do with what units say: the first units of a cluster are a
         # random sample of it.
         told = [
             Statements(self._summaries(some.inside[: self.wanted.samples]), self._summaries(some.nearest))
             for some in self.clusters
         ]
-        topics = describe_statements(self.write, told)
-        found = [
-            (topic, self._keywords(some.inside), len(some.inside))
-            for topic, some in zip(topics, self.clusters, strict=True)
-        ]
-        return hierarchy(found, partial(points_of, self.embed), self.write, self.wanted.hierarchy)
+        found = describe_statements(self.write, told)
+        missing = [number for number, topic in enumerate(found) if is_plain(topic)]
+        for number, topic in zip(missing, describe(self.write, [keywords[n] for n in missing]), strict=True):
+            found[number] = topic
+        return found
 
     def _summaries(self, places: NDArray[np.int64]) -> tuple[str, ...]:
         return tuple(self.units.facets[number].summary for number in self._placed[places])
@@ -120,7 +127,3 @@ class ClioRun:
         description = insight.topic.description
         tokens = len(self.bench.engine.model.tokenizer(description, add_special_tokens=False)["input_ids"])
         return GeneratedText(description, tokens, complete=True, insight=insight)
-
-
-def _is_plain(insight: Insight) -> bool:
-    return isinstance(insight.topic, Described) and insight.topic.plain

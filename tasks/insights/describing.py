@@ -60,6 +60,11 @@ class Described(Topic):
     plain: bool = False
 
 
+def is_plain(topic: Topic) -> bool:
+    """Whether the model's answers about it were of no use."""
+    return isinstance(topic, Described) and topic.plain
+
+
 @dataclass(frozen=True)
 class Statements:
     """Summaries of units, without any protection: for public data alone.
@@ -88,11 +93,12 @@ def describe(write: Write, keyword_lists: Sequence[Sequence[str]], wording: Word
 def describe_statements(write: Write, groups: Sequence[Statements], wording: Wording = DEFAULT) -> list[Topic]:
     """As `describe`, from statements of each group and, to tell it from its neighbours, some of theirs (G.2).
 
-    Statements are private, so this is for public data alone. A group's plain form is its first statement, cut.
+    A topic must be about two of a group's statements: what one of them says is not the group's. Statements are private,
+    so this is for public data alone. A group's plain form is its first statement, cut.
     """
     inside = [told_of(group.inside, len(group.inside), LONGEST_STATEMENT) for group in groups]
     outside = [told_of(group.outside, len(group.outside), LONGEST_STATEMENT) for group in groups]
-    return topics(write, inside, lambda n, lines: of_statements(wording, lines, outside[n]), _plain_statement)
+    return topics(write, inside, lambda n, lines: of_statements(wording, lines, outside[n]), _plain_statement, 2)
 
 
 def topics(
@@ -100,40 +106,43 @@ def topics(
     told: Sequence[Sequence[str]],
     prompt: Callable[[int, Sequence[str]], str],
     plain: Callable[[Sequence[str]], Topic],
+    least: int = 1,
 ) -> list[Topic]:
     """A topic for each list of lines; one without lines is not asked about, and has its plain form.
 
     Args:
         prompt: of a list's number and its lines, in the order in which they are shown.
+        least: how many lines a name has to speak of, if there are so many.
     """
     asked = [number for number, lines in enumerate(told) if lines]
     rounds = [[prompt(number, told[number][::way]) for number in asked] for way in (1, -1)]
-    found = answers(write, rounds, TOPIC, lambda place, record: topic_in(record, told[asked[place]]))
+    found = answers(write, rounds, TOPIC, lambda place, record: topic_in(record, told[asked[place]], least))
     written = dict(zip(asked, found, strict=True))
     return [written.get(number) or plain(lines) for number, lines in enumerate(told)]
 
 
-def topic_in(record: Record, lines: Sequence[str]) -> Topic | None:
+def topic_in(record: Record, lines: Sequence[str], least: int = 1) -> Topic | None:
     """The topic that an answer holds; None if it is none, goes round in circles, or speaks of something else."""
     name = line(record.get("name")).strip(" .,;:-\"'")
     name = first_words(whole_words(name, LONGEST_NAME), MOST_WORDS)
     description = sentences(line(record.get("description")), MOST_SENTENCES)
     if not any(map(str.isalpha, name)) or not description:
         return None
-    if stutters(name) or rambles(description) or not speaks_of(name, description, lines):
+    if stutters(name) or rambles(description) or not speaks_of(name, description, lines, least):
         return None
     return Described(name, description)
 
 
-def speaks_of(name: str, description: str, lines: Sequence[str]) -> bool:
-    """Whether a topic is about `lines`: its name has a word of theirs, or its description words of a third of them.
+def speaks_of(name: str, description: str, lines: Sequence[str], least: int = 1) -> bool:
+    """Whether a topic is about `lines`: its name has words of so many, or its description words of a third of them.
 
     So a name may be wider than all of them. Of an example's name, half of the words must be theirs.
     """
     if plainly(name) in SHOWN:
         words = name.split()
         return 2 * spoken_of(" ".join(lines), words) >= len(words)
-    return spoken_of(name, lines) > 0 or 3 * spoken_of(description, lines) >= len(lines)
+    least = min(least, len(lines))
+    return spoken_of(name, lines) >= least or spoken_of(description, lines) >= max(least, len(lines) / 3)
 
 
 def plain_topic(keywords: Sequence[str]) -> Topic:

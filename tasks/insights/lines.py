@@ -34,13 +34,20 @@ def plainly(text: str) -> str:
 
 def whole_words(text: str, limit: int) -> str:
     """A line that was written up to a limit, without the word that the limit may have cut."""
-    return text if len(text) < limit or " " not in text else text.rsplit(" ", 1)[0].rstrip(" ,;:-")
+    return text if len(text) < limit else _ended(text.split()[:-1]) or text
 
 
 def first_words(text: str, most: int) -> str:
     """The first words of a line."""
     words = text.split()
-    return text if len(words) <= most else " ".join(words[:most]).rstrip(" ,;:-")
+    return text if len(words) <= most else _ended(words[:most])
+
+
+def _ended(words: list[str]) -> str:
+    """What is left of a line that was cut, without words that cannot stand last."""
+    while len(words) > 1 and words[-1].casefold() in STOP_WORDS:
+        words = words[:-1]
+    return " ".join(words).rstrip(" ,;:-")
 
 
 def sentences(text: str, most: int) -> str:

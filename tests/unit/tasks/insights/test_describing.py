@@ -163,10 +163,19 @@ def test_statements_are_told_with_those_of_others_before_them() -> None:
     assert prompt.endswith("Others: Cakes.\nGroup: Bread of rye. / Bread of wheat.\nAnswer:")
 
 
+def test_what_one_statement_says_is_not_the_topic_of_its_group() -> None:
+    answer = {"name": "Baking bread", "description": "These texts are about bread."}
+    group = Statements(("How to bake bread?", "My cat is ill.", "Who won in 1998?"), ())
+    (topic,) = describe_statements(Scribe(lambda prompt: answer), [group])
+    assert topic.plain
+    (alone,) = describe_statements(Scribe(lambda prompt: answer), [Statements(group.inside[:1], ())])
+    assert not alone.plain
+
+
 def test_the_plain_form_of_statements_is_the_first_of_them() -> None:
     statement = "The user asks how to bake bread of rye at home without an oven. More. And more."
     (topic,) = describe_statements(Scribe(lambda prompt: {}), [Statements((statement,), ())])
-    assert topic.name == "The user asks how to bake bread of rye at"
+    assert topic.name == "The user asks how to bake bread of rye"
     assert topic.description == "The user asks how to bake bread of rye at home without an oven. More."
 
 

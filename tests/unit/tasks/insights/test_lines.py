@@ -58,6 +58,7 @@ def test_sentences_are_finished(text: str, most: int, expected: str) -> None:
 def test_only_a_line_at_its_limit_may_have_been_cut() -> None:
     assert whole_words("short one", 10) == "short one"
     assert whole_words("cut within", 10) == "cut"
+    assert whole_words("Dishes to bring to the par", 26) == "Dishes to bring"
     assert whole_words("onelongword", 5) == "onelongword"
 
 

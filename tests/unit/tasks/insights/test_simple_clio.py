@@ -26,7 +26,7 @@ from tasks.insights.writing import Record, Write
 from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, store
-from tests.unit.tasks.insights.scribes import Scribe
+from tests.unit.tasks.insights.scribes import Scribe, of_keywords
 
 THEMES = ("aaaa", "oooo", "uuuu")
 
@@ -60,7 +60,9 @@ class FirstWord:
 
 
 def of_statements(prompt: str) -> Record:
-    """A name of the first statement inside."""
+    """A name of the first statement inside; of keywords alone nothing of use."""
+    if "Group: " not in prompt:
+        return {}
     first = prompt.rsplit("Group: ", 1)[1].split("\n")[0].split()[0]
     return {"name": f"The {first} group", "description": f"These texts are about {first}."}
 
@@ -181,10 +183,19 @@ def test_the_edges(tmp_path: Path, texts: list[str], count: int, sizes: list[int
     assert [one.size for one in insights_of(made)] == sizes
 
 
+def test_a_cluster_whose_summaries_say_nothing_is_described_from_its_keywords(tmp_path: Path) -> None:
+    def answer(prompt: str) -> Record:
+        return of_keywords(prompt) if "Keywords:" in prompt else {}
+
+    made, _ = run(corpus_of(tmp_path, themed()), parameters(), Scribe(answer))
+    assert [one.topic.name for one in insights_of(made)] == ["All about number", "All about aaaa", "All about number"]
+    assert made.released == {"descriptions_replaced": "0"}
+
+
 def test_answers_of_no_use_are_counted(tmp_path: Path) -> None:
-    made, _ = run(corpus_of(tmp_path, themed()), parameters(), Scribe(lambda prompt: {}))
+    made, _ = run(corpus_of(tmp_path, themed()), parameters(keywords_of_a_cluster=2), Scribe(lambda prompt: {}))
     assert made.released == {"descriptions_replaced": "3"}
-    assert [one.topic.name.split()[0] for one in insights_of(made)] == ["oooo", "aaaa", "uuuu"]
+    assert [one.topic.name for one in insights_of(made)] == ["number, oooo", "aaaa, number", "number, uuuu"]
 
 
 def whole(workshop: Workshop, monkeypatch: pytest.MonkeyPatch, wanted: ClioParameters) -> Generated:
