@@ -45,7 +45,7 @@ def write_draft(
 
     Args:
         labels: the label of every text, where the request declares labels.
-        insights: of a release of insights, the nodes that the texts describe.
+        insights: of a release of insights, the nodes that the texts describe; the rows are made of these alone.
 
     Returns:
         {name: {"sha256", "bytes"}}; the digest of its canonical JSON is what the publish gate approves.
@@ -58,6 +58,7 @@ def write_draft(
     named = tuple(zip(map(_unicode, texts), labels or [None] * len(texts), strict=True))
     nodes = tuple(map(carried, insights))
     if record.kind == INSIGHTS:
+        named = tuple((node.topic.description, None) for node in nodes)
         rows = [insight_line(node) for node in nodes]
     else:
         rows = [line(record.kind, number, text, label) for number, (text, label) in enumerate(named, 1)]

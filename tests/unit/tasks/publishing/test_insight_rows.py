@@ -214,6 +214,14 @@ def test_hostile_words_are_carried_whole(tmp_path: Path) -> None:
         assert NASTY not in (made.draft / name).read_text()
 
 
+def test_rows_and_all_that_is_made_of_them_follow_from_the_nodes(tmp_path: Path) -> None:
+    """Odd characters, and texts that say something else, cannot make a draft that contradicts itself."""
+    odd = (Insight(1, None, 0, Topic("a\ud800", "b\udfff"), ("c\ud800",), 20),)
+    made = a_release(tmp_path, insights_record(), ("something else",), insights=odd)
+    assert verify_release(made.publish(tmp_path / "out").folder).holds
+    assert tuple(read_insights(made.draft)) == (carried(odd[0]),)
+
+
 def test_other_kinds_say_that_they_have_no_explorer(release: Release, tmp_path: Path) -> None:
     report = verify_release(release.publish(tmp_path / "out").folder, release.key.public_key)
     assert report.holds
