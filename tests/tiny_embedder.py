@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from tasks.evaluation.subject import Pieces
@@ -40,3 +41,13 @@ def _row(text: str) -> NDArray[np.float32]:
 def _pieces(words: Sequence[str]) -> Pieces:
     marked = np.array([False, *[True] * len(words), False])
     return np.stack([_row(word) for word in ("", *words, "")]), marked
+
+
+def install(patch: pytest.MonkeyPatch) -> None:
+    """Let everything that a run embeds be embedded by letters."""
+    import tasks.evaluate
+    import tasks.insights.clio_run
+    import tasks.insights.urania_run
+
+    for room in (tasks.evaluate, tasks.insights.clio_run, tasks.insights.urania_run):
+        patch.setattr(room, "load_embedder", lambda *_, **__: Letters())

@@ -55,17 +55,22 @@ def tiny_model(precision: Precision = "float32", *, stops: bool = True) -> Langu
     return made if stops else replace(made, stop_tokens=())
 
 
-def install(patch: pytest.MonkeyPatch) -> None:
-    """Let requests name the tiny model as one that is pulled; every planned draw is made."""
+def install(patch: pytest.MonkeyPatch, *, stops: bool = False) -> None:
+    """Let requests name the tiny model as one that is pulled; every planned draw is made, unless it `stops`."""
     import flows.assess  # here, because a worker that loads the model needs no flows
     import flows.execute
 
     patch.setattr(registry, "REGISTRY", (*registry.REGISTRY, SPEC))
     patch.setattr(registry, "list_models", lambda: [LISTED])
     for room in (flows.execute, flows.assess):
-        patch.setattr(room, "load", load_tiny)
+        patch.setattr(room, "load", load_tiny_that_ends if stops else load_tiny)
 
 
 def load_tiny(name: str, device: str, precision: Precision = "float32") -> LanguageModel:
     """In place of `tasks.inference.loading.load`; a module's own function, so that workers can be told of it."""
     return tiny_model(precision, stops=False)
+
+
+def load_tiny_that_ends(name: str, device: str, precision: Precision = "float32") -> LanguageModel:
+    """The same, with a token that ends a text: what is held to a grammar needs one."""
+    return tiny_model(precision)

@@ -11,12 +11,10 @@ import torch
 import typer.testing
 
 import flows.health
-import tasks.evaluate
 from migrations import inventory
-from tests import tiny_model
+from tests import tiny_embedder, tiny_model
 from tests.conftest import PostgreSQL
 from tests.integration.story import Almoner
-from tests.tiny_embedder import Letters
 
 WATCHED = {"caplog", "capsys", "capfd", "prefect_home"}
 """Who uses one of these looks at how a stage is reached, not only at what it leaves."""
@@ -56,7 +54,7 @@ def almoner(
 ) -> Almoner:
     """The same with a tiny model and a tiny embedder, its ledger on SQLite."""
     tiny_model.install(monkeypatch)
-    monkeypatch.setattr(tasks.evaluate, "load_embedder", lambda **_: Letters())
+    tiny_embedder.install(monkeypatch)
     return replace(real_almoner, shelf=None if WATCHED & set(request.fixturenames) else shelf)
 
 

@@ -21,11 +21,12 @@ import flows.publish
 import flows.running
 import tasks.corpus.ingest
 import tasks.ingest
+import tasks.insights.facet_fast
 import tasks.publishing.bundle
 from cli.app import app
 from models_db.services import artifacts, ledger
 from tasks.generation.ink_rule import InvisibleInkRule
-from tests import tiny_model
+from tests import tiny_embedder, tiny_model
 
 Place = tuple[Any, str, int]
 """Whose function, its name, and which of its calls."""
@@ -37,6 +38,10 @@ AFTER: dict[str, Place] = {
     "mid generation": (InvisibleInkRule, "next_tokens", 6),
     "after a step is kept": (flows.running.Run, "drawn", 9),
     "after a metric is kept": (flows.running.Run, "keep_result", 1),
+    "after the second step": (flows.running.Run, "keep_result", 2),
+    "among facets": (tasks.insights.facet_fast, "tidied", 5),
+    "while the third step is drawn": (flows.running.Run, "drawing", 3),
+    "after the last step": (flows.running.Run, "keep_result", 4),
     "after draft": (flows.keep, "write_draft", 1),
     "while committing": (artifacts, "produce", 1),
     "after commit": (flows.execute, "keep", 1),
@@ -76,9 +81,9 @@ def plant(point: str, act: Callable[[], None]) -> None:
     setattr(room, name, watched)
 
 
-def type_and_die(environment: dict[str, str], line: str, point: str) -> None:
-    """One command that is killed at `point`; anything else is exit code 99."""
-    _run(environment, line, point, die)
+def type_and_die(environment: dict[str, str], line: str, point: str, *, stops: bool = False) -> None:
+    """One command that is killed at `point`; anything else is exit code 99. With `stops` the model ends its texts."""
+    _run(environment, line, point, die, stops=stops)
     os._exit(99)
 
 
@@ -96,10 +101,12 @@ def type_and_wait(environment: dict[str, str], line: str, point: str, sign: Path
         sys.exit(_run(environment, line, point, wait))
 
 
-def _run(environment: dict[str, str], line: str, point: str, act: Callable[[], None]) -> int:
+def _run(environment: dict[str, str], line: str, point: str, act: Callable[[], None], *, stops: bool = False) -> int:
     os.environ |= environment
     torch.set_num_threads(1)
-    tiny_model.install(pytest.MonkeyPatch())
+    patch = pytest.MonkeyPatch()
+    tiny_model.install(patch, stops=stops)
+    tiny_embedder.install(patch)
     plant(point, act)
     try:
         app(shlex.split(line))

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -53,9 +54,9 @@ def environment() -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def killed(line: str, point: str) -> None:
-    """Type a command that is killed at a point."""
-    process = start(kill_driver.type_and_die, environment(), line, point)
+def killed(line: str, point: str, *, stops: bool = False) -> None:
+    """Type a command that is killed at a point; with `stops` the tiny model ends its texts."""
+    process = start(partial(kill_driver.type_and_die, stops=stops), environment(), line, point)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
 
