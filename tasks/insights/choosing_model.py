@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
     Points = NDArray[np.float32]
 
-SYSTEM = "You choose keywords for texts from a list. You answer with words of the list, one a line, and nothing else."
+SYSTEM = "You label texts with keywords from a list. You answer with keywords of the list alone, one a line."
 ASK = """The list of keywords:
 {keywords}
 
-The text:
-{{reference}}
+Text: {{reference}}
 
-Which of these keywords say best what the text is about? At most {most}, the best first, or: {otherwise}"""
+Label this text with the keywords of the list that fit it best, at most {most}, the best first."""
 OTHERWISE = "none of these"
+"""What the model may say instead. The question does not offer it: a small model would nearly always take it."""
 
 CONTRAST = 1.0
 """See `complete`: without it a small model takes what stands first in the list, whatever the text."""
@@ -122,5 +122,5 @@ def _in_turn(chosen: Sequence[Sequence[int]], most: int) -> tuple[int, ...]:
 
 def _prompt(engine: Engine, keywords: Sequence[str], most: int) -> PromptPieces:
     listed = "\n".join(keywords).replace("{", "{{").replace("}", "}}")
-    asked = ASK.format(keywords=listed, most=most, otherwise=OTHERWISE)
+    asked = ASK.format(keywords=listed, most=most)
     return private_prompt(engine.model.tokenizer, PromptSpec("keywords", system=SYSTEM, private=asked))

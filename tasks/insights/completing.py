@@ -8,15 +8,10 @@ leaves, which moves others to other slots, and slots do not matter. All waves ha
 and smaller one. Who is in which wave therefore changes nothing but time.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from tasks.inference.engine import Engine
 from tasks.inference.memory import NotEnoughMemory
@@ -32,10 +27,8 @@ MOST_PLACES = 1024
 
 NO_TEXT = "(no text)"
 """Stands in a text's place where the model is asked what it would say about none."""
-PLAUSIBLE = 0.05
 
-_BEHIND = 1000.0  # nats; no score of a plausible token is so low
-_FEW = 16  # tokens that are tried before the set of all allowed ones is asked for
+_FEW = 32  # tokens that are tried before the set of all allowed ones is asked for
 
 Tokens = tuple[int, ...]
 
@@ -162,25 +155,8 @@ def _take(asked: _Asked, answers: Sequence[Answer], said: RowLogits) -> list[boo
     silent: list[bool] = (~said.valid.view(len(answers), -1).all(1)).tolist()
     for answer, rows, mute in zip(answers, values, silent, strict=True):
         if not mute:
-            scores = rows[0] if len(rows) == 1 else contrasted(rows[0], rows[1], asked.contrast)
-            best, tokens = scores.topk(min(_FEW, len(scores)))
-            few = list(zip(best.tolist(), tokens.tolist(), strict=True))
-            asked.grammar.take(answer, asked.grammar.likeliest(answer, few, partial(_on_the_processor, scores)))
+            few = rows[0].topk(min(_FEW, rows.shape[1])).indices.tolist()
+            logits = rows.cpu().numpy()
+            without = logits[1] if len(logits) > 1 else None
+            asked.grammar.take(answer, asked.grammar.best(answer, logits[0], few, without, asked.contrast))
     return silent
-
-
-def contrasted(logits: Tensor, without: Tensor, contrast: float) -> Tensor:
-    """What is preferred because of the text: float32 [V] and [V] -> [V]. One row at a time, so that it is its own.
-
-    log p + contrast (log p - log q), q without the text, for tokens that are at least PLAUSIBLE as likely as the
-    likeliest; all others stand behind these, in the order of p. (Context-aware decoding, Shi et al. 2023, section 2,
-    with the plausible set of contrastive decoding, Li et al. 2022, section 3.3.)
-    """
-    own, other = logits.log_softmax(0), without.log_softmax(0)
-    plausible = own >= own.max() + math.log(PLAUSIBLE)
-    return torch.where(plausible, own + contrast * (own - other), own - _BEHIND)
-
-
-def _on_the_processor(row: Tensor) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = row.cpu().numpy()
-    return found

@@ -1,11 +1,11 @@
-"""Which token the model takes next: of those that a grammar allows, the likeliest.
+"""Which token the model takes next: of those that a grammar allows, the likeliest or the best told apart.
 
 The automaton and the rule by which every text is finished in time are those of constrained records
 (`tasks.generation.constraints`, docs/decisions/0021). There every draw needs the set of all allowed tokens; here one
 token is taken, so the likeliest few are tried one by one, and the set is asked for only if none of them will do.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,9 @@ from tasks.generation.constraints_automaton import DEAD, Automaton
 from tasks.generation.constraints_schema import grammar_schema
 from tasks.generation.constraints_vocabulary import NoEnd, TokenTexts, name_of
 from tasks.inference.language_model import LanguageModel
+
+PLAUSIBLE = 0.05
+"""See `Grammar.best`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,22 +60,46 @@ class Grammar:
         """The grammar of a JSON schema; errors as `of`, and SchemaInvalid, SchemaNotSupported, SchemaTooLarge."""
         return cls.of(Automaton.of(grammar_schema(schema)), model, max_new_tokens)
 
-    def likeliest(
-        self, answer: "Answer", few: Sequence[tuple[float, int]], row: Callable[[], NDArray[np.float32]]
+    def best(
+        self,
+        answer: "Answer",
+        logits: NDArray[np.float32],
+        few: Sequence[int],
+        without: NDArray[np.float32] | None = None,
+        contrast: float = 0.0,
     ) -> int:
-        """The allowed token with the largest logit, of equal ones the first.
+        """The next token: of the plausible ones the best, and of equals the first.
+
+        Plausible is what is allowed and at least PLAUSIBLE times as likely as the likeliest allowed token. Best is
+        the largest log p + contrast (log p - log q), q being what is said without the text: context-aware decoding
+        (Shi et al. 2023, section 2) in the plausible set of contrastive decoding (Li et al. 2022, section 3.3).
+        Without a contrast it is the likeliest allowed token. Normalising would add the same to every score.
 
         Args:
-            few: the largest logits of the row with their tokens, in any order; of those that equal the smallest of
-                these, some may be missing.
-            row: all logits, float32 [V]; rarely asked for.
+            logits: float32 [V].
+            few: the tokens of the largest logits, in any order: they are tried before the set of all allowed ones is
+                asked for.
+            without: float32 [V], the logits without the text.
         """
-        edge = min((logit for logit, _ in few), default=0.0)
-        for logit, token in sorted(few, key=lambda each: (-each[0], each[1])):
-            if logit > edge and self.allows(answer, token):
-                return token
+        tokens = np.sort(self._plausible(answer, logits, few))
+        scores = logits[tokens]
+        if without is not None:
+            scores = scores + np.float32(contrast) * (scores - without[tokens])
+        return int(tokens[scores.argmax()])
+
+    def _plausible(self, answer: "Answer", logits: NDArray[np.float32], few: Sequence[int]) -> NDArray[np.int64]:
+        """All plausible tokens; those among `few` if none can be missing there."""
+        found: list[int] = []
+        least = -np.inf
+        for token in sorted(few, key=lambda token: -logits[token]):
+            if logits[token] < least:
+                return np.array(found)
+            if self.allows(answer, token):
+                found.append(token)
+                least = max(least, logits[token] + np.log(PLAUSIBLE))
         allowed = self._allowed(answer)
-        return int(allowed[row()[allowed].argmax()])
+        plausible: NDArray[np.int64] = allowed[logits[allowed] >= logits[allowed].max() + np.log(PLAUSIBLE)]
+        return plausible
 
     def allows(self, answer: "Answer", token: int) -> bool:
         """Whether the answer may go on with `token`, and then still end in time."""

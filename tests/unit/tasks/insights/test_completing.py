@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -133,7 +134,7 @@ def test_the_test_would_notice_a_text_that_enters_late(monkeypatch):
         heard.take()
         for _ in bits[late]:
             row = session.private_logits().values[0]
-            query.grammar.take(answer, query.grammar.likeliest(answer, [], row.numpy))
+            query.grammar.take(answer, query.grammar.best(answer, row.numpy(), []))
             if not answer.ended:
                 session.advance(answer.drawn[-1:])
     found = heard.take()[late]
@@ -166,15 +167,18 @@ def test_a_text_that_cannot_be_tokenised_stops_nobody(monkeypatch):
     assert None not in (answers[0], answers[2], answers[3])
 
 
-def test_a_contrast_prefers_what_the_text_makes_likelier():
-    """Among plausible tokens; those that are not stand behind, in their order."""
-    logits, without = torch.zeros(6), torch.zeros(6)
-    logits[:4] = torch.tensor([5.0, 4.9, 4.8, 0.5])
-    without[:4] = torch.tensor([5.0, 1.0, 4.8, -9.0])
-    assert completing.contrasted(logits, without, 0.0).argsort(descending=True).tolist()[:4] == [0, 1, 2, 3]
-    found = completing.contrasted(logits, without, 1.0)
-    assert found.argsort(descending=True).tolist()[:4] == [1, 0, 2, 3]
-    assert found.isfinite().all()
+@pytest.mark.parametrize("few", [[], [92, 93, 94], list(range(60, 100))])
+def test_a_contrast_prefers_what_the_text_makes_likelier(few):
+    """Among the plausible of the allowed tokens, whatever forbidden ones may say."""
+    made = grammar()
+    answer = Answer(made.automaton.after(made.automaton.start, b'{"keywords":["'))
+    a, b, c, d, forbidden = (tiny_model().tokenizer(letter)["input_ids"][0] for letter in ("a", "b", "c", "d", "\n"))
+    logits, without = np.full((2, tiny_model().vocabulary), -20.0, np.float32)
+    logits[[forbidden, a, b, c, d]] = 9.0, 5.0, 4.9, 4.8, 0.5
+    without[[forbidden, a, b, c, d]] = -9.0, 5.0, 1.0, 4.8, -9.0
+    assert made.best(answer, logits, few) == a
+    assert made.best(answer, logits, few, without, contrast=0.0) == a
+    assert made.best(answer, logits, few, without, contrast=1.0) == b
 
 
 @pytest.mark.parametrize("contrast", [0.5, 4.0])
@@ -217,32 +221,36 @@ def test_the_token_is_the_likeliest_of_all_allowed_ones(monkeypatch):
         stop_tokens=tiny_model().stop_tokens,
         max_new_tokens=NEW,
     )
-    made, checked = grammar(), 0
-    plain = Grammar.likeliest
+    checked = 0
+    plain = Grammar.best
 
-    def checking(own: Grammar, answer: Answer, few: Any, row: Any) -> int:
+    def checking(own: Grammar, answer: Answer, logits: Any, *rest: Any, **more: Any) -> int:
         nonlocal checked
-        token = plain(own, answer, few, row)
+        token = plain(own, answer, logits, *rest, **more)
         allowed = constraint.allowed(id(answer), answer.drawn)
-        logits = torch.from_numpy(row()).masked_fill(~allowed, -torch.inf)
-        assert token == int(logits.argmax())
+        assert token == int(torch.from_numpy(logits).masked_fill(~allowed, -torch.inf).argmax())
         checked += 1
         return token
 
-    monkeypatch.setattr(Grammar, "likeliest", checking)
+    monkeypatch.setattr(Grammar, "best", checking)
     assert asked(TEXTS) == expected
     assert checked > 100
-    monkeypatch.setattr(completing, "_FEW", 1)
-    assert asked(TEXTS) == expected
-    assert made.max_new_tokens == NEW
+
+
+@pytest.mark.parametrize("contrast", [0.0, 1.0])
+@pytest.mark.parametrize("few", [1, 4, 10_000])
+def test_how_many_tokens_are_tried_first_changes_nothing(monkeypatch, contrast, few):
+    expected = asked(TEXTS, contrast=contrast)
+    monkeypatch.setattr(completing, "_FEW", few)
+    assert asked(TEXTS, contrast=contrast) == expected
 
 
 def test_of_equal_logits_the_first_token_is_taken():
     made, answer = grammar(), Answer(grammar().automaton.start)
     size = tiny_model().vocabulary
-    row = torch.zeros(size)
     first = min(token for token in range(size) if made.allows(answer, token))
-    assert made.likeliest(answer, [(0.0, size - 1), (0.0, size - 2)], row.numpy) == first
+    for few in ([], [size - 1, size - 2], list(range(size))[::-1]):
+        assert made.best(answer, np.zeros(size, np.float32), few) == first
 
 
 @pytest.mark.parametrize("most", [grammar().needed[grammar().automaton.start] + 1, 40, 90])
