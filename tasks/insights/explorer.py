@@ -51,8 +51,8 @@ def explorer_html(record: ReleaseRecord, insights: Sequence[Insight]) -> str:
     data = _harmless(_data(insights, noises, noisy=noisy))
     return environment("tasks.insights", "tasks.reporting").get_template("explorer.html").render(
         record=record,
-        clusters=sum(node.level == 0 for node in insights),
-        groups=sum(node.level > 0 for node in insights),
+        clusters=f"{sum(node.level == 0 for node in insights):,}",
+        groups=f"{sum(node.level > 0 for node in insights):,}",
         claim=claim_part(record),
         reading=[_marked(paragraph) for paragraph in reading(record)],
         nodes=_nested(insights, noises, noisy=noisy),
