@@ -1,7 +1,7 @@
 """One request to an endpoint: what is sent, and what came of it. Nothing is raised here that holds a key or an answer.
 
 TLS is verified; nothing of the environment is used (no proxy, no certificates, no .netrc); redirects are not followed;
-cookies are neither kept nor sent; an answer is read up to a size and up to a time, and not unpacked.
+cookies are neither kept nor sent; an answer is read up to a size and up to a time, and not unpacked; nothing is logged.
 """
 
 import json
@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final, Literal
 
@@ -18,6 +19,7 @@ from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.failures import EndpointUnreachable
 from tasks.inference.backends.interface import SYSTEM, Sampling, Written
 from tasks.inference.backends.pace import retry_after
+from tasks.inference.backends.quiet import unlogged
 from tasks.inference.backends.replies import Nonsense, largest, read_reply
 from tasks.inference.backends.secret import Key
 
@@ -83,14 +85,18 @@ def client_for(endpoint: Endpoint) -> httpx.Client:
     )
 
 
-def _trusted(endpoint: Endpoint) -> ssl.SSLContext | bool:
-    if endpoint.ca_file is None:
-        return True
+def _trusted(endpoint: Endpoint) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=endpoint.ca_file)
+        return _certificates(endpoint.ca_file)
     except (OSError, ssl.SSLError):
         pass
     raise EndpointUnreachable(endpoint.name, "the file with its certificates (ca_file) cannot be read")
+
+
+@cache
+def _certificates(file: str | None) -> ssl.SSLContext:
+    """Those of the package certifi, or those in a file; reading them takes longer than asking."""
+    return httpx.create_ssl_context(trust_env=False) if file is None else ssl.create_default_context(cafile=file)
 
 
 def ask(
@@ -100,7 +106,7 @@ def ask(
     headers = {**HEADERS, **({} if key is None else {"Authorization": key.header})}
     body = json.dumps(told).encode()
     try:
-        with client.stream("POST", endpoint.completions, content=body, headers=headers) as response:
+        with unlogged(), client.stream("POST", endpoint.completions, content=body, headers=headers) as response:
             if (trouble := _status(response)) is not None:
                 return trouble
             data = _body(response, largest(how), time.monotonic() + endpoint.timeout)

@@ -55,7 +55,9 @@ class EndpointDeclines(EndpointFailed):
     """It does not take the request (HTTP 4xx)."""
 
     happened = "does not take the request"
-    advice_first = "Check address, model and key (`almoner models endpoint list`)."
+    advice_first = (
+        "Check address, model and key (`almoner models endpoint list`); some servers know no top_k, and 0 sends none."
+    )
 
 
 class EndpointMoved(EndpointFailed):

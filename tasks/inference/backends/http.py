@@ -105,13 +105,20 @@ class _Asking:
         self._backend.progress("answers", known, self._total)
         with ThreadPoolExecutor(self._backend.endpoint.at_once, thread_name_prefix="endpoint") as pool:
             try:
-                asked = [pool.submit(self._one, key, prompt) for key, prompt in missing]
+                asked = [pool.submit(self._stopping, key, prompt) for key, prompt in missing]
                 for done, future in enumerate(as_completed(asked), 1):
                     future.result()
                     self._backend.progress("answers", known + done, self._total)
             finally:
                 self._stop.set()
                 pool.shutdown(wait=True, cancel_futures=True)
+
+    def _stopping(self, key: str, prompt: str) -> None:
+        try:
+            self._one(key, prompt)
+        except BaseException:
+            self._stop.set()
+            raise
 
     def _one(self, key: str, prompt: str) -> None:
         """Ask for one text until it comes, or until somebody has failed."""

@@ -26,7 +26,8 @@ class Sampling:
     Attributes:
         max_new_tokens: tokens of one text at most, the end token included.
         temperature: 1 draws from the model's own distribution.
-        top_k: how many tokens may follow each token; 0 for all. OpenAI's own servers know no such limit.
+        top_k: how many tokens may follow each token; 0 for all. Not every endpoint knows such a limit: vLLM and
+            llama.cpp do, OpenAI's own servers and transformers' do not and refuse it.
         system: what the model is told about itself.
     """
 
