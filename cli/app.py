@@ -14,6 +14,7 @@ from cli import (
     demo,
     evaluate,
     home,
+    keywords,
     models,
     motion,
     policy,
@@ -55,6 +56,7 @@ for name, group in (
     ("user", user.app),
     ("models", models.app),
     ("adapter", adapter.app),
+    ("keywords", keywords.app),
 ):
     app.add_typer(group, name=name)
 

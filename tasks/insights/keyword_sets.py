@@ -9,10 +9,11 @@ released if enough units propose it (`partition_selection`: epsilon tanh(epsilon
               Extracted for each unit by itself: a keyword of a batch of units would be nobody's contribution
     tfidf     a unit proposes k of its own single words by tf * idf, from noisy document frequencies (`keyword_tfidf`)
 
-A set that came out larger than K is cut by noisy counts of the released candidates (another histogram, k bins a unit),
-or by public means alone (`keyword_refining`). All that is charged is drawn together and written down as released
-keywords with their noisy counts, nothing else: candidates, document frequencies and what was not released stay in
-memory. A run that dies in between has lost what it paid (`Purse.release`).
+Public words fill what room the released ones leave, and at least half of it belongs to these: somebody said what was
+released, and of a public word that is only hoped. Too many released ones are cut by noisy counts of them (another
+histogram, k bins a unit), or by public means alone (`keyword_refining`). All that is charged is drawn together and
+written down as released keywords with their noisy counts, nothing else: candidates, document frequencies and what was
+not released stay in memory. A run that dies in between has lost what it paid (`Purse.release`).
 
 An empty corpus, or one in which no two people say the same, releases nothing: the set is then empty, or the public
 words where there are some.
@@ -150,13 +151,15 @@ class KeywordSet:
         Raises:
             ValueError: the settings rank otherwise than by counts, and there is no `refine`.
         """
-        if self.settings.ranking != "counts" and refine is None and self.selecting is not None:
+        if self.selecting is not None and self.selecting.counting is None and refine is None:
             raise ValueError(f"a set ranked by {self.settings.ranking} needs something to rank it with")
-        released, cut = self._released(purse, facets, rng), refine
+        released = self._released(purse, facets, rng)
         keywords = cast(Sequence[str], released["keywords"])
-        if self.settings.ranking == "counts":
-            cut = by_counts(keywords, cast(Sequence[int], released["counts"]))
-        return sorted(self._joined(keywords, cut))
+        public = [word for word in self.settings.words if word not in set(keywords)]
+        room = max(self.settings.size - len(public), (self.settings.size + 1) // 2)
+        if len(keywords) > room:
+            keywords = self._cut(purse, keywords, cast("Sequence[int] | None", released["counts"]), room, refine)
+        return sorted([*keywords, *public[: self.settings.size - len(keywords)]])
 
     def _released(self, purse: Purse, facets: Callable[[], Sequence[Facets]], rng: RandomSource) -> Mapping[str, Json]:
         if (selecting := self.selecting) is None:
@@ -168,15 +171,14 @@ class KeywordSet:
         )
         return cast("Mapping[str, Json]", released)
 
-    def _joined(self, released: Sequence[str], cut: Refine | None) -> list[str]:
-        """Released keywords, and public ones in what room is left; at least half of it belongs to the released.
-
-        Somebody said what was released, and of a public word that is only hoped.
-        """
-        size, public = self.settings.size, [word for word in self.settings.words if word not in set(released)]
-        room = max(size - len(public), (size + 1) // 2)
-        kept = list(released) if len(released) <= room or cut is None else cut(released, room)
-        return kept + public[: size - len(kept)]
+    def _cut(
+        self, purse: Purse, keywords: Sequence[str], counts: Sequence[int] | None, room: int, refine: Refine | None
+    ) -> Sequence[str]:
+        """So many of the released keywords. What a model makes of them is written down: it may not say so again."""
+        if counts is not None:
+            return by_counts(keywords, counts)(keywords, room)
+        kept = purse.release((), lambda: refine(keywords, room) if refine else [], list)
+        return cast("Sequence[str]", kept)
 
 
 def keyword_set_for(settings: KeywordSettings, amount: Amount) -> KeywordSet:

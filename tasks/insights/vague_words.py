@@ -24,7 +24,8 @@ good better best great nice bad worse worst new old big bigger biggest small lar
 different difference differences similar important main major common certain specific general various several
 possible available right left true false real simple easy hard full whole first second third last next previous early
 late late two three four five six seven eight nine ten hundred thousand based including within around actually
-currently usually likely able using across able away back
+currently usually likely following include includes learn learned consider considered key popular additionally
+note remember mentioned useful current able using across able away back
 """
 
 VAGUE_WORDS = frozenset((_ASKING + _ORDINARY).split())

@@ -36,15 +36,15 @@ def unit(*keywords, text=""):
 class Wallet:
     """A purse that remembers; with `kept` it is that of a run that goes on."""
 
-    def __init__(self, kept=None):
-        self.kept, self.armed = kept, []
+    def __init__(self, kept=None, refined=None):
+        self.kept, self.refined, self.armed = kept, refined, []
 
     def release(self, numbers, prepare, draw):
-        if self.kept is not None:
-            return self.kept
-        self.armed.append(tuple(numbers))
-        self.kept = json.loads(canonical(draw(prepare())))
-        return self.kept
+        name = "kept" if numbers else "refined"
+        if getattr(self, name) is None:
+            self.armed += [tuple(numbers)] if numbers else []
+            setattr(self, name, json.loads(canonical(draw(prepare()))))
+        return getattr(self, name)
 
 
 def drawn(keyword_set, units, rng=OS_RANDOM, **more):
@@ -196,6 +196,16 @@ def test_a_run_that_goes_on_reads_nobody_and_draws_nothing():
 
     found = set_for(method="tfidf", size=2).draw(purse, nobody, DeterministicRandom("none"))
     assert found == ["pottery", "tea"]
+
+
+def test_what_a_model_made_of_a_set_is_not_asked_for_again():
+    """It might say something else, and later stages have released counts of what it said."""
+    purse, keyword_set = Wallet(), set_for(method="model", size=1, ranking="model")
+    units = [unit("tea", "pottery") for _ in range(200)]
+    assert keyword_set.draw(purse, lambda: units, OS_RANDOM, lambda some, most: ["tea"]) == ["tea"]
+    again = Wallet(purse.kept, purse.refined)
+    assert keyword_set.draw(again, lambda: units, OS_RANDOM, lambda some, most: ["pottery"]) == ["tea"]
+    assert again.armed == []
 
 
 @pytest.mark.parametrize("method", ["tfidf", "model", "hybrid"])
