@@ -3,10 +3,9 @@
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-import opendp.prelude as dp
-
 from models_db.budgets import RHO_UNIT, Amount
 from models_db.errors import EnvironmentProblem
+from tasks.mechanisms.library import dp
 
 Measurement: TypeAlias = Any  # OpenDP's is untyped
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-import opendp.prelude as dp
-
 from models_db.budgets import RHO_UNIT, Amount
 from models_db.errors import UsageError
 from models_db.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.amounts import exact, float_below
 from tasks.mechanisms.confirmation import Measurement, confirmed
+from tasks.mechanisms.library import dp
 from tasks.mechanisms.rng import RandomSource
 
 MECHANISM = "noisy_count"

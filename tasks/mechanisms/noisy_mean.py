@@ -23,8 +23,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import opendp.prelude as dp
-
 from models_db.budgets import Amount
 from models_db.errors import UsageError
 from models_db.events import PrivacyEvent
@@ -32,6 +30,7 @@ from tasks.accounting import conversions, dp_events
 from tasks.accounting.amounts import Exact, exact, float_below
 from tasks.mechanisms.confirmation import Measurement, confirmed
 from tasks.mechanisms.gaussian import LARGEST_SIGMA, NoiseInvalid, check_sigma, least_sigma, rounded_normal
+from tasks.mechanisms.library import dp
 from tasks.mechanisms.rng import RandomSource
 
 if TYPE_CHECKING:

@@ -26,8 +26,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
-import opendp.prelude as dp
-
 from models_db.budgets import Amount
 from models_db.canonical import Json
 from models_db.errors import UsageError
@@ -37,6 +35,7 @@ from tasks.accounting.amounts import exact, float_above, float_below
 from tasks.mechanisms.confirmation import Measurement, confirmed, confirmed_pure
 from tasks.mechanisms.gaussian import NoiseInvalid, check_sigma, gaussian_variance, least_scale, rounded_normal
 from tasks.mechanisms.laplace import laplace_variance, least_laplace_scale, rounded_laplace
+from tasks.mechanisms.library import dp
 from tasks.mechanisms.rng import RandomSource
 
 MECHANISM = "set_histogram"

@@ -35,8 +35,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-import opendp.prelude as dp
-
 from models_db.budgets import Amount
 from models_db.errors import UsageError
 from models_db.events import PrivacyEvent
@@ -44,6 +42,7 @@ from tasks.accounting import conversions, dp_events
 from tasks.accounting.amounts import exact, float_above
 from tasks.mechanisms.confirmation import ULPS, Measurement, SamplerDisagrees
 from tasks.mechanisms.laplace import rounded_laplace
+from tasks.mechanisms.library import dp
 from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.token_draw import LARGEST_REFERENCES, BudgetTooSmall, TokenDrawInvalid
 

@@ -28,14 +28,13 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import opendp.prelude as dp
-
 from models_db.budgets import RHO_UNIT, Amount
 from models_db.errors import Refused, UsageError
 from models_db.events import PrivacyEvent
 from tasks.accounting import dp_events
 from tasks.accounting.amounts import Exact, charge, exact, float_above
 from tasks.mechanisms.confirmation import Measurement, confirmed
+from tasks.mechanisms.library import dp
 from tasks.mechanisms.rng import RandomSource
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Insights from the request to the verified bundle: what is charged, what is kept of a killed run, what never gets out."""
+"""Insights from the request to the verified bundle: charged, killed and gone on, and nothing that one person said."""
 
 import json
 from typing import Any

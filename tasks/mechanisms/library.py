@@ -1,0 +1,31 @@
+"""OpenDP, without its wrappers of other libraries: `dp` is what mechanisms draw with.
+
+OpenDP loads scikit-learn where it finds it, for wrappers that nobody here uses, and with it pandas and much of scipy:
+a second or more before any command can name a price. So these libraries are not to be found while OpenDP loads.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+__all__ = ["dp"]
+
+WRAPPED = ("sklearn.decomposition", "sklearn.linear_model")
+
+
+@contextmanager
+def _not_to_be_found(names: tuple[str, ...]) -> Iterator[None]:
+    """Who imports one of these modules is told that it is not installed; those that are loaded already stay."""
+    modules = cast("dict[str, Any]", sys.modules)
+    hidden = [name for name in names if name not in modules]
+    modules.update(dict.fromkeys(hidden))
+    try:
+        yield
+    finally:
+        for name in hidden:
+            modules.pop(name, None)
+
+
+with _not_to_be_found(WRAPPED):
+    import opendp.prelude as dp
