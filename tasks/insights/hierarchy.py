@@ -1,6 +1,6 @@
 """Clusters under wider topics: post-processing of what was released, by public models (PRIVACY §5).
 
-After Urania, appendix H.1: names and descriptions are embedded and put into groups by k-means; the model names each
+After Urania, appendix H.1: names with their keywords are embedded and put into groups by k-means; the model names each
 group from the names in it; names that are alike are one; every node goes to the nearest name; groups that nothing went
 to are dropped, and each group that is left is named anew from what it holds. Then the same once more, a level higher.
 
@@ -36,7 +36,8 @@ MOST_NAMES = 8
 """Names of a group that the model is told: those of its largest nodes."""
 LONGEST_NAME = 80
 """Characters of one such name."""
-_ROUND = 0  # k-means reads public data alone, so it may begin the same way each time
+STARTS = 8
+"""Starts of k-means, of which the best is taken."""
 
 
 @dataclass(frozen=True)
@@ -80,21 +81,31 @@ def hierarchy(clusters: Sequence[Cluster], embed: Embed, write: Write, settings:
 
 def _grouped(nodes: Sequence[Node], embed: Embed, write: Write, branching: int) -> list[Node]:
     """The level above `nodes`; empty where it would say nothing."""
-    from tasks.evaluation.clusters import k_means, nearest_centre
+    from tasks.evaluation.clusters import nearest_centre
 
     count = -(-len(nodes) // branching)
     if count < 2:
         return []
-    points = _points(embed, [f"{node.topic.name}. {node.topic.description}" for node in nodes])
-    first = _held(nodes, nearest_centre(points, k_means(points, count, _ROUND)))
-    names = _different([topic.name for topic in _named(write, first)], embed)
-    held = _held(nodes, nearest_centre(points, _points(embed, names)))
-    groups = _merged([_group(topic, members) for topic, members in zip(_named(write, held), held, strict=True)])
+    points = _points(embed, nodes)
+    named = _different(_groups(write, _held(nodes, nearest_centre(points, _centres(points, count)))), embed)
+    groups = _merged(_groups(write, _held(nodes, nearest_centre(points, _points(embed, named)))))
     return groups if 1 < len(groups) < len(nodes) else []
 
 
-def _points(embed: Embed, texts: Sequence[str]) -> NDArray[np.float64]:
-    return np.asarray(embed(texts), np.float64)
+def _points(embed: Embed, nodes: Sequence[Node]) -> NDArray[np.float64]:
+    """A row for each node, of its name and keywords: descriptions are too much alike in what they say besides."""
+    return np.asarray(
+        embed([": ".join(filter(None, (n.topic.name, ", ".join(n.keywords)))) for n in nodes]), np.float64
+    )
+
+
+def _centres(points: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """The best centres of several starts, always the same ones: what is read here is public."""
+    from tasks.evaluation.clusters import k_means, nearest_centre
+
+    found = [k_means(points, count, start) for start in range(STARTS)]
+    costs = [float(((points - centres[nearest_centre(points, centres)]) ** 2).sum()) for centres in found]
+    return found[costs.index(min(costs))]
 
 
 def _held(nodes: Sequence[Node], places: NDArray[np.int64]) -> list[tuple[Node, ...]]:
@@ -106,14 +117,20 @@ def _held(nodes: Sequence[Node], places: NDArray[np.int64]) -> list[tuple[Node, 
     return sorted(map(tuple, found), key=lambda members: (-sum(node.weight for node in members), _order(members[0])))
 
 
-def _different(names: Sequence[str], embed: Embed) -> list[str]:
-    """The names without those that are like an earlier one, by their letters or by their rows."""
-    rows = _points(embed, names)
+def _groups(write: Write, held: Sequence[Sequence[Node]]) -> list[Node]:
+    """A node above each of these lists of nodes, named by the model."""
+    return [_group(topic, members) for topic, members in zip(_named(write, held), held, strict=True)]
+
+
+def _different(groups: Sequence[Node], embed: Embed) -> list[Node]:
+    """The groups without those whose name is like that of an earlier one, by its words or by its row."""
+    names = [group.topic.name for group in groups]
+    rows = np.asarray(embed(names), np.float64)
     kept: list[int] = []
     for number, name in enumerate(names):
         if not any(plainly(names[k]) == plainly(name) or rows[k] @ rows[number] >= ALIKE for k in kept):
             kept.append(number)
-    return [names[number] for number in kept]
+    return [groups[number] for number in kept]
 
 
 def _named(write: Write, groups: Sequence[Sequence[Node]]) -> list[Topic]:
