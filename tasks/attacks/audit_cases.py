@@ -22,6 +22,7 @@ from tasks.mechanisms import (
     gaussian,
     histogram,
     integer_draw,
+    kde,
     kmeans,
     noisy_mean,
     partition_selection,
@@ -218,6 +219,22 @@ def _kmeans() -> AuditCase:
     )
 
 
+def _kde() -> AuditCase:
+    paid = kde.calibrate_kde(rho_of(EPSILON, DELTA), DRAWS, 1, DRAWS)
+
+    def sample(present: bool, trials: int) -> Sequence[int]:
+        from tasks.mechanisms.worst_kde import observed, sums_of
+
+        return observed(paid, sums_of(paid, REFERENCES - 1, present), trials, OS_RANDOM)
+
+    return under_zcdp(
+        paid.event(),
+        f"{REFERENCES - 1} units with one phrase, with and without one whose phrase lies elsewhere",
+        f"how far {DRAWS} noisy sketches point where its phrase does",
+        sample,
+    )
+
+
 CASES: Mapping[str, Callable[[], AuditCase]] = {
     token_draw.MECHANISM: _token_draw,
     integer_draw.MECHANISM: _integer_draw,
@@ -227,6 +244,7 @@ CASES: Mapping[str, Callable[[], AuditCase]] = {
     set_histogram.MECHANISM: _set_histogram,
     partition_selection.MECHANISM: _partition_selection,
     kmeans.MECHANISM: _kmeans,
+    kde.MECHANISM: _kde,
     noisy_mean.MECHANISM: _noisy_mean,
 }
 

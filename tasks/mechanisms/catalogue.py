@@ -14,6 +14,7 @@ from tasks.mechanisms import (
     gaussian,
     histogram,
     integer_draw,
+    kde,
     kmeans,
     noisy_mean,
     partition_selection,
@@ -34,6 +35,7 @@ MECHANISMS: Mapping[str, Callable[[PrivacyEvent], PrivacyEvent]] = {
         event.count
     ),
     kmeans.MECHANISM: lambda event: kmeans.KMeansRounds.from_event(event).event(event.count),
+    kde.MECHANISM: lambda event: kde.KdeSketches.from_event(event).event(event.count),
     noisy_mean.MECHANISM: lambda event: noisy_mean.NoisyMean.from_event(event).event(event.count),
     **{name: lambda event: uncharged.uncharged(event.mechanism) for name in uncharged.NAMES},
 }

@@ -38,6 +38,7 @@ SEEN = {
     "noisy_histogram": 0.25,
     "noisy_mean": 0.25,
     "kmeans": 0.25,
+    "kde": 0.25,
     "set_histogram": 0.25,
     "partition_selection": 0.25,
 }

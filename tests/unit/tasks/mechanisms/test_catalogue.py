@@ -12,6 +12,7 @@ from tasks.mechanisms.catalogue import MECHANISMS, EventInconsistent, UnknownMec
 from tasks.mechanisms.gaussian import NoisyCount
 from tasks.mechanisms.histogram import NoisyHistogram
 from tasks.mechanisms.integer_draw import IntegerDraw
+from tasks.mechanisms.kde import KdeSketches
 from tasks.mechanisms.kmeans import KMeansRounds
 from tasks.mechanisms.noisy_mean import NoisyMean
 from tasks.mechanisms.partition_selection import PartitionSelection
@@ -27,6 +28,7 @@ EVENTS = [
     NoisyHistogram(7, NoisyCount(Fraction(5, 2))).event(),
     NoisyMean(2**20, Fraction(3 * 2**22 + 1, 2), 18).event(48),
     KMeansRounds(5, Fraction(7, 2), 2, NoisyMean(2**20, Fraction(3 * 2**22 + 1, 2), 20)).event(),
+    KdeSketches(1000, 14, 5, Fraction(3 * 2**22 + 1, 2)).event(),
     SetHistogram(32_000, 5, "gaussian", Fraction(5, 2)).event(),
     SetHistogram(None, 5, "laplace", Fraction(5, 2)).event(2),
     PartitionSelection(Fraction(5, 4), Fraction(1e-8), 5).event(),
@@ -42,14 +44,16 @@ def test_every_mechanism_has_an_example_here():
     assert {event.mechanism for event in EVENTS} == set(MECHANISMS)
 
 
-# Another head-room is another draw of the same charge, not a contradiction; so are other bins, and another grid under
-# the same steps.
+# Another head-room is another draw of the same charge, not a contradiction; so are other bins, more features or
+# labels, and another grid under the same steps.
 FREE = {
     ("integer_draw", "head_room"),
     ("noisy_histogram", "bins"),
     ("set_histogram", "bins"),
     ("noisy_mean", "grid_exponent"),
     ("kmeans", "grid_exponent"),
+    ("kde", "features"),
+    ("kde", "labels"),
 }
 
 
