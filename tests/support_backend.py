@@ -55,9 +55,14 @@ Trick = Callable[["Handler"], None]
 
 
 class ModelServer:
-    """Use it as a context. Tricks of `next` are played once each, in their order; `always` until it is None again."""
+    """Use it as a context. Tricks of `next` are played once each, in their order; `always` until it is None again.
 
-    def __init__(self) -> None:
+    Args:
+        network: what writes, and its tokenizer: the tiny model, unless told otherwise.
+    """
+
+    def __init__(self, network: Callable[[], tuple[Any, Any]] | None = None) -> None:
+        self.network = network or _network
         self.seen: list[Seen] = []
         self.next: list[Trick] = []
         self.always: Trick | None = None
@@ -158,7 +163,7 @@ def answer(handler: Handler) -> None:
     asked = json.loads(handler.body)
     most = asked.get("max_tokens") or asked["max_completion_tokens"]
     with handler.ours.lock:
-        text, tokens, ended = write(asked["messages"], most, asked["temperature"])
+        text, tokens, ended = write(handler.ours.network(), asked["messages"], most, asked["temperature"])
     handler.say(200, json.dumps(completion(text, tokens, "stop" if ended else "length")).encode())
 
 
@@ -174,9 +179,11 @@ def completion(text: Any, tokens: Any = 3, finish: str = "stop") -> dict[str, An
     }
 
 
-def write(messages: list[dict[str, str]], most: int, temperature: float) -> tuple[str, int, bool]:
-    """What the tiny model writes, through transformers: the text, its tokens, and whether it came to an end."""
-    network, tokenizer = _network()
+def write(
+    model: tuple[Any, Any], messages: list[dict[str, str]], most: int, temperature: float
+) -> tuple[str, int, bool]:
+    """What a model writes, through transformers: the text, its tokens, and whether it came to an end."""
+    network, tokenizer = model
     asked = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     how = {"do_sample": True, "temperature": temperature, "top_k": 0, "min_new_tokens": min(4, most)}
     with torch.inference_mode():

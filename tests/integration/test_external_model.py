@@ -7,10 +7,12 @@ import signal
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
 import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import flows.assess
 import flows.execute
@@ -19,12 +21,15 @@ from tasks.evaluate import SCORER
 from tasks.generation.external import FACT, shows_private_text
 from tasks.generation.systems import SYSTEMS
 from tasks.inference.backends.answers import FILE
-from tasks.inference.backends.interface import SEES
-from tasks.inference.registry import ModelNotPulled
+from tasks.inference.backends.http import HttpBackend
+from tasks.inference.backends.interface import SEES, Sampling
+from tasks.inference.loading import located
+from tasks.inference.registry import ModelNotPulled, find, list_models
 from tests.integration import external_driver
 from tests.integration.canary import CANARIES, PRIVATE_TEXT
 from tests.integration.story import Almoner, Told
 from tests.integration.test_kill import balance, environment, start
+from tests.support import require
 from tests.support_backend import Counted, ModelServer, completion, hangs, says, says_json
 
 KEY = "sk-integration-do-not-tell"
@@ -105,6 +110,8 @@ def test_a_release_by_an_external_model_tells_it_nothing_private_and_says_so(
     card = (office.bundle / "README.md").read_text()
     assert SEES in card
     assert "the configuration of its endpoint" in card
+    assert "dp:endpointSha256" in (office.bundle / "croissant.json").read_text()
+    assert "its weights are its provider's" in (office.bundle / "checklist.md").read_text()
     measured = {each["name"]: each for each in json.loads((office.bundle / "evaluation.json").read_bytes())["metrics"]}
     assert measured["perplexity"]["values"]["perplexity"] is not None
     assert "which has not written the texts" in measured["perplexity"]["method"]
@@ -294,3 +301,18 @@ def test_endpoints_are_kept_without_secrets_and_for_their_owner_alone(office: Al
     assert office.ask("models endpoint list") == []
     os.unlink(path)
     assert office.ask("models endpoint list") == []
+
+
+@pytest.mark.slow
+def test_a_real_model_behind_an_endpoint_writes_what_it_is_asked_for() -> None:
+    """SmolLM2-135M through transformers, the way an operator would serve it."""
+    require(any(model.name == SCORER and model.installed for model in list_models()), f"{SCORER} is not pulled")
+    folder = located(find(SCORER))[0]
+    model = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    with ModelServer(lambda: model) as server:
+        backend = HttpBackend.of(server.endpoint(timeout=120), None, lambda what, done, total: None)
+        prompts = ["Write one sentence about a kettle.", "Write one sentence about a cat."]
+        found = backend.write(prompts, Sampling(40, Decimal("0.2")))
+    assert "kettle" in found[0].text.lower()
+    assert "cat" in found[1].text.lower()
+    assert all(1 <= text.tokens <= 40 for text in found)
