@@ -46,7 +46,8 @@ class Steps:
 
         Args:
             name: of the step, one for each release.
-            sequences: the mechanisms it consists of, of one instalment each, by their number in the plan.
+            sequences: the mechanisms it consists of, of one instalment each, by their number in the plan; none where it
+                makes something public of what was released, to be kept as it came out.
             arm: spends an instalment, unless it is spent already.
             prepare: reads private data.
             draw: the mechanisms, on what was prepared.
@@ -57,7 +58,7 @@ class Steps:
         if all(sequence < len(self.paid) and self.paid[sequence] for sequence in sequences):
             if name in self.released:
                 return self.released[name]
-            if name in self.begun:
+            if name in self.begun and sequences:
                 raise StepLost(name)
         for sequence in sequences:
             arm(sequence, 0)

@@ -43,11 +43,11 @@ class Once:
         self.note("keep", name)
         self.released[name] = released
 
-    def run(self, earlier: "Once | None" = None) -> Json:
+    def run(self, earlier: "Once | None" = None, sequences: tuple[int, ...] = (1, 2)) -> Json:
         known = earlier or Once()
         paid = tuple(int(sequence in known.armed) for sequence in range(3))
         steps = Steps(paid, known.released, frozenset(known.begun), self.begin, self.keep)
-        return steps.once("sizes", [1, 2], self.arm, self.prepare, self.draw)
+        return steps.once("sizes", sequences, self.arm, self.prepare, self.draw)
 
 
 def test_the_order_of_the_parts() -> None:
@@ -90,3 +90,13 @@ def test_a_result_that_nobody_paid_for_is_not_used() -> None:
     later.run(earlier)
     assert later.seen[0] == ("arm", 1, 0)
     assert "draw" in later.seen
+
+
+@pytest.mark.parametrize("dies_at", ["prepare", "begin", "draw", "keep"])
+def test_what_costs_nothing_is_made_again_unless_it_was_kept(dies_at: str) -> None:
+    earlier, later, last = Once(dies_at), Once(), Once()
+    with pytest.raises(InterruptedError):
+        earlier.run(sequences=())
+    assert later.run(earlier, ()) == {"noisy": [4, 1]}
+    assert last.run(later, ()) == {"noisy": [4, 1]}
+    assert last.seen == []
