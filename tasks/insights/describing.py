@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tasks.insights.lines import first_words, line, plainly, rambles, sentences, spoken_of, stutters, whole_words
 from tasks.insights.values import Topic
-from tasks.insights.wording import DEFAULT, SHOWN, Wording, of_keywords, of_statements
+from tasks.insights.wording import DEFAULT, SHOWN, Wording, is_borrowed, of_keywords, of_statements
 from tasks.insights.writing import Record, Schema, Write, answers
 
 MOST_WORDS = 10
@@ -122,11 +122,14 @@ def topics(
 
 
 def topic_in(record: Record, lines: Sequence[str], least: int = 1) -> Topic | None:
-    """The topic that an answer holds; None if it is none, goes round in circles, or speaks of something else."""
+    """The topic that an answer holds; None if it is none, goes round in circles, or speaks of something else.
+
+    What repeats a sentence of an example speaks of the example.
+    """
     name = line(record.get("name")).strip(" .,;:-\"'")
     name = first_words(whole_words(name, LONGEST_NAME), MOST_WORDS)
     description = sentences(line(record.get("description")), MOST_SENTENCES)
-    if not any(map(str.isalpha, name)) or not description:
+    if not any(map(str.isalpha, name)) or not description or is_borrowed(description):
         return None
     if stutters(name) or rambles(description) or not speaks_of(name, description, lines, least):
         return None

@@ -88,6 +88,17 @@ _BY_NAMES = (
 
 SHOWN = frozenset(plainly(name) for _, _, name in (*_BY_KEYWORDS, *_BY_NAMES))
 """The names of all examples, by their words alone."""
+_SENTENCES = frozenset(
+    plainly(sentence)
+    for about in (*(e[1] for e in _BY_KEYWORDS), *(e[1] for e in _BY_NAMES), *(e[2] for e in _BY_STATEMENTS))
+    for sentence in about.split(". ")
+)
+
+
+def is_borrowed(description: str) -> bool:
+    """Whether a description has a sentence of an example's."""
+    words = plainly(description)
+    return any(sentence in words for sentence in _SENTENCES)
 
 
 @dataclass(frozen=True)
