@@ -28,7 +28,7 @@ MISFORTUNES: dict[str, Any] = {
     "another topic, as in the examples": {"name": "Growing tomatoes", "description": "These texts are about tomatoes."},
     "a sentence of an example": {
         **GOOD,
-        "description": "These texts are about garlic. They deal with soil and watering",
+        "description": "These texts are about garlic. They deal with soil and watering.",
     },
     "circles in the name": {**GOOD, "name": "Garlic and garlic and garlic"},
     "two words twice in the name": {**GOOD, "name": "Garlic oven, oven garlic"},
