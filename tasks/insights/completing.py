@@ -152,11 +152,10 @@ def _take(asked: _Asked, answers: Sequence[Answer], said: RowLogits) -> list[boo
     if not answers:
         return []
     values = said.values.view(len(answers), -1, said.values.shape[1])
+    few = values[:, 0].topk(min(_FEW, values.shape[2]), dim=1).indices.tolist()
     silent: list[bool] = (~said.valid.view(len(answers), -1).all(1)).tolist()
-    for answer, rows, mute in zip(answers, values, silent, strict=True):
+    for answer, rows, tokens, mute in zip(answers, values.cpu().numpy(), few, silent, strict=True):
         if not mute:
-            few = rows[0].topk(min(_FEW, rows.shape[1])).indices.tolist()
-            logits = rows.cpu().numpy()
-            without = logits[1] if len(logits) > 1 else None
-            asked.grammar.take(answer, asked.grammar.best(answer, logits[0], few, without, asked.contrast))
+            without = rows[1] if len(rows) > 1 else None
+            asked.grammar.take(answer, asked.grammar.best(answer, rows[0], tokens, without, asked.contrast))
     return silent
