@@ -19,7 +19,7 @@ import numpy as np
 from models_db.canonical import Json
 from models_db.events import PrivacyEvent
 from tasks.insights.centres import Centres
-from tasks.insights.clusterer_parts import bins_of, rounds_facts
+from tasks.insights.clusterer_parts import bins_of, rounds_facts, start_facts
 from tasks.insights.coreset import Coreset, k_means
 from tasks.insights.grid_points import GridPoints, Points, Reals
 from tasks.insights.public_points import anchors_of, axes_of, directions_of, spread
@@ -54,7 +54,7 @@ class AnchoredMeans:
     @property
     def facts(self) -> Mapping[str, str]:
         """Public facts for plans and cards."""
-        return {"clusterer": "anchored", **rounds_facts(self.count, self.rounds)}
+        return {"clusterer": "anchored", **start_facts(), **rounds_facts(self.count, self.rounds)}
 
     def draw(self, points: Points, public: Points, rng: RandomSource) -> Json:
         """Released centres, at most k of them."""
@@ -76,7 +76,7 @@ class AnchoredMeans:
         inhabited = np.where(counts >= _SEEN * sigma, counts, 0.0)
         if (inhabited > 0).sum() < self.count:  # too few are told from empty ones: they all take part
             inhabited = np.maximum(counts, sigma / 10)
-        starts = directions_of(k_means(anchors, inhabited, self.count, "anchors").astype(np.float32))
+        starts = directions_of(k_means(anchors, inhabited, self.count, "anchors"))
         return starts if len(starts) else spread(public, self.count)
 
     def _moved(self, units: GridPoints, centres: Reals, axes: Reals, paid: Rounds) -> tuple[Reals, Reals]:

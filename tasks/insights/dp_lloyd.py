@@ -12,7 +12,7 @@ import numpy as np
 from models_db.canonical import Json
 from models_db.events import PrivacyEvent
 from tasks.insights.centres import Centres
-from tasks.insights.clusterer_parts import bins_of, rounds_facts
+from tasks.insights.clusterer_parts import bins_of, rounds_facts, start_facts
 from tasks.insights.coreset import Coreset
 from tasks.insights.grid_points import GridPoints, Points, Reals
 from tasks.insights.public_points import spread
@@ -42,7 +42,7 @@ class DPLloyd:
     @property
     def facts(self) -> Mapping[str, str]:
         """Public facts for plans and cards."""
-        return {"clusterer": "lloyd", **rounds_facts(self.count, self.rounds)}
+        return {"clusterer": "lloyd", **start_facts(), **rounds_facts(self.count, self.rounds)}
 
     def draw(self, points: Points, public: Points, rng: RandomSource) -> Json:
         """Released centres, k of them."""

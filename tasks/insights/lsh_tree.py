@@ -10,6 +10,7 @@ A leaf must be large enough for its noisy mean to be worth having: sigma sqrt(d)
 that is less. A node is split from three times that on.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -78,7 +79,7 @@ class LshTree:
 
     def _least(self, units: float, width: int) -> float:
         """The smallest noisy count that a node may have."""
-        worth = min(self.rounds.sum_sigma * width**0.5, units / (2 * self.count))
+        worth = min(self.rounds.sum_sigma * math.sqrt(width), units / (2 * self.count))
         return max(worth, float(self.rounds.count_sigma), 1.0)
 
 

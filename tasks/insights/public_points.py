@@ -9,7 +9,7 @@ from tasks.insights.hash_stream import HashStream
 MOST_ANCHORS = 1024
 
 
-def directions_of(public: Points) -> Reals:
+def directions_of(public: Points | Reals) -> Reals:
     """The different directions among PUBLIC points, float64 [m, d] of length 1, in their order; m may be 0.
 
     Rows that are not finite, or shorter than a thousandth, are left out.

@@ -2,8 +2,7 @@
 
 Written for this project, out of nobody's data. Their embeddings tell a clusterer where texts may lie at all: from them
 it learns projections and takes its first centres, at no cost. That something is missing here costs quality, not
-privacy. The list is part of what a release of insights depends on: changing it changes later releases, not earlier
-ones, because a stored request tells its digest.
+privacy. A release depends on the list, so a plan's facts tell its digest, and a card shows them.
 """
 
 import hashlib
@@ -140,5 +139,5 @@ PUBLIC_TOPICS: tuple[str, ...] = tuple(
 
 
 def digest() -> str:
-    """The SHA-256 of the list, 64 hexadecimal digits: what a stored request names."""
+    """The SHA-256 of the list, 64 hexadecimal digits."""
     return hashlib.sha256("\n".join(PUBLIC_TOPICS).encode()).hexdigest()

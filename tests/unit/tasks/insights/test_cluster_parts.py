@@ -142,6 +142,6 @@ class TestTopics:
         assert len(set(PUBLIC_TOPICS)) == len(PUBLIC_TOPICS)
         assert all(3 <= len(topic) <= 60 and topic == topic.strip().lower() for topic in PUBLIC_TOPICS)
 
-    def test_the_list_is_the_one_that_requests_name(self):
+    def test_the_list_is_the_one_that_cards_name(self):
         """A changed list is another list: say so in the changelog, and change this."""
         assert digest() == "f8df05ff1df727619004514d9015f9d862736a823507924a3f20850e8fe8f6a0"

@@ -117,6 +117,7 @@ def test_the_charge_is_within_the_budget_and_can_be_recomputed(method):
     assert recompute(event) == event.loss
     assert clusterer.facts["clusterer"] == method
     assert all(isinstance(value, str) for value in clusterer.facts.values())
+    assert ("public topics" in clusterer.facts) == (method != "lsh_tree")
 
 
 @pytest.mark.parametrize("method", METHODS)
