@@ -29,7 +29,7 @@ class HashStream:
         count = rows * columns
         first, second = self.uniforms(2 * count).reshape(2, count)
         drawn = np.sqrt(-2 * np.log(first)) * np.cos(2 * np.pi * second)
-        return drawn.reshape(rows, columns)
+        return np.asarray(drawn.reshape(rows, columns), np.float64)
 
     def directions(self, rows: int, columns: int) -> NDArray[np.float64]:
         """Vectors of length 1, evenly spread over the sphere: float64 [rows, columns]."""
