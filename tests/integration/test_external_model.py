@@ -275,6 +275,17 @@ def test_without_a_local_model_its_figures_are_null(
     assert "no language model" in found["perplexity"]["line"]
 
 
+def test_a_policy_names_external_models_like_others(office: Almoner, server: ModelServer) -> None:
+    path = office.home.policy
+    path.write_text(path.read_text() + "\nmodels: [tiny]\n")
+    file = office.request_file(**ASKED)
+    office.type(f"policy adopt {path}")
+    assert office.ask(f"release request {file} --dry-run", 1)["error"] == "PolicyForbids"
+    path.write_text(path.read_text().replace("models: [tiny]", "models: [tiny, 'external:office']"))
+    office.type(f"policy adopt {path}")
+    assert office.ask(f"release request {file} --dry-run")["price"]["external"]["requests"] == 5
+
+
 def test_attacks_name_no_external_model(office: Almoner) -> None:
     office.type(f"attack run {office.request_file(**ASKED)} --twin clinic", None)
     approved(office)

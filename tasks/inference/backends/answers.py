@@ -22,7 +22,7 @@ class Answers:
     """The answers of one run; safe to use from several threads.
 
     Args:
-        folder: the run's private folder, made if it is not there; None keeps answers in memory alone.
+        folder: the run's private folder, which its journal makes; None keeps answers in memory alone.
 
     Raises:
         AnswersUnwritable: what is there cannot be read.
@@ -35,6 +35,15 @@ class Answers:
         self._whole = True
         if folder is not None:
             self._read(folder / FILE)
+
+    def require_place(self) -> None:
+        """Check that answers can be kept, before one is paid for.
+
+        Raises:
+            ValueError: the run has no journal yet (`bench.begun`), and without one nobody goes on from here.
+        """
+        if self._folder is not None and not self._folder.is_dir():
+            raise ValueError("answers are kept beside a journal, and it has not begun")
 
     def key(self, question: Mapping[str, Json]) -> str:
         """The key of a question that is asked now: of equal ones each has its own, in their order."""
@@ -63,7 +72,6 @@ class Answers:
     def _write(self, folder: Path, data: bytes) -> None:
         reason = None
         try:
-            folder.mkdir(mode=0o700, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(folder / FILE, flags, 0o600), "ab", buffering=0) as file:
                 if os.fstat(file.fileno()).st_size and not self._whole:

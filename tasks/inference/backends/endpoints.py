@@ -102,8 +102,7 @@ class Endpoint(Written):
     @property
     def host(self) -> str:
         """The host as records name it, with its port if one is written."""
-        port = self._parts.port
-        return self.host_name if port is None else f"{self.host_name}:{port}"
+        return self._parts.netloc.lower()
 
     @property
     def revision(self) -> str:

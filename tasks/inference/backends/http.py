@@ -72,6 +72,7 @@ class HttpBackend:
         keys = [self.answers.key(self._question(prompt, how)) for prompt in prompts]
         missing = [number for number, key in enumerate(keys) if self.answers.get(key) is None]
         if missing:
+            self.answers.require_place()
             with client_for(self.endpoint) as client:
                 _Asking(self, client, how, len(prompts)).all([(keys[n], prompts[n]) for n in missing])
         found = [self.answers.get(key) for key in keys]

@@ -16,12 +16,15 @@ ONE, TWO = Written("first\ntext \u00e9", 3, True), Written("second", 2, False)
 def test_they_are_found_again_and_nobody_else_may_read_them(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     answers = Answers(folder)
+    with pytest.raises(ValueError, match="journal"):
+        answers.require_place()
     assert not folder.exists()
+    folder.mkdir()
+    answers.require_place()
     answers.keep(answers.key({"prompt": "a"}), ONE)
     again = Answers(folder)
     assert again.get(again.key({"prompt": "a"})) == ONE
     assert again.get(again.key({"prompt": "b"})) is None
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / FILE).stat().st_mode) == 0o600
 
 

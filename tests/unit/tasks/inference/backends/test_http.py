@@ -63,6 +63,8 @@ def naps() -> Naps:
 
 @pytest.fixture
 def backend(server: ModelServer, naps: Naps, tmp_path: Path) -> Callable[..., HttpBackend]:
+    (tmp_path / "run").mkdir()
+
     def made(**changes: Any) -> HttpBackend:
         found = HttpBackend.of(server.endpoint(**changes), tmp_path / "run", lambda what, done, total: None)
         return replace(found, sleep=naps)
@@ -214,6 +216,13 @@ def test_answers_are_never_asked_for_twice(server: ModelServer, backend: Callabl
     assert [text.text for text in found] == ["number 1", "number 2", "number 3", "number 5", "number 6"]
     assert heard == [(3, 5), (4, 5), (5, 5)]
     assert [text.text for text in again.write(["a"], HOW)] == ["number 7"]  # asked for a third time, and anew
+
+
+def test_without_a_journal_nothing_is_asked(server: ModelServer, tmp_path: Path) -> None:
+    backend = HttpBackend.of(server.endpoint(), tmp_path / "none", lambda what, done, total: None)
+    with pytest.raises(ValueError, match="journal"):
+        backend.write(["a"], HOW)
+    assert server.seen == []
 
 
 def test_another_question_is_another_answer(server: ModelServer, backend: Callable[..., HttpBackend]) -> None:
