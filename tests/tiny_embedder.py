@@ -46,8 +46,7 @@ def _pieces(words: Sequence[str]) -> Pieces:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let everything that a run embeds be embedded by letters."""
     import tasks.evaluate
-    import tasks.insights.clio_run
-    import tasks.insights.urania_run
+    import tasks.insights.tools
 
-    for room in (tasks.evaluate, tasks.insights.clio_run, tasks.insights.urania_run):
+    for room in (tasks.evaluate, tasks.insights.tools):
         patch.setattr(room, "load_embedder", lambda *_, **__: Letters())

@@ -12,18 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.clusters import k_means, nearest_centre
-from tasks.evaluation.subject import Embedder
-from tasks.generation.interface import Bench, Generated, GeneratedText, Plan
-from tasks.inference.embedding import load_embedder
+from tasks.generation.interface import Bench, Generated, Plan
 from tasks.insights.describing import Statements, describe, describe_statements, is_plain
-from tasks.insights.facet_cache import cached
-from tasks.insights.facets import extractor_for
 from tasks.insights.hierarchy import SCHEMAS, hierarchy
 from tasks.insights.points import points_of
-from tasks.insights.private_units import PrivateUnits
 from tasks.insights.simple_clio import ClioParameters
+from tasks.insights.tools import Tools, as_text
 from tasks.insights.values import Insight, Topic
-from tasks.insights.writing import Writer
 
 SEED = 0
 
@@ -47,9 +42,7 @@ class ClioRun:
 
     wanted: ClioParameters
     bench: Bench
-    embed: Embedder
-    write: Writer
-    units: PrivateUnits
+    tools: Tools
 
     @classmethod
     def of(cls, wanted: ClioParameters, plan: Plan, bench: Bench) -> "ClioRun":
@@ -58,23 +51,20 @@ class ClioRun:
         Raises:
             ModelNotPulled, ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall.
         """
-        embed = load_embedder(wanted.embedder, str(bench.engine.model.device))
-        extract = extractor_for(wanted.facets, bench.engine, partial(bench.progress, "facets"))
-        if bench.cache is not None:
-            extract = cached(extract, bench.cache, bench.scheme.key)
-        write = Writer.of(bench, SCHEMAS, wanted.max_new_tokens, wanted.temperature, wanted.top_k)
-        return cls(wanted, bench, embed, write, PrivateUnits(bench, plan.blocks, extract, embed))
+        return cls(wanted, bench, Tools.of(wanted, plan.blocks, bench, SCHEMAS))
 
     def generated(self) -> Generated:
         """The insights, clusters and wider topics, each with its description as text."""
         found = self._insights()
         replaced = sum(is_plain(insight.topic) for insight in found)
-        return Generated(tuple(map(self._text, found)), {"descriptions_replaced": str(replaced)})
+        return Generated(
+            tuple(as_text(insight, self.bench) for insight in found), {"descriptions_replaced": str(replaced)}
+        )
 
     @cached_property
     def clusters(self) -> list[Members]:
         """Clusters that have units, the largest first; among equals the one whose first unit comes first."""
-        points = np.asarray(self.units.points[self._placed], np.float64)
+        points = np.asarray(self.tools.units.points[self._placed], np.float64)
         if not len(points):
             return []
         centres = k_means(points, min(len(points), self.wanted.clusters_of(len(points))), SEED)
@@ -93,13 +83,13 @@ class ClioRun:
     @cached_property
     def _placed(self) -> NDArray[np.int64]:
         """Units that have a point; of the others nothing could be extracted."""
-        return np.flatnonzero(np.isfinite(self.units.points).all(1))
+        return np.flatnonzero(np.isfinite(self.tools.units.points).all(1))
 
     def _insights(self) -> list[Insight]:
         keywords = [self._keywords(some.inside) for some in self.clusters]
         sizes = [len(some.inside) for some in self.clusters]
         found = list(zip(self._topics(keywords), keywords, sizes, strict=True))
-        return hierarchy(found, partial(points_of, self.embed), self.write, self.wanted.hierarchy)
+        return hierarchy(found, partial(points_of, self.tools.embed), self.tools.write, self.wanted.hierarchy)
 
     def _topics(self, keywords: Sequence[Sequence[str]]) -> list[Topic]:
         """From summaries; of clusters whose summaries the model makes nothing of, from their keywords."""
@@ -109,21 +99,18 @@ class ClioRun:
             Statements(self._summaries(some.inside[: self.wanted.samples]), self._summaries(some.nearest))
             for some in self.clusters
         ]
-        found = describe_statements(self.write, told)
+        found = describe_statements(self.tools.write, told)
         missing = [number for number, topic in enumerate(found) if is_plain(topic)]
-        for number, topic in zip(missing, describe(self.write, [keywords[n] for n in missing]), strict=True):
+        for number, topic in zip(missing, describe(self.tools.write, [keywords[n] for n in missing]), strict=True):
             found[number] = topic
         return found
 
     def _summaries(self, places: NDArray[np.int64]) -> tuple[str, ...]:
-        return tuple(self.units.facets[number].summary for number in self._placed[places])
+        return tuple(self.tools.units.facets[number].summary for number in self._placed[places])
 
     def _keywords(self, places: NDArray[np.int64]) -> tuple[str, ...]:
         """The most frequent keywords, each counted once a unit; ties by the alphabet."""
-        counted = Counter(word for number in self._placed[places] for word in set(self.units.facets[number].keywords))
+        counted = Counter(
+            word for number in self._placed[places] for word in set(self.tools.units.facets[number].keywords)
+        )
         return tuple(sorted(counted, key=lambda word: (-counted[word], word))[: self.wanted.keywords_of_a_cluster])
-
-    def _text(self, insight: Insight) -> GeneratedText:
-        description = insight.topic.description
-        tokens = len(self.bench.engine.model.tokenizer(description, add_special_tokens=False)["input_ids"])
-        return GeneratedText(description, tokens, complete=True, insight=insight)

@@ -18,7 +18,8 @@ class InsightParameters(Written):
         embedder: the public model that puts units, keywords and descriptions into a space.
         hierarchy: what is above the clusters.
         max_new_tokens: tokens of a description with its name, as the model writes them.
-        temperature, top_k: how public texts are drawn; nothing is charged for them.
+        temperature, top_k: how public texts are drawn, the likeliest token each time where a request says nothing;
+            nothing is charged for them.
     """
 
     facets: FacetSettings = FacetSettings()
@@ -26,4 +27,4 @@ class InsightParameters(Written):
     hierarchy: HierarchySettings = HierarchySettings()
     max_new_tokens: Annotated[int, Field(ge=32, le=4_000)] = 160
     temperature: Annotated[Exact, Field(gt=0, le=100)] = Decimal("0.3")
-    top_k: Annotated[int, Field(ge=0)] = 20
+    top_k: Annotated[int, Field(ge=0)] = 1

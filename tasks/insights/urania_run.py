@@ -7,58 +7,30 @@ kill works it out again.
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models_db.canonical import Json
-from tasks.evaluation.subject import Embedder
-from tasks.generation.interface import Bench, Generated, GeneratedText, Plan
-from tasks.inference.embedding import load_embedder
+from tasks.generation.interface import Bench, Generated, Plan
 from tasks.insights.choosing import Chooser, FastChooser
 from tasks.insights.cluster_keywords import ChosenKeywords
 from tasks.insights.clusters import Centres
-from tasks.insights.describing import Described, describe
-from tasks.insights.facet_cache import cached
-from tasks.insights.facets import Extractor, extractor_for
+from tasks.insights.describing import describe, is_plain
+from tasks.insights.facets import in_tenths
 from tasks.insights.hierarchy import SCHEMAS, hierarchy
 from tasks.insights.keyword_refining import KEEP_SCHEMA, by_coverage, refiner_for
 from tasks.insights.points import points_of
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.public_topics import PUBLIC_TOPICS
 from tasks.insights.purse import StagePurse
+from tasks.insights.tools import Tools, as_text
 from tasks.insights.urania import Stages
 from tasks.insights.urania_parameters import UraniaParameters
 from tasks.insights.values import Facets, Insight
-from tasks.insights.writing import Writer
-
-
-@dataclass(frozen=True)
-class Tools:
-    """Public models at work; whatever one of them lacks is refused when it is made, before anything is spent."""
-
-    embed: Embedder
-    extract: Extractor
-    choose: Chooser
-    write: Writer
-
-    @classmethod
-    def of(cls, wanted: UraniaParameters, bench: Bench) -> "Tools":
-        """What the request asks for.
-
-        Raises:
-            ModelNotPulled: the embedder is not here.
-            ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot do it.
-        """
-        embed = load_embedder(wanted.embedder, str(bench.engine.model.device))
-        extract = extractor_for(wanted.facets, bench.engine, partial(bench.progress, "facets"))
-        if bench.cache is not None:
-            extract = cached(extract, bench.cache, bench.scheme.key)
-        schemas = (*SCHEMAS, KEEP_SCHEMA)
-        write = Writer.of(bench, schemas, wanted.max_new_tokens, wanted.temperature, wanted.top_k)
-        return cls(embed, extract, _chooser(wanted, bench), write)
+from tasks.mechanisms.contributed_sets import contributed
 
 
 @dataclass(frozen=True)
@@ -70,7 +42,7 @@ class UraniaRun:
     plan: Plan
     bench: Bench
     tools: Tools
-    units: PrivateUnits
+    choose: Chooser
 
     @classmethod
     def of(cls, wanted: UraniaParameters, stages: Stages, plan: Plan, bench: Bench) -> "UraniaRun":
@@ -79,8 +51,13 @@ class UraniaRun:
         Raises:
             As `Tools.of`.
         """
-        tools = Tools.of(wanted, bench)
-        return cls(wanted, stages, plan, bench, tools, PrivateUnits(bench, plan.blocks, tools.extract, tools.embed))
+        tools = Tools.of(wanted, plan.blocks, bench, (*SCHEMAS, KEEP_SCHEMA))
+        return cls(wanted, stages, plan, bench, tools, _chooser(wanted, bench))
+
+    @property
+    def units(self) -> PrivateUnits:
+        """The units. PRIVATE."""
+        return self.tools.units
 
     def generated(self) -> Generated:
         """The insights, parents before their children.
@@ -96,12 +73,12 @@ class UraniaRun:
         figures = {
             "clusters_released": len(self.centres),
             "clusters_kept": len(self.kept),
-            "descriptions_replaced": sum(isinstance(one.topic, Described) and one.topic.plain for one in found),
+            "descriptions_replaced": sum(is_plain(one.topic) for one in found),
         }
         if self.wanted.keywords.charged:
             figures["keywords_released"] = len(self.keywords)
             figures["public_topics_added"] = len(self.chosen[0]) - len(self.keywords)
-        texts = tuple(self._text(insight) for insight in found)
+        texts = tuple(as_text(insight, self.bench) for insight in found)
         return Generated(texts, {name: str(value) for name, value in figures.items()})
 
     @cached_property
@@ -188,25 +165,22 @@ class UraniaRun:
     def _choices(self) -> list[int]:
         """How many units chose each keyword in each cluster. PRIVATE."""
         taking = np.flatnonzero(self.units.sampled(self.wanted.sampled) & (self.clusters >= 0))
-        chosen = self.tools.choose(
+        chosen = self.choose(
             [self.units.facets[number] for number in taking],
             self.units.points[taking],
             self.closed,
             points_of(self.tools.embed, self.closed),
             self.wanted.keywords_of_a_unit,
         )
-        return self._bins.counts(self.clusters[taking], chosen)
+        # Whatever a chooser does, the noise is for so many keywords of a unit.
+        paid = [contributed(own, self.wanted.keywords_of_a_unit) for own in chosen]
+        return self._bins.counts(self.clusters[taking], paid)
 
     def _facets(self) -> Sequence[Facets]:
         return self.units.facets
 
     def _purse(self, name: str, first: int) -> StagePurse:
         return StagePurse(self.bench, name, first)
-
-    def _text(self, insight: Insight) -> GeneratedText:
-        description = insight.topic.description
-        tokens = len(self.bench.engine.model.tokenizer(description, add_special_tokens=False)["input_ids"])
-        return GeneratedText(description, tokens, complete=True, insight=insight)
 
 
 def _json(counts: list[int]) -> Json:
@@ -218,4 +192,4 @@ def _chooser(wanted: UraniaParameters, bench: Bench) -> Chooser:
         return FastChooser()
     from tasks.insights.choosing_model import ModelChooser
 
-    return ModelChooser.of(bench.engine, partial(bench.progress, "choosing keywords"))
+    return ModelChooser.of(bench.engine, in_tenths(bench.progress, "choosing keywords"))

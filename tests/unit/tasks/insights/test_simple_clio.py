@@ -16,7 +16,7 @@ from tasks.generation.interface import Ask, Generated, NotForGovernedData
 from tasks.generation.systems import system_for
 from tasks.inference.engine import Engine
 from tasks.inference.registry import UnknownModel
-from tasks.insights import clio_run
+from tasks.insights import tools
 from tasks.insights.clio_run import ClioRun
 from tasks.insights.hierarchy_settings import HierarchySettings
 from tasks.insights.private_units import PrivateUnits
@@ -200,7 +200,7 @@ def test_answers_of_no_use_are_counted(tmp_path: Path) -> None:
 
 def whole(workshop: Workshop, monkeypatch: pytest.MonkeyPatch, wanted: ClioParameters) -> Generated:
     """All of it, with the tiny model writing."""
-    monkeypatch.setattr(clio_run, "load_embedder", lambda name, device: Letters())
+    monkeypatch.setattr(tools, "load_embedder", lambda name, device: Letters())
     bench = replace(workshop.bench(), engine=Engine(tiny_model(stops=True)))
     return SimpleClio().generate(SimpleClio().plan(ask(wanted)), wanted, bench)
 

@@ -1,0 +1,55 @@
+"""What a run of insights works with: public models, made before anything is spent, and the units they look at."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tasks.evaluation.subject import Embedder
+from tasks.generation.interface import Bench, GeneratedText
+from tasks.inference.embedding import load_embedder
+from tasks.insights.facet_cache import cached
+from tasks.insights.facets import extractor_for, in_tenths
+from tasks.insights.insight_parameters import InsightParameters
+from tasks.insights.private_units import PrivateUnits
+from tasks.insights.values import Insight
+from tasks.insights.writing import Schema, Writer
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Public models at work.
+
+    Attributes:
+        embed: makes points of public texts.
+        write: names what was released.
+        units: the units, which nobody has read yet.
+    """
+
+    embed: Embedder
+    write: Writer
+    units: PrivateUnits
+
+    @classmethod
+    def of(cls, wanted: InsightParameters, blocks: Sequence[int], bench: Bench, schemas: Sequence[Schema]) -> "Tools":
+        """What the request asks for; whatever a model lacks is refused here.
+
+        Args:
+            blocks: the blocks that the release is eligible to read.
+            schemas: everything that `write` is asked for.
+
+        Raises:
+            ModelNotPulled: the embedder is not here.
+            ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot do it.
+        """
+        embed = load_embedder(wanted.embedder, str(bench.engine.model.device))
+        extract = extractor_for(wanted.facets, bench.engine, in_tenths(bench.progress, "facets"))
+        if bench.cache is not None:
+            extract = cached(extract, bench.cache, bench.scheme.key)
+        write = Writer.of(bench, schemas, wanted.max_new_tokens, wanted.temperature, wanted.top_k)
+        return cls(embed, write, PrivateUnits(bench, blocks, extract, embed))
+
+
+def as_text(insight: Insight, bench: Bench) -> GeneratedText:
+    """An insight as a text of the release: its description."""
+    description = insight.topic.description
+    tokens = len(bench.engine.model.tokenizer(description, add_special_tokens=False)["input_ids"])
+    return GeneratedText(description, tokens, complete=True, insight=insight)
