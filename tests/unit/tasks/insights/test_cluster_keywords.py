@@ -10,7 +10,7 @@ NAMED = ["apple", "pear", "plum"]
 
 def test_a_unit_adds_one_to_each_keyword_it_chose_in_its_own_cluster() -> None:
     counts = BINS.counts(np.array([0, 2, 2, -1]), [(0, 1), (1,), (1, 1, 2), (0, 1, 2)])
-    assert counts == [1, 1, 0, 0] + [0, 0, 0, 0] + [0, 2, 1, 0]
+    assert counts == [1, 1, 0, 0, *[0, 0, 0, 0], 0, 2, 1, 0]
 
 
 def test_one_unit_moves_at_most_as_many_bins_as_it_chose() -> None:

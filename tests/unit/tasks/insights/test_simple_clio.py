@@ -21,6 +21,7 @@ from tasks.insights.clio_run import ClioRun
 from tasks.insights.hierarchy_settings import HierarchySettings
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.simple_clio import ClioParameters, SimpleClio
+from tasks.insights.tools import Tools
 from tasks.insights.values import Facets, Insight
 from tasks.insights.writing import Record, Write
 from tests.tiny_embedder import Letters
@@ -71,7 +72,7 @@ def run(corpus: Corpus, wanted: ClioParameters, write: Write | None = None) -> t
     scribe = Scribe(of_statements)
     bench = Workshop(corpus).bench()
     units = PrivateUnits(bench, (0,), FirstWord(), Letters())
-    made = ClioRun(wanted, bench, Letters(), write or scribe, units)  # type: ignore[arg-type]
+    made = ClioRun(wanted, bench, Tools(Letters(), write or scribe, units))  # type: ignore[arg-type]
     return made.generated(), scribe
 
 
