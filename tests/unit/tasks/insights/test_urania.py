@@ -120,7 +120,7 @@ def test_what_is_planned_again_from_the_stored_parameters_is_the_same() -> None:
     ("changes", "amount", "refusal"),
     [
         ({}, Amount(10), NoiseInvalid),
-        ({"method": "tfidf"}, Amount(10**5, 10**9), KeywordBudgetTooSmall),
+        ({"method": "tfidf"}, Amount(2000, 10**9), KeywordBudgetTooSmall),
         ({"embedder": "nobody"}, AMOUNT, UnknownModel),
     ],
 )
