@@ -59,6 +59,8 @@ COUNTS = {CHATS: (23, 64), SYNTHETIC: (128,)}
 LEAKAGE_CLUSTERS = 8
 OURS, PAPERS = "anchored", "lsh_tree"
 KEYWORD_SETS = ("tfidf", "model", "public", "hybrid")
+COVERAGE = "tfidf-coverage"
+"""The first of them, cut so that the rest is well represented, not by counts; at every level where it is asked for."""
 _LEAKING = ("very low", "high", INFINITY)
 
 
@@ -124,7 +126,8 @@ def _cells_of(arguments: argparse.Namespace, count: int) -> Iterator[Cell]:
     common = {"corpus": arguments.corpus, "count": count, "text": arguments.text, "facets": arguments.facets}
     yield Cell(system="simple_clio", trial=0, **common)
     sets = [(level, "tfidf") for level in arguments.levels]
-    sets += [("low", name) for name in arguments.keywords if name != "tfidf" and "low" in arguments.levels]
+    sets += [("low", name) for name in arguments.keywords if name in KEYWORD_SETS[1:] and "low" in arguments.levels]
+    sets += [(level, COVERAGE) for level in arguments.levels if COVERAGE in arguments.keywords]
     every = itertools.product(range(arguments.trials), arguments.readings, sets, arguments.methods)
     for trial, reading, (level, keywords), method in every:
         if level == INFINITY and (trial or reading != "matched"):
@@ -203,6 +206,8 @@ class Workplace:
 
     def keywords(self, method: str) -> KeywordSettings:
         """A set of the paper's four; words of public sets where it has some."""
+        if method == COVERAGE:
+            return KeywordSettings(method="tfidf", ranking="coverage")
         words = self.public_words if method in ("public", "hybrid") else ()
         return KeywordSettings(method=method, words=words)
 

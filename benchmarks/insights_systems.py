@@ -40,9 +40,10 @@ from tasks.insights.keyword_sets import keyword_set_for
 from tasks.insights.keyword_settings import KeywordSettings
 from tasks.insights.points import points_of
 from tasks.insights.simple_clio import ClioParameters
+from tasks.insights.tools import Tools
 from tasks.insights.urania import Stages
 from tasks.insights.urania_parameters import UraniaParameters
-from tasks.insights.urania_run import Tools, UraniaRun
+from tasks.insights.urania_run import UraniaRun
 from tasks.insights.values import Facets, Insight
 from tasks.insights.writing import Write
 from tasks.mechanisms.histogram import calibrate_histogram
@@ -199,9 +200,9 @@ def urania(asked: Asked, material: Material, embed: Embedder, write: Write | Non
     """
     clock = Clock()
     bench = InMemoryBench(clock)
-    tools = Tools(embed, None, FastChooser(), write or _nobody)  # type: ignore[arg-type]  # facets are there
+    tools = Tools(embed, write or _nobody, material)  # type: ignore[arg-type]  # they have what is asked of them
     stages = clock.time("planned", lambda: asked.stages)
-    run = UraniaRun(asked.parameters, stages, None, bench, tools, material)  # type: ignore[arg-type]
+    run = UraniaRun(asked.parameters, stages, None, bench, tools, FastChooser())  # type: ignore[arg-type]
     _ = run.keywords, run.centres, run.sizes, run.chosen
     found = clock.time("described", run._insights)
     members = [np.flatnonzero(run.clusters == number) for number in run.kept]
@@ -232,7 +233,8 @@ def simple_clio(count: int, material: Material, embed: Embedder, write: Write | 
     """The reference without privacy; without a model its clusters are described by their most frequent keywords."""
     clock = Clock()
     wanted = ClioParameters(count=count, hierarchy=_ONE_LEVEL)
-    run = ClioRun(wanted, InMemoryBench(clock), embed, write or _nobody, material)  # type: ignore[arg-type]
+    tools = Tools(embed, write or _nobody, material)  # type: ignore[arg-type]  # they have what is asked of them
+    run = ClioRun(wanted, InMemoryBench(clock), tools)  # type: ignore[arg-type]
     members = clock.time("clusters", lambda: run.clusters)
     if write is None:
         keywords = [run._keywords(some.inside) for some in members]

@@ -165,7 +165,7 @@ def told(values: Sequence[float | None], name: str) -> str:
     mean = sum(there) / len(there)
     if name in ("kept", "used", "units_kept"):
         return f"{mean:.0f}" if min(there) == max(there) else f"{mean:.0f} ({min(there):.0f} to {max(there):.0f})"
-    ends = over_seeds(there)
+    ends = over_seeds(there) if name in ("topics", "found", "named") else None
     return f"{mean:.3f}" if ends is None else f"{mean:.3f} ({ends[0]:.2f} to {ends[1]:.2f})"
 
 
