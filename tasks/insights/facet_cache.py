@@ -1,11 +1,15 @@
 """Facets that were extracted once are not extracted again: one SQLite file in the private part of a project home.
 
-The key of an entry is a keyed hash of the extractor's name and the text, under the dataset's key: no plain hash of
-private data exists (docs/decisions/0004), and an entry tells nothing to who has not the key. The value is the facets
-themselves, as private as the text; the file is as closed as the corpus.
+The key of an entry is a keyed hash of the extractor's name, the unit and the text, under the dataset's key: no plain
+hash of private data exists (docs/decisions/0004), and an entry tells nothing to who has not the key. The value is the
+facets themselves, as private as the text; the file is as closed as the corpus.
 
-Entries are written a batch at a time, so a run that is killed loses one batch. Facets are functions of their text, so
-two processes may write the same entry, and it does not matter whose is kept. A file that is damaged is set aside and
+The unit belongs to the key, although facets follow from the text. An entry outlives the process that made it, and on
+another day another machine or library may round otherwise and find other facets of that text. If all units that say
+the same shared an entry, whether one unit had ever been there would decide what is found of all those that came later.
+
+Entries are written a batch at a time, so a run that is killed loses one batch. Two processes may write the same entry,
+and it does not matter whose is kept. A file that is damaged is set aside and
 made anew: nothing is lost but time.
 """
 
@@ -81,8 +85,16 @@ class CachedExtractor:
         return self.extractor.name
 
     def __call__(self, texts: Sequence[str]) -> list[Facets]:
-        """One for each text."""
-        marks = [self._mark(text) for text in texts]
+        """One for each text; of nobody in particular."""
+        return self.of_units([""] * len(texts), texts)
+
+    def of_units(self, units: Sequence[str], texts: Sequence[str]) -> list[Facets]:
+        """One for each text, by whose it is: nobody gets what was once found of another unit.
+
+        Args:
+            units: the id of each text's unit.
+        """
+        marks = [self._mark(unit, text) for unit, text in zip(units, texts, strict=True)]
         known = self._known(marks)
         left = list({mark: text for mark, text in zip(marks, texts, strict=True) if mark not in known}.items())
         before = len(texts) - len(left)
@@ -104,9 +116,9 @@ class CachedExtractor:
         with _told(self.database.parent), closing(_connection(self.database)) as connection, connection:
             connection.executemany("INSERT OR REPLACE INTO facets VALUES (?, ?)", rows)
 
-    def _mark(self, text: str) -> bytes:
+    def _mark(self, unit: str, text: str) -> bytes:
         """32 bytes; also of a text that has no UTF-8 form."""
-        return keyed_hash(self.key, "facets", self.name, text.encode("utf-8", "surrogatepass"))
+        return keyed_hash(self.key, "facets", self.name, unit, text.encode("utf-8", "surrogatepass"))
 
 
 def _read(connection: sqlite3.Connection, marks: Sequence[bytes]) -> Iterator[tuple[bytes, Facets]]:

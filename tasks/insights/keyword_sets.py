@@ -20,7 +20,6 @@ words where there are some.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -35,6 +34,7 @@ from tasks.insights.keyword_settings import KeywordSettings
 from tasks.insights.keyword_spelling import near, roots, spelt_keywords
 from tasks.insights.keyword_tfidf import TermWeights
 from tasks.insights.values import Facets, Purse
+from tasks.mechanisms.contributed_sets import units_naming
 from tasks.mechanisms.partition_selection import PartitionSelection, calibrate_selection
 from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.set_histogram import SetHistogram, calibrate_set_histogram
@@ -104,7 +104,7 @@ class Selecting:
 
     def release(self, candidates: Candidates, rng: RandomSource) -> Json:
         """What is written down: the released keywords in their order, and their noisy counts where they are bought."""
-        counts = Counter(keyword for own in candidates for keyword in set(own))
+        counts = units_naming(candidates, self.selection.contributions)
         kept = sorted(self.selection.keep(counts, rng))
         noisy = self.counting.draw([counts[keyword] for keyword in kept], rng) if self.counting else None
         return {"keywords": kept, "counts": noisy}

@@ -17,6 +17,7 @@ from tasks.corpus.keys import keyed_hash
 from tasks.corpus.store import UnitDocuments
 from tasks.evaluation.subject import Embedder
 from tasks.generation.interface import Bench
+from tasks.insights.facet_cache import CachedExtractor
 from tasks.insights.facets import Extractor
 from tasks.insights.points import points_of
 from tasks.insights.values import Facets
@@ -49,7 +50,10 @@ class PrivateUnits:
     @cached_property
     def facets(self) -> list[Facets]:
         """One a unit; whose text nothing can be made of has none."""
-        return self.extract([row.text for row in self.rows])
+        texts = [row.text for row in self.rows]
+        if isinstance(self.extract, CachedExtractor):
+            return self.extract.of_units([row.unit for row in self.rows], texts)
+        return self.extract(texts)
 
     @cached_property
     def points(self) -> NDArray[np.float32]:

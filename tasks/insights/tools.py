@@ -7,7 +7,7 @@ from tasks.evaluation.subject import Embedder
 from tasks.generation.interface import Bench, GeneratedText
 from tasks.inference.embedding import load_embedder
 from tasks.insights.facet_cache import cached
-from tasks.insights.facets import extractor_for, in_tenths
+from tasks.insights.facets import Extractor, extractor_for, in_tenths
 from tasks.insights.insight_parameters import InsightParameters
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.values import Insight
@@ -41,11 +41,17 @@ class Tools:
             ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot do it.
         """
         embed = load_embedder(wanted.embedder, str(bench.engine.model.device))
-        extract = extractor_for(wanted.facets, bench.engine, in_tenths(bench.progress, "facets"))
-        if bench.cache is not None:
-            extract = cached(extract, bench.cache, bench.scheme.key)
+        extract = told_extractor(wanted, bench)
         write = Writer.of(bench, schemas, wanted.max_new_tokens, wanted.temperature, wanted.top_k)
         return cls(embed, write, PrivateUnits(bench, blocks, extract, embed))
+
+
+def told_extractor(wanted: InsightParameters, bench: Bench) -> Extractor:
+    """It tells how far it is with all units, and not with each batch: how many batches there are is private."""
+    told = in_tenths(bench.progress, "facets")
+    if bench.cache is None:
+        return extractor_for(wanted.facets, bench.engine, told)
+    return cached(extractor_for(wanted.facets, bench.engine), bench.cache, bench.scheme.key, told)
 
 
 def as_text(insight: Insight, bench: Bench) -> GeneratedText:

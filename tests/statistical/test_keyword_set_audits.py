@@ -6,6 +6,7 @@ its words count, that they count as whole ones, that it proposes its own words a
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -128,6 +129,10 @@ def test_a_unit_that_proposes_all_its_keywords_exceeds_the_claim(monkeypatch):
     sample = released(keyword_set, others_like(own, keyword_set), own)
     assert bound(sample, delta, TRIALS_OF_SETS) < epsilon, "cut after k keywords, whatever it has"
     monkeypatch.setattr(keyword_sets.OwnKeywords, "of", lambda self, unit: unit.keywords)
+    assert bound(sample, delta, TRIALS_OF_SETS) < epsilon, "cut again where units are counted"
+    monkeypatch.setattr(
+        keyword_sets, "units_naming", lambda units, most: Counter(word for own in units for word in own)
+    )
     assert bound(sample, delta, TRIALS_OF_SETS) > epsilon
 
 
