@@ -46,7 +46,8 @@ def _pieces(words: Sequence[str]) -> Pieces:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let everything that a run embeds be embedded by letters."""
     import tasks.evaluate
+    import tasks.generation.keyphrase_run
     import tasks.insights.tools
 
-    for room in (tasks.evaluate, tasks.insights.tools):
+    for room in (tasks.evaluate, tasks.insights.tools, tasks.generation.keyphrase_run):
         patch.setattr(room, "load_embedder", lambda *_, **__: Letters())

@@ -184,6 +184,28 @@ class Corpus:
                 for place, members in rows.items()
             }
 
+    def each(
+        self, scheme: PartitionScheme, scheme_id: str, labels: Sequence[str] = ()
+    ) -> Iterator[tuple[int, UnitDocuments]]:
+        """Every unit once, one at a time, with the number of the label that it is read under; 0 without labels.
+
+        With labels, a unit is read as in `batches`: under one of those that its documents carry, or not at all. Units
+        come in the order of the source, so that whoever uses this must not let the order matter; no more than one of
+        them is in memory.
+
+        Raises:
+            LabelsNotKept: labels are asked of a version that was ingested without.
+            StoreBusy, StoreUnreadable.
+        """
+        if labels:
+            self.require_labels()
+        number_of = {label: number for number, label in enumerate(labels)}
+        with _reading(self.database) as connection:
+            for number, unit, carried in _units(connection, number_of):
+                under = scheme.labels_of(unit, scheme_id, carried)
+                row = _row(connection, scheme, number, unit, under[0] if labels else None)
+                yield number_of[under[0]] if labels else 0, row
+
 
 def open_corpus(home: ProjectHome, uid: str) -> Corpus:
     """The version `uid` of the home, for reading.

@@ -4,6 +4,7 @@ from tasks.generation.adapmixed import AdaPMixed
 from tasks.generation.baselines import NonPrivate, PublicOnly
 from tasks.generation.interface import Generator, UnknownSystem
 from tasks.generation.invisible_ink import InvisibleInk
+from tasks.generation.keyphrases import KeyphraseSeeding
 from tasks.generation.private_icl import PrivateIcl
 from tasks.generation.private_prediction import PrivatePrediction
 from tasks.insights.simple_clio import SimpleClio
@@ -22,6 +23,7 @@ _ALL: tuple[Generator, ...] = (
     OneShotSummary(),
     Urania(),
     SimpleClio(),
+    KeyphraseSeeding(),
 )
 SYSTEMS: dict[str, Generator] = {system.name: system for system in _ALL}
 

@@ -32,14 +32,15 @@ CUT_FIGURE: Final = "references_cut"
 """How many private texts were longer than the limit: told only where nothing is claimed, of public data."""
 
 RELEASED_FIGURES: Final = frozenset({
-    CUT_FIGURE,
     "batches_per_block",
+    "candidates_clear_of_noise",
     "clusters_kept",
     "clusters_released",
     "descriptions_replaced",
     "effective_k",
     "keywords_released",
     "noisy_population",
+    "phrases_drawn_without_a_score",
     "private_tokens_per_text",
     "public_topics_added",
     "renyi_loss_of_this_data_not_a_guarantee",

@@ -40,6 +40,7 @@ AFTER: dict[str, Place] = {
     "after a metric is kept": (flows.running.Run, "keep_result", 1),
     "after the second step": (flows.running.Run, "keep_result", 2),
     "among facets": (tasks.insights.facet_fast, "tidied", 5),
+    "while the second step is drawn": (flows.running.Run, "drawing", 2),
     "while the third step is drawn": (flows.running.Run, "drawing", 3),
     "after the last step": (flows.running.Run, "keep_result", 4),
     "after draft": (flows.keep, "write_draft", 1),

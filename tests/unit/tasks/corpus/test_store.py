@@ -226,3 +226,11 @@ def test_a_home_with_odd_characters_in_its_path(tmp_path: Path, jsonl: Callable[
     home.create()
     version = ingest(home, jsonl([{"who": "p", "text": "x"}]), "who", KEY)
     assert list(open_corpus(home, version.uid).texts()) == ["x"]
+
+
+def test_each_unit_comes_once_with_the_row_that_its_batch_has(corpus: Corpus) -> None:
+    rows = [row for members in everything(corpus).values() for row in members]
+    found = list(corpus.each(PartitionScheme(KEY, 2), "r1"))
+    assert {number for number, _ in found} == {0}
+    assert sorted(row.unit for _, row in found) == sorted(row.unit for row in rows)
+    assert {row.unit: row.text for _, row in found} == {row.unit: row.text for row in rows}

@@ -62,6 +62,10 @@ class WatchedCorpus:
         self.seen.append(("batches", per_block, tuple(wanted)))
         return self.corpus.batches(scheme, scheme_id, per_block, wanted, labels, most)
 
+    def each(self, scheme: PartitionScheme, scheme_id: str, labels: Sequence[str] = ()) -> Iterator[Any]:
+        self.seen.append(("each", tuple(labels)))
+        return self.corpus.each(scheme, scheme_id, labels)
+
 
 def refusing(refused: tuple[int, int]) -> Callable[[int, int], None]:
     """An `arm` that refuses one instalment of one invocation, and pays for every other."""

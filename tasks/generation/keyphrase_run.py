@@ -1,0 +1,202 @@
+"""One run of keyphrase seeding: what it reads, what it releases, and what is written from that.
+
+Everything after the sketches is a function of `ReleasedValues` and of public things: with them alone, anybody may have
+more texts written. A run that goes on after a kill takes what the journal has, sequences included, so that prompts stay
+the same and a model behind an API is not asked twice.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, cast
+
+import numpy as np
+
+from models_db.canonical import Json
+from tasks.evaluation.subject import Embedder
+from tasks.generation.interface import Bench, Generated, GeneratedText, Plan
+from tasks.generation.keyphrase_scores import Drawer, Scorer, Sequences, draw_sequences
+from tasks.generation.keyphrase_settings import KeyphraseParameters
+from tasks.generation.keyphrase_units import PhraseReader, facets_of
+from tasks.generation.keyphrases import ASKED, Stages, layout_of_texts
+from tasks.inference.backends.interface import Sampling
+from tasks.inference.embedding import load_embedder
+from tasks.insights.facets import extractor_for
+from tasks.insights.points import points_of
+from tasks.insights.public_topics import PUBLIC_TOPICS
+from tasks.insights.purse import StagePurse
+from tasks.mechanisms.fourier_features import FourierFeatures
+from tasks.mechanisms.kde import Sums
+
+VOCABULARY, SKETCHES, SEQUENCES = "vocabulary", "sketches", "sequences"
+"""The steps of a run, in the journal."""
+
+TEXTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class ReleasedValues:
+    """All that the mechanisms have released.
+
+    Attributes:
+        vocabulary: the phrases, in the order of the alphabet; empty where none could be released.
+        sums: noisy sums, int64 [positions, labels, 2D].
+    """
+
+    vocabulary: tuple[str, ...]
+    sums: Sums
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        """What sequences are drawn from: the vocabulary, or public topics where it is empty."""
+        return self.vocabulary or tuple(sorted(PUBLIC_TOPICS))
+
+    def to_json(self) -> dict[str, Json]:
+        """The stable stored form."""
+        return {"vocabulary": list(self.vocabulary), "sketches": sums_json(self.sums)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "ReleasedValues":
+        """What `to_json` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        return cls(tuple(map(str, stored["vocabulary"])), sums_of_json(stored["sketches"]))
+
+
+def sums_json(sums: Sums) -> Json:
+    """Noisy sums as they are written down: little-endian int64 in base 64, with their shape."""
+    return {"shape": list(sums.shape), "sums": b64encode(sums.astype("<i8").tobytes()).decode()}
+
+
+def sums_of_json(stored: Json) -> Sums:
+    """The sums again.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is something else.
+    """
+    kept = cast("Mapping[str, Any]", stored)
+    return np.frombuffer(b64decode(kept["sums"], validate=True), "<i8").reshape(kept["shape"]).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class KeyphraseRun:
+    """The stages, one after the other; each is released once."""
+
+    wanted: KeyphraseParameters
+    stages: Stages
+    plan: Plan
+    bench: Bench
+    embed: Embedder
+    reader: PhraseReader
+
+    @classmethod
+    def of(cls, wanted: KeyphraseParameters, stages: Stages, plan: Plan, bench: Bench) -> "KeyphraseRun":
+        """Nothing is read or spent yet.
+
+        Raises:
+            ModelNotPulled: the embedder is not here.
+            LabelsNotKept: labels are declared, and the version has none.
+        """
+        if wanted.labels:
+            bench.corpus.require_labels()
+        embed = load_embedder(wanted.embedder, bench.device)
+        reader = PhraseReader(wanted, bench, extractor_for(facets_of(wanted)), embed)
+        return cls(wanted, stages, plan, bench, embed, reader)
+
+    def generated(self) -> Generated:
+        """The texts, in the public order of their labels.
+
+        Raises:
+            StepLost: an interrupted run has paid for a stage and lost it.
+            EndpointFailed: an external model does not answer.
+        """
+        if not self.bench.steps.paid:
+            self.bench.begun(len(self.plan.invocations), {})
+        sequences = self.sequences  # every stage takes place before the first text, whatever was released
+        figures = {"phrases_drawn_without_a_score": sequences.unscored}
+        if self.wanted.vocabulary.charged:
+            released = len(self.released.vocabulary)
+            figures["keywords_released"] = released
+            figures["public_topics_added"] = 0 if released else len(self.released.phrases)
+        return Generated(tuple(self._texts()), {name: str(value) for name, value in figures.items()})
+
+    @cached_property
+    def released(self) -> ReleasedValues:
+        """What the mechanisms release, now or in the journal."""
+        purse = StagePurse(self.bench, VOCABULARY, 0)
+        words = self.stages.vocabulary.draw(purse, self.reader.phrases, self.bench.rng, self.embed)
+        return ReleasedValues(tuple(words), self._sums())
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """The phrases of every text; written down, because they would not be drawn again alike."""
+        found = self.bench.release(SEQUENCES, (), self._drawn, lambda drawn: drawn)
+        kept = cast("Mapping[str, Any]", found)
+        return Sequences(tuple(map(tuple, kept["phrases"])), int(kept["unscored"]))
+
+    @property
+    def prompts(self) -> list[str]:
+        """What the model is asked for every text: public words and released phrases."""
+        asked = zip(self._labels, self.sequences.phrases, strict=True)
+        return [self._prompt(label, [self.released.phrases[number] for number in chosen]) for label, chosen in asked]
+
+    @cached_property
+    def _labels(self) -> list[str | None]:
+        return layout_of_texts(self.wanted)
+
+    @cached_property
+    def _kernel(self) -> FourierFeatures:
+        width = int(self.embed([]).shape[1])
+        return FourierFeatures.of(width, self.wanted.features, self.wanted.bandwidth)
+
+    def _sums(self) -> Sums:
+        sketches, rng = self.stages.sketches, self.bench.rng
+        number = len(self.stages.vocabulary.events)
+        released = self.bench.release(
+            SKETCHES,
+            [number],
+            lambda: sketches.sums(self.reader.vectors(self._kernel)),
+            lambda sums: sums_json(sketches.draw(sums, rng)),
+        )
+        return sums_of_json(released)
+
+    def _drawn(self) -> Json:
+        wanted, released = self.wanted, self.released
+        numbers = {label: number for number, label in enumerate(wanted.labels)}
+        density = self.stages.sketches.density(released.sums, wanted.references)
+        noise = float(self.stages.noise(wanted))
+        found = draw_sequences(
+            Scorer(points_of(self.embed, released.phrases), self._kernel),
+            Drawer(noise * float(wanted.least_deviations), self.bench.rng),
+            density,
+            [numbers[label] if label is not None else 0 for label in self._labels],
+            wanted.phrases_per_text,
+            wanted.subtracted,
+            partial(self.bench.progress, "sequences"),
+        )
+        return {"phrases": [list(chosen) for chosen in found.phrases], "unscored": found.unscored}
+
+    def _prompt(self, label: str | None, phrases: Sequence[str]) -> str:
+        asked = ASKED.replace("{phrases}", ", ".join(phrases))
+        return f"{self.bench.prompt.fill('public', label)}\n\n{asked}"
+
+    def _texts(self) -> list[GeneratedText]:
+        """The texts, some at a time; those of one label are told the same about themselves."""
+        wanted, prompts, labels = self.wanted, self.prompts, self._labels
+        told = [self.bench.prompt.fill("system", label) for label in labels]
+        found: list[GeneratedText] = []
+        while (start := len(found)) < len(prompts):
+            end = start
+            while end < min(len(prompts), start + TEXTS_AT_ONCE) and told[end] == told[start]:
+                end += 1
+            how = Sampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k, told[start])
+            texts = self.bench.backend.write(prompts[start:end], how)
+            found += [
+                GeneratedText(text.text, text.tokens, text.complete, label=label)
+                for text, label in zip(texts, labels[start:end], strict=True)
+            ]
+            self.bench.progress("texts", len(found), len(prompts))
+        return found

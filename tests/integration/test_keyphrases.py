@@ -1,0 +1,158 @@
+"""Keyphrase seeding from the request to the verified bundle: charged, killed and gone on, and no canary in a prompt."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from models_db.budgets import Amount, total
+from tasks.inference.backends.local import LocalBackend
+from tests.integration.story import Almoner
+from tests.integration.test_kill import balance, instalments, killed
+
+WORDS = ["kettle", "tomato", "violin", "tax form"]
+TOLD = ("How do I clean my {}?", "The {} is broken again.", "Which {} would you buy?", "My {} makes a strange noise.")
+SECRET = "zanzibarquux"
+NOTES = [
+    {
+        "patient_id": f"p{unit:03}",
+        "text": f"{TOLD[turn].format(WORDS[unit % 4])} {SECRET}{unit}",
+        "ward": "ab"[unit % 2],
+    }
+    for unit in range(48)
+    for turn in (unit % 4, (unit + 1) % 4)
+]
+PARAMETERS: dict[str, Any] = {
+    "samples": 6,
+    "references": 24,
+    "labels": ["a", "b", "c"],
+    "features": 40,
+    "phrases_per_text": 2,
+    "vocabulary": {"method": "private", "size": 12, "per_unit": 3},
+    "max_new_tokens": 12,
+}
+SEEDED: dict[str, Any] = {
+    "kind": "synthetic_corpus",
+    "mechanism": "keyphrase_seeding",
+    "epsilon": 40.0,
+    "delta": 1e-6,
+    "parameters": PARAMETERS,
+    "evaluation": ["length", "distinct"],
+}
+PUBLIC = PARAMETERS | {"sequences": "iterative", "vocabulary": {"method": "public", "words": WORDS}}
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Every prompt that the model is given."""
+    prompts: list[str] = []
+    write = LocalBackend.write
+
+    def recorded(self: LocalBackend, asked: Any, how: Any) -> Any:
+        prompts.extend([*asked, str(how.system)])
+        return write(self, asked, how)
+
+    monkeypatch.setattr(LocalBackend, "write", recorded)
+    return prompts
+
+
+def approved(almoner: Almoner, **changes: Any) -> None:
+    almoner.type("init")
+    almoner.type("dataset register clinic --unit patient_id --epsilon 60 --delta 1e-5")
+    almoner.type(f"dataset ingest clinic {almoner.notes_file(notes=NOTES)} --label-field ward")
+    almoner.type(f"release request {almoner.request_file(**SEEDED | changes)}")
+    almoner.type('approve 1 --gate spend --reason "a first look"')
+
+
+def published(almoner: Almoner) -> list[dict[str, Any]]:
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    report = almoner.ask(f"verify-release {almoner.bundle}")
+    assert report["holds"] is True, report
+    return [json.loads(line) for line in (almoner.bundle / "texts.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "events", "figures"),
+    [
+        (PARAMETERS, ["partition_selection", "set_histogram", "kde"], {"keywords_released", "public_topics_added"}),
+        (PUBLIC, ["kde"], set()),
+    ],
+    ids=["private", "public"],
+)
+def test_from_the_request_to_the_verified_bundle(
+    almoner: Almoner, heard: list[str], parameters: Any, events: list[str], figures: set[str]
+) -> None:
+    approved(almoner, parameters=parameters)
+    done = almoner.ask("run 1")
+    assert done["rho_spent"] == almoner.ask("budget show clinic")["rho_spent"] == total(instalments(almoner)).rho_text
+    rows = published(almoner)
+    assert [row["label"] for row in rows] == ["a", "a", "b", "b", "c", "c"]
+    record = json.loads((almoner.bundle / "release.json").read_text())
+    assert [event["mechanism"] for event in record["events"]] == events
+    assert record["released"].keys() == figures | {"phrases_drawn_without_a_score"}
+    assert len([prompt for prompt in heard if "Mention all of these in it: " in prompt]) == 6
+
+
+def test_no_canary_reaches_a_prompt_or_the_bundle(almoner: Almoner, heard: list[str]) -> None:
+    approved(almoner)
+    told = almoner.type("run 1")
+    published(almoner)
+    record = json.loads((almoner.bundle / "release.json").read_text())
+    assert int(record["released"]["keywords_released"]) > 0  # phrases of the units themselves were released
+    assert heard
+    assert SECRET not in "".join(heard)
+    for path in almoner.bundle.iterdir():
+        assert SECRET.encode() not in path.read_bytes(), path.name
+    assert SECRET not in told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"epsilon": 1e-9}, "KeywordBudgetTooSmall"),
+        ({"epsilon": 1e-9, "parameters": PUBLIC}, "NoiseInvalid"),
+        ({"parameters": PARAMETERS | {"embedder": "nobody"}}, "UnknownModel"),
+        ({"parameters": PARAMETERS | {"samples": 2}}, "LabelWithoutSample"),
+        ({"parameters": PARAMETERS | {"features": 0}}, "FileInvalid"),
+        ({"parameters": PARAMETERS | {"vocabulary": {"method": "public", "file": "none.json"}}}, "WordsUnreadable"),
+        ({"kind": "summaries"}, "UnknownSystem"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_spent(
+    almoner: Almoner, changes: dict[str, Any], refusal: str
+) -> None:
+    almoner.ingested()
+    told = almoner.type(f"release request {almoner.request_file(**SEEDED | changes)} --json", expected=None)
+    assert told.code in (1, 2)
+    assert told.json["error"] == refusal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("point", "paid", "again"),
+    [
+        ("among facets", 2, False),
+        ("after a metric is kept", 2, False),
+        ("while the second step is drawn", 3, True),
+        ("after the second step", 3, False),
+        ("after draft", 3, False),
+    ],
+)
+def test_a_killed_run_goes_on_and_pays_for_nothing_twice(almoner: Almoner, point: str, paid: int, again: bool) -> None:
+    """The vocabulary is two mechanisms in one step; the sketches are the third."""
+    approved(almoner)
+    plan = instalments(almoner)
+    killed("run 1", point)
+    almoner.type("run sweep")
+    assert balance(almoner).spent == total(plan[:paid])
+    if again:
+        assert almoner.ask("run 1", expected=1)["error"] == "StepLost"
+        almoner.type("run 1 --anew")
+        assert balance(almoner).spent == total(plan) + total(plan[:paid])
+    else:
+        almoner.type("run 1")
+        assert balance(almoner).spent == total(plan)
+    assert balance(almoner).held == Amount()
+    published(almoner)
