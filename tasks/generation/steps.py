@@ -58,7 +58,7 @@ class Steps:
         if all(sequence < len(self.paid) and self.paid[sequence] for sequence in sequences):
             if name in self.released:
                 return self.released[name]
-            if name in self.begun and sequences:
+            if sequences and (name in self.begun or self._followed(sequences)):
                 raise StepLost(name)
         for sequence in sequences:
             arm(sequence, 0)
@@ -67,6 +67,14 @@ class Steps:
         found: Json = json.loads(json.dumps(draw(prepared)))  # as whoever goes on would read it
         self.keep(name, found)
         return found
+
+    def _followed(self, sequences: Sequence[int]) -> bool:
+        """Whether a later mechanism is paid for: then this step was drawn, and what is written down is too old.
+
+        A mechanism is armed when what all before it have released is on disk. So a journal that does not know the step
+        was put back, say from a backup, beside a ledger that was not.
+        """
+        return any(self.paid[max(sequences) + 1 :])
 
 
 class StepLost(Refused):

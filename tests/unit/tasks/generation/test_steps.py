@@ -92,6 +92,18 @@ def test_a_result_that_nobody_paid_for_is_not_used() -> None:
     assert "draw" in later.seen
 
 
+def test_a_step_that_a_later_one_has_followed_is_not_drawn_twice() -> None:
+    """A journal that was put back, from before the step was drawn, beside a ledger that was not."""
+    earlier, later = Once(), Once()
+    earlier.run(sequences=(0,))
+    earlier.armed.add(1)
+    earlier.begun, earlier.released = set(), {}
+    with pytest.raises(StepLost):
+        later.run(earlier, (0,))
+    assert later.seen == []
+    assert Once().run(earlier, (1,)) == {"noisy": [4, 1]}, "the last one that is paid may not have been drawn"
+
+
 @pytest.mark.parametrize("dies_at", ["prepare", "begin", "draw", "keep"])
 def test_what_costs_nothing_is_made_again_unless_it_was_kept(dies_at: str) -> None:
     earlier, later, last = Once(dies_at), Once(), Once()
