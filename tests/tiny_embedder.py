@@ -46,8 +46,10 @@ def _pieces(words: Sequence[str]) -> Pieces:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let everything that a run embeds be embedded by letters."""
     import tasks.evaluate
+    import tasks.generation.evolution_run
     import tasks.generation.keyphrase_run
     import tasks.insights.tools
 
-    for room in (tasks.evaluate, tasks.insights.tools, tasks.generation.keyphrase_run):
+    own = (tasks.generation.evolution_run, tasks.generation.keyphrase_run)
+    for room in (tasks.evaluate, tasks.insights.tools, *own):
         patch.setattr(room, "load_embedder", lambda *_, **__: Letters())

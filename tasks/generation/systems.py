@@ -2,6 +2,7 @@
 
 from tasks.generation.adapmixed import AdaPMixed
 from tasks.generation.baselines import NonPrivate, PublicOnly
+from tasks.generation.evolution import PrivateEvolution
 from tasks.generation.interface import Generator, UnknownSystem
 from tasks.generation.invisible_ink import InvisibleInk
 from tasks.generation.keyphrases import KeyphraseSeeding
@@ -24,6 +25,7 @@ _ALL: tuple[Generator, ...] = (
     Urania(),
     SimpleClio(),
     KeyphraseSeeding(),
+    PrivateEvolution(),
 )
 SYSTEMS: dict[str, Generator] = {system.name: system for system in _ALL}
 

@@ -1,0 +1,183 @@
+"""Private evolution of texts (AugPE; Xie et al., "Differentially Private Synthetic Data via Foundation Model APIs 2:
+Text", ICML 2024, Algorithm 1).
+
+    candidates   a language model writes texts of the described kind, for each label   public words alone
+    votes        every unit votes for its nearest candidate; counts bear noise         a mechanism, once a round
+    selection    those with the most votes stay                                        post-processing
+    variations   the model rewords what was selected: the next round's candidates      post-processing
+
+Each round is one noisy histogram of the same units. One vote is cast over the candidates of all labels together, so
+adding or removing a unit moves one count by one, whatever the number of labels or of its documents: rho is
+rounds / (2 sigma^2) (PRIVACY §4.3). Sigma is calibrated for the whole schedule before the first round, and a request's
+schedule is fixed: to go on evolving is another request with a charge of its own. No private text is ever shown to the
+language model: a prompt is made of public words, or of one candidate.
+
+Where this is not the paper's: votes are counted with the discrete Gaussian; one vote a unit, not a record; selected
+texts stay as they are beside their rewordings; no candidate is judged by texts that were not written yet (the paper's
+lookahead).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from pydantic import BaseModel
+
+from models_db.budgets import Amount
+from models_db.events import PrivacyEvent
+from models_db.requests import ReleaseRequest, plain_decimal
+from models_db.services.ledger import PlannedInvocation
+from tasks.accounting.amounts import decimal_above
+from tasks.generation.batches import BatchLayout
+from tasks.generation.evolution_settings import EvolutionParameters
+from tasks.generation.groups import part_facts
+from tasks.generation.interface import Ask, Bench, Generated, Plan
+from tasks.inference.registry import find
+from tasks.mechanisms.histogram import NoisyHistogram, calibrate_histogram
+
+VARIATION = "Write this text again {way}. Keep what it is about and what kind of text it is.\n\n{text}"
+"""How the model is asked for a rewording; `{text}` is the candidate, and all that it is told."""
+
+WAYS = (
+    "in other words",
+    "with other details",
+    "more briefly",
+    "in another tone",
+    "at more length",
+    "as somebody else would put it",
+)
+"""What stands for `{way}`, in turn."""
+
+_TOKENS_AROUND = 60
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What the budget buys: the same histogram in every round.
+
+    Attributes:
+        histogram: of all candidates of one round.
+        rounds: how many there are, a public number.
+    """
+
+    histogram: NoisyHistogram
+    rounds: int
+
+    @classmethod
+    def of(cls, wanted: EvolutionParameters, rho: int) -> "Schedule":
+        """The schedule with the least noise of which all rounds together cost at most `rho` (units of 1e-12).
+
+        Raises:
+            NoiseInvalid: rho is too small for so many rounds.
+            BinsInvalid: too many candidates.
+        """
+        return cls(calibrate_histogram(rho // wanted.rounds, wanted.bins), wanted.rounds)
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """What is charged, in order: one histogram a round, each armed by itself."""
+        return (self.histogram.event(),) * self.rounds
+
+
+class PrivateEvolution:
+    """The system `private_evolution`."""
+
+    name: str = "private_evolution"
+    kinds: tuple[str, ...] = ("synthetic_corpus", "demonstrations")
+    parameters: type[BaseModel] = EvolutionParameters
+    charges = True
+    shows_private_text = False
+
+    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+        """As it is: nothing has to be looked up."""
+        return request
+
+    def fail_share(self, parameters: BaseModel) -> Fraction:
+        """None: its mechanisms do not fail."""
+        return Fraction(0)
+
+    def plan(self, ask: Ask) -> Plan:
+        """Buy all rounds; each is one instalment, charged to every block.
+
+        Raises:
+            UnknownModel, WrongKind: there is no such embedder.
+            LabelWithoutSample: fewer texts than labels.
+            NoiseInvalid, BinsInvalid: as `Schedule.of`.
+        """
+        wanted = _asked(ask.parameters)
+        find(wanted.embedder, "embedder")
+        labels_of_texts(wanted)
+        amount = ask.amount or Amount()
+        schedule = Schedule.of(wanted, amount.rho)
+        return Plan(
+            invocations=tuple(PlannedInvocation(event, (event.loss,)) for event in schedule.events),
+            blocks=tuple(range(ask.blocks)),
+            samples=wanted.samples,
+            facts=_facts(wanted, schedule, ask.population),
+            rows=wanted.prompts,
+            steps=wanted.max_new_tokens,
+            prompt_tokens=_TOKENS_AROUND + (wanted.max_new_tokens if wanted.rounds > 1 else 0),
+            amount=amount,
+            prompts=wanted.prompts,
+        )
+
+    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+        """Let units vote round by round, and give out what was selected last.
+
+        Raises:
+            ModelNotPulled: the embedder is not here.
+            LabelsNotKept: labels are declared, and the version has none.
+            ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot be asked. None of these has armed
+                anything.
+            StepLost: an interrupted run has paid for a round and lost it.
+            EndpointFailed: an external model does not answer; rounds that were voted on are kept.
+        """
+        from tasks.generation.evolution_run import EvolutionRun  # torch; pricing does without
+
+        wanted = _asked(parameters)
+        schedule = Schedule.of(wanted, plan.amount.rho)
+        if schedule.events != tuple(invocation.event for invocation in plan.invocations):
+            raise ValueError("the rounds are not those of the plan")
+        return EvolutionRun.of(wanted, schedule, plan, bench).generated()
+
+
+def labels_of_texts(wanted: EvolutionParameters) -> list[str | None]:
+    """The label of every text, in their public order; blocks make no difference to a text.
+
+    Raises:
+        LabelWithoutSample: there are fewer texts than labels.
+    """
+    return BatchLayout(wanted.samples, 1, wanted.parts).labels_of_texts(wanted.labels)
+
+
+def _asked(parameters: BaseModel) -> EvolutionParameters:
+    if not isinstance(parameters, EvolutionParameters):
+        raise TypeError(f"parameters of private evolution are needed, not {type(parameters).__name__}")
+    return parameters
+
+
+def _facts(wanted: EvolutionParameters, schedule: Schedule, population: int | None) -> Mapping[str, str]:
+    """The public parameters as people read them."""
+    above = f", of counts above {wanted.threshold}" if wanted.threshold else ""
+    return {
+        **part_facts(wanted),
+        "rounds": str(wanted.rounds),
+        "votes": "one of each unit in each round, over all labels together",
+        "candidates of a round": f"{wanted.bins}, {wanted.per_label} of each label",
+        "selected after a round": f"{wanted.kept} of each label, by {wanted.selection}{above}",
+        "candidates of a selected text": f"{wanted.variations}, itself among them",
+        "candidates are reworded as": VARIATION,
+        "prompts in all": f"at most {wanted.prompts}",
+        "noise of a count (sigma)": _noise(wanted, schedule, population),
+        "embedder": wanted.embedder,
+        "tokens per text": str(wanted.max_new_tokens),
+        "temperature": plain_decimal(wanted.temperature),
+    }
+
+
+def _noise(wanted: EvolutionParameters, schedule: Schedule, population: int | None) -> str:
+    sigma = f"{plain_decimal(decimal_above(schedule.histogram.noise.sigma, 2))} votes"
+    if population is None:
+        return f"{sigma}; how many units vote is not declared"
+    expected = plain_decimal(decimal_above(Fraction(population, wanted.bins), 2))
+    return f"{sigma}; a candidate has {expected} on average if {population} units vote"
