@@ -33,6 +33,9 @@ _ASKED: Final = "The model was asked for texts of this public description:"
 
 ONE_SHOT: Final = "one_shot_summary"
 
+PUBLIC_PROMPTS: Final = ("keyphrase_seeding", "private_evolution")
+"""Systems that ask a model with public words and released values alone: no row of theirs has a private text."""
+
 CUT_FACT: Final = "reference tokens"
 """The public parameter of plans that says where a unit's documents are cut."""
 
@@ -172,14 +175,22 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
 def _wording(record: ReleaseRecord) -> list[str]:
     """The templates that the request writes out, and its labels or groups."""
     of_means = record.mechanism == ONE_SHOT  # which has no public rows that would be told something else
-    templates = {name: text for name, text in record.templates.items() if not (of_means and name == "public")}
-    sections = [card_text.TEMPLATES_OF_MEANS if of_means else card_text.TEMPLATES] if templates else []
+    unused = ("public",) if of_means else ("private", "again") if record.mechanism in PUBLIC_PROMPTS else ()
+    templates = {name: text for name, text in record.templates.items() if name not in unused}
+    sections = [_introduced(record)] if templates else []
     sections += [f"{code(name)}\n\n{block(text)}" for name, text in templates.items()]
     if record.kind == SUMMARIES:
         return [*sections, *_groups(record)]
     if record.labels:
         sections.append(f"{card_text.LABELS}\n\n{', '.join(map(code, record.labels))}")
     return sections
+
+
+def _introduced(record: ReleaseRecord) -> str:
+    """What is said of the templates."""
+    if record.mechanism in PUBLIC_PROMPTS:
+        return card_text.TEMPLATES_OF_PUBLIC
+    return card_text.TEMPLATES_OF_MEANS if record.mechanism == ONE_SHOT else card_text.TEMPLATES
 
 
 def _groups(record: ReleaseRecord) -> list[str]:

@@ -120,6 +120,10 @@ TEMPLATES_OF_MEANS: Final = (
     " text, but the soft tokens that the adapter made of the noisy mean of a group. In which words it read the private"
     " texts before, one at a time, stands among the parameters below (`documents are read as`):"
 )
+TEMPLATES_OF_PUBLIC: Final = (
+    "The model was told this, with `{description}` and `{label}` filled in, and beside it values that were released. In"
+    " which words stands among the parameters below. It was shown no private text:"
+)
 LABELS: Final = (
     "Labels: a public set that the request declares, not one that was read off the data. A unit was read under one of"
     " those that its documents carry; a label that no unit has was generated all the same."

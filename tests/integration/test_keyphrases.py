@@ -10,6 +10,7 @@ from models_db.budgets import Amount, total
 from tasks.inference.backends.local import LocalBackend
 from tests.integration.story import Almoner
 from tests.integration.test_kill import balance, instalments, killed
+from tests.support_backend import ModelServer, answer, says
 
 WORDS = ["kettle", "tomato", "violin", "tax form"]
 TOLD = ("How do I clean my {}?", "The {} is broken again.", "Which {} would you buy?", "My {} makes a strange noise.")
@@ -58,8 +59,9 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def approved(almoner: Almoner, **changes: Any) -> None:
-    almoner.type("init")
-    almoner.type("dataset register clinic --unit patient_id --epsilon 60 --delta 1e-5")
+    if not almoner.home.root.exists():
+        almoner.type("init")
+    almoner.type("dataset register clinic --unit patient_id --epsilon 90 --delta 1e-5")
     almoner.type(f"dataset ingest clinic {almoner.notes_file(notes=NOTES)} --label-field ward")
     almoner.type(f"release request {almoner.request_file(**SEEDED | changes)}")
     almoner.type('approve 1 --gate spend --reason "a first look"')
@@ -92,6 +94,9 @@ def test_from_the_request_to_the_verified_bundle(
     record = json.loads((almoner.bundle / "release.json").read_text())
     assert [event["mechanism"] for event in record["events"]] == events
     assert record["released"].keys() == figures | {"phrases_drawn_without_a_score"}
+    card = (almoner.bundle / "README.md").read_text()
+    assert "It was shown no private text:" in card
+    assert "Write another." not in card  # a template for rows with private texts
     assert len([prompt for prompt in heard if "Mention all of these in it: " in prompt]) == 6
 
 
@@ -106,6 +111,27 @@ def test_no_canary_reaches_a_prompt_or_the_bundle(almoner: Almoner, heard: list[
     for path in almoner.bundle.iterdir():
         assert SECRET.encode() not in path.read_bytes(), path.name
     assert SECRET not in told.out + told.err
+
+
+def test_an_external_model_hears_no_canary_and_is_asked_the_same_after_it_failed(almoner: Almoner) -> None:
+    with ModelServer() as server:
+        almoner.type("init")
+        almoner.type(f"models endpoint add office --model tiny-chat --url {server.url} --attempts 1 --at-once 1")
+        approved(almoner, model="external:office")
+        server.next = [answer, answer, says(500)]
+        assert almoner.ask("run 1", expected=1)["error"] == "EndpointFailed"
+        assert balance(almoner).spent == total(instalments(almoner))
+        before = list(server.prompts)
+        assert almoner.ask("run 1")["texts"] == 6
+        assert balance(almoner).spent == total(instalments(almoner))
+        published(almoner)
+        assert server.prompts[:3] == before
+        assert server.prompts[3] == before[2]  # and not those that were answered
+        assert len(server.seen) == 7
+        assert all("Mention all of these in it: " in prompt for prompt in server.prompts)
+        assert server.heard([SECRET]) == []
+    record = json.loads((almoner.bundle / "release.json").read_text())
+    assert int(record["released"]["keywords_released"]) > 0
 
 
 @pytest.mark.parametrize(
