@@ -35,8 +35,10 @@ from tasks.generation.interface import Ask, Bench, Generated, Plan
 from tasks.inference.registry import find
 from tasks.mechanisms.histogram import NoisyHistogram, calibrate_histogram
 
-VARIATION = "Write this text again {way}. Keep what it is about and what kind of text it is.\n\n{text}"
-"""How the model is asked for a rewording; `{text}` is the candidate, and all that it is told."""
+VARIATION = "Rewrite the following text {way}:\n\n{text}"
+"""How the model is asked for a rewording; `{text}` is the candidate, and all that it is told.
+
+Of four wordings this is the one that SmolLM2-135M followed with least talk around the text."""
 
 WAYS = (
     "in other words",
@@ -158,13 +160,15 @@ def _asked(parameters: BaseModel) -> EvolutionParameters:
 
 def _facts(wanted: EvolutionParameters, schedule: Schedule, population: int | None) -> Mapping[str, str]:
     """The public parameters as people read them."""
+    each = ", {} of each label" if wanted.labels else ""
+    selected = f"{wanted.parts * wanted.kept}{each.format(wanted.kept)}"
     above = f", of counts above {wanted.threshold}" if wanted.threshold else ""
     return {
         **part_facts(wanted),
         "rounds": str(wanted.rounds),
         "votes": "one of each unit in each round, over all labels together",
-        "candidates of a round": f"{wanted.bins}, {wanted.per_label} of each label",
-        "selected after a round": f"{wanted.kept} of each label, by {wanted.selection}{above}",
+        "candidates of a round": f"{wanted.bins}{each.format(wanted.per_label)}",
+        "selected after a round": f"{selected}, by {wanted.selection}{above}",
         "candidates of a selected text": f"{wanted.variations}, itself among them",
         "candidates are reworded as": VARIATION,
         "prompts in all": f"at most {wanted.prompts}",

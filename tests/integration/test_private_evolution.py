@@ -54,7 +54,7 @@ def spent_once(almoner: Almoner, price: Any) -> None:
 def test_a_corpus_from_the_request_to_the_verified_bundle(almoner: Almoner, caplog: pytest.LogCaptureFixture) -> None:
     almoner.ingested()
     price = approved(almoner)
-    assert price["facts"]["candidates of a round"] == "6, 6 of each label"
+    assert price["facts"]["candidates of a round"] == "6"
     done = almoner.type("run 1")
     spent_once(almoner, price)
     rows = published(almoner)
@@ -91,7 +91,7 @@ def test_blocks_are_charged_alike_and_charged_metrics_come_out_of_the_same_epsil
 @pytest.mark.parametrize(
     ("changes", "refusal"),
     [
-        ({"epsilon": 1e-9}, "NoiseInvalid"),
+        ({"epsilon": 1e-5, "parameters": PARAMETERS | {"rounds": 1000}}, "NoiseInvalid"),
         ({"parameters": PARAMETERS | {"embedder": "nobody"}}, "UnknownModel"),
         ({"parameters": PARAMETERS | {"samples": 1, "labels": LABELS}}, "LabelWithoutSample"),
         ({"parameters": PARAMETERS | {"rounds": 0}}, "FileInvalid"),
@@ -185,7 +185,7 @@ def test_an_external_model_hears_candidates_alone(office: Almoner, server: Model
     assert len(server.seen) == PROMPTS
     description = REQUEST["prompt"]["description"]
     assert [description in prompt for prompt in server.prompts] == [True] * 6 + [False] * 3
-    assert all(prompt.startswith("Write this text again") for prompt in server.prompts[6:])
+    assert all(prompt.startswith("Rewrite the following text") for prompt in server.prompts[6:])
     spent_once(office, price)
     assert len(published(office)) == 3
 

@@ -67,10 +67,12 @@ def test_what_people_read() -> None:
     assert facts["labels"] == "a, b"
     assert facts["rounds"] == "5"
     assert facts["candidates of a round"] == "40, 20 of each label"
-    assert facts["selected after a round"] == "5 of each label, by rank"
+    assert facts["selected after a round"] == "10, 5 of each label, by rank"
     assert facts["noise of a count (sigma)"] == "5 votes; a candidate has 100 on average if 4000 units vote"
     assert facts["prompts in all"] == f"at most {40 + 4 * 2 * 15}"
     assert "{text}" in facts["candidates are reworded as"]
+    assert planned(candidates=8).facts["candidates of a round"] == "8"
+    assert planned(candidates=8).facts["selected after a round"] == "4, by rank"
     assert "not declared" in planned().facts["noise of a count (sigma)"]
     assert "of counts above 7" in planned(selection="sample", threshold=7).facts["selected after a round"]
 

@@ -76,7 +76,7 @@ def test_texts_get_nearer_to_the_units(vowels: Corpus) -> None:
     """A writer who changes one letter at a time: what stays has the letters of the corpus."""
 
     def answer(prompt: str, number: int) -> str:
-        base = prompt.rsplit("\n\n", 1)[-1] if "Write this text again" in prompt else "iuiu"
+        base = prompt.rsplit("\n\n", 1)[-1] if "Rewrite the following text" in prompt else "iuiu"
         place = number % 4
         return base[:place] + "aeiou"[number % 5] + base[place + 1 :]
 
