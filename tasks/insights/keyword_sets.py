@@ -178,7 +178,8 @@ class KeywordSet:
         if counts is not None:
             return by_counts(keywords, counts)(keywords, room)
         kept = purse.release((), lambda: refine(keywords, room) if refine else [], list)
-        return cast("Sequence[str]", kept)
+        # Of another release than this one, if the ledger alone was put back and the set was drawn again, nothing is.
+        return [keyword for keyword in cast("Sequence[str]", kept) if keyword in set(keywords)]
 
 
 def keyword_set_for(settings: KeywordSettings, amount: Amount) -> KeywordSet:

@@ -240,3 +240,11 @@ def test_the_closed_form_of_the_even_count_is_pydps(rho, delta, k):
 
 def test_a_selection_of_certainty_is_even_at_once():
     assert 1 <= even_count(PartitionSelection(Fraction(40), Fraction(1, 4), 10)) <= 2
+
+
+def test_a_choice_from_another_set_brings_no_word_into_this_one():
+    """It costs nothing, so it is found again even where the ledger alone was put back and the set is drawn anew."""
+    keyword_set = set_for(method="model", ranking="coverage", size=2)
+    units = [unit("milk", "tea", "bread")] * 500
+    purse = Wallet(refined=["milk", "stranger"])
+    assert keyword_set.draw(purse, lambda: units, OS_RANDOM, lambda keywords, most: list(keywords)[:most]) == ["milk"]
