@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from models_db.budgets import Amount, total
 from models_db.requests import as_json
 from tasks.generation.batches import LabelWithoutSample
-from tasks.generation.evolution import PrivateEvolution, Schedule
+from tasks.generation.evolution import WAYS, PrivateEvolution, Schedule
 from tasks.generation.evolution_settings import EvolutionParameters
 from tasks.generation.external import shows_private_text
 from tasks.generation.interface import Ask, Plan
@@ -70,7 +70,9 @@ def test_what_people_read() -> None:
     assert facts["selected after a round"] == "10, 5 of each label, by rank"
     assert facts["noise of a count (sigma)"] == "5 votes; a candidate has 100 on average if 4000 units vote"
     assert facts["prompts in all"] == f"at most {40 + 4 * 2 * 15}"
-    assert "{text}" in facts["candidates are reworded as"]
+    assert facts["candidates are reworded as"] == "Rewrite the following text {way}: {text}"
+    assert facts["ways of rewording"].split("; ") == list(WAYS)
+    assert not any("\n" in fact for fact in facts.values())  # they stand in a table of the card
     assert planned(candidates=8).facts["candidates of a round"] == "8"
     assert planned(candidates=8).facts["selected after a round"] == "4, by rank"
     assert "not declared" in planned().facts["noise of a count (sigma)"]
