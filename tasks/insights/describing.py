@@ -13,7 +13,7 @@ for a name and a sentence that lists them. Such a topic says so (`Described.plai
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tasks.insights.lines import first_words, line, plainly, rambles, sentences, spoken_of, stutters, whole_words
+from tasks.insights.lines import first_words, line, plainly, rambles, sentences, spoken_of, stutters, tells, whole_words
 from tasks.insights.values import Topic
 from tasks.insights.wording import DEFAULT, SHOWN, Wording, is_borrowed, of_keywords, of_statements
 from tasks.insights.writing import Record, Schema, Write, answers
@@ -129,7 +129,7 @@ def topic_in(record: Record, lines: Sequence[str], least: int = 1) -> Topic | No
     name = line(record.get("name")).strip(" .,;:-\"'")
     name = first_words(whole_words(name, LONGEST_NAME), MOST_WORDS)
     description = sentences(line(record.get("description")), MOST_SENTENCES)
-    if not any(map(str.isalpha, name)) or not description or is_borrowed(description):
+    if not tells(name) or not description or is_borrowed(description):
         return None
     if stutters(name) or rambles(description) or not speaks_of(name, description, lines, least):
         return None

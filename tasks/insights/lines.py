@@ -62,6 +62,11 @@ def rambles(text: str) -> bool:
     return len(set(words)) <= _FEWEST_DIFFERENT * len(words)
 
 
+def tells(name: str) -> bool:
+    """Whether a name has a word with a letter that is no stop word."""
+    return any(word not in STOP_WORDS and any(map(str.isalpha, word)) for word in plain_words(name))
+
+
 def spoken_of(text: str, lines: Iterable[str]) -> int:
     """How many of `lines` have a word of which `text` speaks.
 

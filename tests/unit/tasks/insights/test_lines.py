@@ -12,6 +12,7 @@ from tasks.insights.lines import (
     sentences,
     spoken_of,
     stutters,
+    tells,
     whole_words,
 )
 
@@ -92,3 +93,11 @@ def test_words_alone() -> None:
 )
 def test_what_is_spoken_of(text: str, words: list[str], count: int) -> None:
     assert spoken_of(text, words) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("Growing tomatoes", True), ("and", False), ("The", False), ("12", False), ("", False), ("语言", True)],
+)
+def test_a_name_tells_something(name: str, told: bool) -> None:
+    assert tells(name) == told
