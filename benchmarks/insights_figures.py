@@ -40,19 +40,19 @@ def draw_all(lines: Sequence[Line], folder: Path) -> None:
 
 
 def draw_levels(cells: Sequence[Line]) -> Any:
-    """Rows: clusters kept, coverage of public topics, known topics named; columns: corpora."""
-    rows = (("kept", "clusters kept"), ("topics", "topic coverage"), ("named", "known topics named"))
+    """Rows: clusters kept, coverage of public topics, known topics found; columns: corpora."""
+    rows = (("kept", "clusters kept"), ("topics", "topic coverage"), ("found", "known topics found"))
     figure, axes = plt.subplots(len(rows), len(COLUMNS), figsize=(10.2, 7.6), squeeze=False)
     for column, (corpus, count, title) in enumerate(COLUMNS):
         some = [line for line in cells if (line["cell"]["corpus"], line["cell"]["count"]) == (corpus, count)]
         for row, (name, label) in enumerate(rows):
             panel = axes[row][column]
-            if name == "named" and corpus != "synthetic":
+            if name == "found" and corpus != "synthetic":
                 panel.set_visible(False)
                 continue
             _panel(panel, some, name)
             panel.set_title(title if row == 0 else "", fontsize=9)
-            panel.set_ylabel(label if column == 0 or name == "named" else "")
+            panel.set_ylabel(label if column == 0 or name == "found" else "")
             panel.set_ylim(bottom=0)
     handles, labels = axes[1][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower left", bbox_to_anchor=(0.05, 0.08), fontsize=8)
@@ -88,12 +88,17 @@ def _line(panel: Axes, levels: Sequence[str], cells: Sequence[Line], name: str, 
         there = [value for value in found if value is not None]
         if there:
             mean = sum(there) / len(there)
-            low, high = (over_seeds(there) if name != "kept" else None) or (min(there), max(there))
+            low, high = (spread(there) if name != "kept" else None) or (min(there), max(there))
             points.append((place, mean, low, high))
     if points:
         x, middle, low, high = zip(*points, strict=True)
         panel.fill_between(x, low, high, color=looks["color"], alpha=0.12, linewidth=0)
         panel.plot(x, middle, markersize=4, linewidth=1.4, **looks)
+
+
+def spread(values: Sequence[float]) -> tuple[float, float] | None:
+    """Student's interval of the mean; of two trials, of which it says nothing, both; None of one."""
+    return over_seeds(values) if len(values) != 2 else (min(values), max(values))
 
 
 def _value(line: Line, name: str) -> float | None:

@@ -182,9 +182,8 @@ class KeepingPoints:
         return str(self.embed.name)
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        for text in dict.fromkeys(texts):
-            if text not in self.known:
-                self.known[text] = self.embed([text])[0]
+        if missing := [text for text in dict.fromkeys(texts) if text not in self.known]:
+            self.known.update(zip(missing, self.embed(missing), strict=True))
         return np.stack([self.known[text] for text in texts]) if texts else self.embed([])
 
     def pieces(self, texts: Sequence[str]) -> Sequence[Pieces]:

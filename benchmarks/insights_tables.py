@@ -4,24 +4,26 @@
     python benchmarks/insights_tables.py                    # docs/figures/insights.md and insights_*.svg
 
 A line of insights.jsonl is a cell with its scores and without its texts. Figures are means over trials; brackets are
-Student's 95 % interval of the mean over trials, whose randomness is that of the mechanisms.
+Student's 95 % interval of the mean over trials, whose randomness is that of the mechanisms, or of two the smaller and
+the larger.
 """
 
 import argparse
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from insights import OUT, cells_in
 from insights_data import SYNTHETIC
-from insights_figures import draw_all
-from insights_metrics import FIGURES, compared, detected
+from insights_figures import draw_all, spread
+from insights_metrics import FIGURES, compared, coverage, detected
 from insights_systems import INFINITY, LEVELS, KeepingPoints
 
-from tasks.evaluation.intervals import over_seeds
+from tasks.evaluation.embedded import points
 from tasks.evaluation.tagging import load_tagger
 from tasks.inference.embedding import load_embedder
 
@@ -64,20 +66,43 @@ def main() -> None:
 
 def scored(folder: Path) -> Iterator[Line]:
     """Each cell held against SIMPLE-CLIO's insights of the same corpus, number of clusters and way of describing."""
-    embed, tag = KeepingPoints(load_embedder()), load_tagger()
+    embed, tag = KeepingPoints(load_embedder()), KeepingChunks(load_tagger())
     lines = cells_in(folder)
     public = {_place(line): _texts(line) for line in lines if line["cell"]["system"] == "simple_clio"}
     for line in lines:
         reference, texts = public[_place(line)], _texts(line)
         found = compared(texts, reference, embed, tag)
-        chance = compared(line["by_chance"], reference, embed, tag)["topics"] if "by_chance" in line else None
+        drawn = line.get("by_chance", []) if line["cell"]["trial"] == 0 else []
+        chance = coverage(points(embed, drawn), points(embed, reference)) if drawn else None
         kept = {
             name: line[name] for name in ("cell", "units", "machine", "clusters", "cost", "known", "work", "peak_mib")
         }
         released = line["keywords"]["released"] if "keywords" in line else None
         figures = {**{name: _short(value) for name, value in found.items()}, "topics_by_chance": _short(chance)}
-        more = {"figures": figures, "keywords_released": released, "examples": texts[:3], "noise": line.get("noise")}
+        # What SIMPLE-CLIO says may repeat a text.
+        examples = texts[:3] if line["cell"]["system"] == "urania" else []
+        more = {"figures": figures, "keywords_released": released, "examples": examples, "noise": line.get("noise")}
         yield {**kept, "seconds": line["seconds"], "rho": line.get("rho"), **more}
+
+
+@dataclass
+class KeepingChunks:
+    """A tagger that reads each text once."""
+
+    tag: Any
+    known: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return str(self.tag.name)
+
+    def __call__(self, texts: Sequence[str]) -> Any:
+        return self.tag(texts)
+
+    def noun_chunks(self, texts: Sequence[str]) -> list[Any]:
+        missing = [text for text in dict.fromkeys(texts) if text not in self.known]
+        self.known.update(zip(missing, self.tag.noun_chunks(missing), strict=True))
+        return [self.known[text] for text in texts]
 
 
 def others(folder: Path) -> Iterator[Line]:
@@ -107,7 +132,7 @@ def page(lines: Sequence[Line]) -> list[str]:
     """All tables, in Markdown."""
     cells = [line for line in lines if "cell" in line]
     places = sorted({_place(line) for line in cells}, key=lambda place: (place[0], place[2] != "plain", place[1]))
-    found: list[str] = []
+    found = ["# Insights, all tables", "", "What the columns are: [insights-results.md](../insights-results.md)."]
     for place in places:
         corpus, count, text, facets = place
         for reading in ("matched", "paper"):
@@ -165,7 +190,7 @@ def told(values: Sequence[float | None], name: str) -> str:
     mean = sum(there) / len(there)
     if name in ("kept", "used", "units_kept"):
         return f"{mean:.0f}" if min(there) == max(there) else f"{mean:.0f} ({min(there):.0f} to {max(there):.0f})"
-    ends = over_seeds(there) if name in ("topics", "found", "named") else None
+    ends = spread(there) if name in ("topics", "found", "named") else None
     return f"{mean:.3f}" if ends is None else f"{mean:.3f} ({ends[0]:.2f} to {ends[1]:.2f})"
 
 
@@ -173,19 +198,22 @@ def leakage_table(lines: Sequence[Line]) -> list[str]:
     """AUC of the detector with its interval."""
     if not lines:
         return []
-    made = [
-        "",
-        "### Leakage",
-        "",
-        "| system | level | runs | insights a run | AUC |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    made = ["", "### Leakage", "", "| system | level | runs | insights a run | AUC | TPR at 1 % FPR |"]
+    made.append("|" + " --- |" * 6)
     for line in lines:
         values, runs = line["values"], len(line["scores"])
         mean = sum(line["insights"]) / runs
         auc = f"{values['auc']} ({values['auc_low']} to {values['auc_high']})"
-        made.append(f"| {line['system']} | {line['level'] or '-'} | {runs} | {mean:.1f} | {auc} |")
+        made.append(
+            f"| {line['system']} | {line['level'] or '-'} | {runs} | {mean:.1f} | {auc} | {told_rate(values)} |"
+        )
     return made
+
+
+def told_rate(values: Mapping[str, Any]) -> str:
+    """The true-positive rate where false alarms are rare, with its interval."""
+    rate, low, high = (values.get(f"tpr_at_1_percent{end}") for end in ("", "_low", "_high"))
+    return f"{rate} ({low} to {high})" if rate is not None else "-"
 
 
 def scale_table(lines: Sequence[Line]) -> list[str]:
@@ -194,11 +222,16 @@ def scale_table(lines: Sequence[Line]) -> list[str]:
     if not rows:
         return []
     stages = list(dict.fromkeys(stage for _, trials in rows for stage in trials[0]["work"]))
-    made = ["", "### Scale: processor seconds of each stage", "", "| level | clusterer | " + " | ".join(stages) + " |"]
-    made.append("|" + " --- |" * (len(stages) + 2))
-    for (level, method, _), trials in rows:
+    made = [
+        "",
+        "### Scale: processor seconds of each stage",
+        "",
+        "| level | clusterer | keywords | " + " | ".join(stages) + " |",
+    ]
+    made.append("|" + " --- |" * (len(stages) + 3))
+    for (level, method, keywords), trials in rows:
         means = [_mean([line["work"].get(stage) for line in trials]) for stage in stages]
-        made.append(f"| {level} | {method} | " + " | ".join(means) + " |")
+        made.append(f"| {level} | {method} | {keywords} | " + " | ".join(means) + " |")
     return made
 
 

@@ -218,6 +218,6 @@ def test_cells_become_tables_and_plots(bench, material, tmp_path, monkeypatch):
     page = (tmp_path / "insights.md").read_text()
     assert "| high | anchored | tfidf | 2 |" in page
     assert "| simple_clio |" in page
-    assert "| urania | high | 20 | 1.0 | 0.0000 (0.0000 to 0.3085) |" in page
+    assert "| urania | high | 20 | 1.0 | 0.0000 (0.0000 to 0.3085) | - |" in page
     assert (tmp_path / "insights_levels.svg").stat().st_size > 5000
     assert (tmp_path / "insights_leakage.svg").stat().st_size > 5000
