@@ -2,21 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, Field
 
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
-from models_db.requests import Exact, ReleaseRequest, plain_decimal
+from models_db.requests import Exact, plain_decimal
 from models_db.services.ledger import PlannedInvocation
 from tasks.generation.batches import layout_of, with_labels
 from tasks.generation.constraints_request import RecordParameters, constraint_facts
 from tasks.generation.family import FamilyParameters, top_k_text
 from tasks.generation.form_request import FormParameters, form_facts
 from tasks.generation.groups import SUMMARIES, PartParameters, part_facts
-from tasks.generation.interface import TEXT_KINDS, Ask, Bench, Generated, NotForGovernedData, Plan
+from tasks.generation.interface import TEXT_KINDS, AsAsked, Ask, Bench, Generated, NotForGovernedData, Plan
 from tasks.generation.precision_request import PrecisionParameters, precision_facts
 from tasks.mechanisms import samplers
 from tasks.mechanisms.uncharged import uncharged
@@ -66,20 +65,12 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
     shots: Annotated[int, Field(ge=1)] | None = None
 
 
-class _Baseline:
+class _Baseline(AsAsked):
     """What both say of themselves."""
 
     kinds: tuple[str, ...] = (*TEXT_KINDS, SUMMARIES)
     parameters: type[BaseModel] = BaselineParameters
     charges = False
-
-    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
-        """As it is: nothing has to be looked up."""
-        return request
-
-    def fail_share(self, parameters: BaseModel) -> Fraction:
-        """None: its mechanisms do not fail."""
-        return Fraction(0)
 
 
 class PublicOnly(_Baseline):

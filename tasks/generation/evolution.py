@@ -25,13 +25,13 @@ from pydantic import BaseModel
 
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
-from models_db.requests import ReleaseRequest, plain_decimal
+from models_db.requests import plain_decimal
 from models_db.services.ledger import PlannedInvocation
 from tasks.accounting.amounts import decimal_above
 from tasks.generation.batches import BatchLayout
 from tasks.generation.evolution_settings import EvolutionParameters
 from tasks.generation.groups import part_facts
-from tasks.generation.interface import Ask, Bench, Generated, Plan
+from tasks.generation.interface import AsAsked, Ask, Bench, Generated, Plan
 from tasks.inference.registry import find
 from tasks.mechanisms.histogram import NoisyHistogram, calibrate_histogram
 
@@ -81,7 +81,7 @@ class Schedule:
         return (self.histogram.event(),) * self.rounds
 
 
-class PrivateEvolution:
+class PrivateEvolution(AsAsked):
     """The system `private_evolution`."""
 
     name: str = "private_evolution"
@@ -89,14 +89,6 @@ class PrivateEvolution:
     parameters: type[BaseModel] = EvolutionParameters
     charges = True
     shows_private_text = False
-
-    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
-        """As it is: nothing has to be looked up."""
-        return request
-
-    def fail_share(self, parameters: BaseModel) -> Fraction:
-        """None: its mechanisms do not fail."""
-        return Fraction(0)
 
     def plan(self, ask: Ask) -> Plan:
         """Buy all rounds; each is one instalment, charged to every block.

@@ -10,7 +10,6 @@ rho: the number of batches must be public, and so it is bought, not read off the
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
@@ -19,14 +18,14 @@ from pydantic import BaseModel, Field
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
 from models_db.requests import Exact as Decimals
-from models_db.requests import ReleaseRequest, plain_decimal
+from models_db.requests import plain_decimal
 from models_db.services.ledger import PlannedInvocation
 from tasks.accounting.amounts import Exact, decimal_above, exact
 from tasks.generation.batches import Layout, Place, layout_of, with_labels
 from tasks.generation.constraints_request import RecordParameters, constraint_facts
 from tasks.generation.form_request import FormParameters, form_facts, form_of
 from tasks.generation.groups import PartParameters, part_facts
-from tasks.generation.interface import TEXT_KINDS, Ask, Bench, Generated, GeneratedText, Plan
+from tasks.generation.interface import TEXT_KINDS, AsAsked, Ask, Bench, Generated, GeneratedText, Plan
 from tasks.generation.precision_request import PrecisionParameters, precision_facts
 from tasks.mechanisms import gaussian, samplers
 from tasks.mechanisms.gaussian import NoisyCount, calibrate_count
@@ -90,7 +89,7 @@ class Bought:
 Parameters = TypeVar("Parameters", bound=FamilyParameters)
 
 
-class PaidSystem(ABC, Generic[Parameters]):
+class PaidSystem(AsAsked, ABC, Generic[Parameters]):
     """A `Generator` that buys mechanisms for its share of the budget; how texts come out of them is its own."""
 
     name: str
@@ -109,14 +108,6 @@ class PaidSystem(ABC, Generic[Parameters]):
     @abstractmethod
     def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
         """As `Generator.generate`."""
-
-    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
-        """As it is: nothing has to be looked up."""
-        return request
-
-    def fail_share(self, parameters: BaseModel) -> Fraction:
-        """None: its mechanisms do not fail."""
-        return Fraction(0)
 
     def plan(self, ask: Ask) -> Plan:
         """Buy what `ask.amount` affords, after the count if one is needed.

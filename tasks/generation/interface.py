@@ -227,6 +227,18 @@ class Generator(Protocol):
         """Carry the plan out."""
 
 
+class AsAsked:
+    """What most systems say: a request is whole as it is, and none of its mechanisms fails."""
+
+    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+        """As it is: nothing has to be looked up."""
+        return request
+
+    def fail_share(self, parameters: BaseModel) -> Fraction:
+        """None."""
+        return Fraction(0)
+
+
 class NoEngine:
     """In place of the engine where an external model writes: a system that wants to read rows with it ends by name.
 

@@ -6,15 +6,14 @@ are exact. Clusters are put under wider topics as URANIA's are. What the model r
 for data that is public: on governed data it is refused, and of its release nothing is claimed.
 """
 
-from fractions import Fraction
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 
 from models_db.budgets import Amount
-from models_db.requests import ReleaseRequest, plain_decimal
+from models_db.requests import plain_decimal
 from models_db.services.ledger import PlannedInvocation
-from tasks.generation.interface import Ask, Bench, Generated, NotForGovernedData, Plan
+from tasks.generation.interface import AsAsked, Ask, Bench, Generated, NotForGovernedData, Plan
 from tasks.inference.registry import find
 from tasks.insights.insight_parameters import InsightParameters
 from tasks.insights.values import INSIGHTS
@@ -44,21 +43,13 @@ class ClioParameters(InsightParameters):
         return self.count or max(1, round(units / self.per_cluster))
 
 
-class SimpleClio:
+class SimpleClio(AsAsked):
     """The system `simple_clio`."""
 
     name: str = "simple_clio"
     kinds: tuple[str, ...] = (INSIGHTS,)
     parameters: type[BaseModel] = ClioParameters
     charges = False
-
-    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
-        """As it is: nothing has to be looked up."""
-        return request
-
-    def fail_share(self, parameters: BaseModel) -> Fraction:
-        """None: nothing is charged."""
-        return Fraction(0)
 
     def plan(self, ask: Ask) -> Plan:
         """A plan without any guarantee.
