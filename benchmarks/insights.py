@@ -78,6 +78,7 @@ class Cell:
     method: str = ""
     keywords: str = ""
     reading: str = ""
+    evidence: str = ""
 
     @property
     def name(self) -> str:
@@ -99,6 +100,9 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=[OURS, PAPERS])
     parser.add_argument("--readings", nargs="+", default=["matched", "paper"])
     parser.add_argument("--keywords", nargs="+", default=[*KEYWORD_SETS], help="at the level `low`")
+    parser.add_argument(
+        "--evidence", nargs="+", default=["believed"], help="counts: keywords by counts alone, as in the paper"
+    )
     parser.add_argument("--leakage", action="store_true")
     parser.add_argument("--runs", type=int, default=200, help="of the leakage test, half of them with the conversation")
     parser.add_argument("--judge", action="store_true")
@@ -128,14 +132,21 @@ def _cells_of(arguments: argparse.Namespace, count: int) -> Iterator[Cell]:
     sets = [(level, "tfidf") for level in arguments.levels]
     sets += [("low", name) for name in arguments.keywords if name in KEYWORD_SETS[1:] and "low" in arguments.levels]
     sets += [(level, COVERAGE) for level in arguments.levels if COVERAGE in arguments.keywords]
-    every = itertools.product(range(arguments.trials), arguments.readings, sets, arguments.methods)
-    for trial, reading, (level, keywords), method in every:
+    every = itertools.product(range(arguments.trials), arguments.readings, sets, arguments.methods, arguments.evidence)
+    for trial, reading, (level, keywords), method, evidence in every:
         if level == INFINITY and (trial or reading != "matched"):
             continue
         if keywords != "tfidf" and method != OURS:
             continue
         yield Cell(
-            system="urania", trial=trial, level=level, method=method, keywords=keywords, reading=reading, **common
+            system="urania",
+            trial=trial,
+            level=level,
+            method=method,
+            keywords=keywords,
+            reading=reading,
+            evidence="" if evidence == "believed" else evidence,
+            **common,
         )
 
 
@@ -161,7 +172,9 @@ class Workplace:
         if cell.system == "simple_clio":
             found = simple_clio(count, self.material, self.keeping, write)
         else:
-            asked = Asked(cell.level, cell.method, self.keywords(cell.keywords), count, cell.reading)
+            asked = Asked(
+                cell.level, cell.method, self.keywords(cell.keywords), count, cell.reading, cell.evidence or "believed"
+            )
             found = urania(asked, self.material, self.keeping, write)
         machine = f"{platform.machine()}, {platform.processor() or 'CPU'}, Python {platform.python_version()}"
         return {"cell": vars(cell), "units": len(self.material.units), "machine": machine, **found}

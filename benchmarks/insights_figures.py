@@ -32,6 +32,7 @@ _CHANCE = "#999999"
 def draw_all(lines: Sequence[Line], folder: Path) -> None:
     """Every plot for which there are results."""
     cells = [line for line in lines if "cell" in line and line["cell"]["text"] == "plain"]
+    cells = [line for line in cells if line["cell"].get("evidence") != "counts"]
     with plt.rc_context(STYLE):
         if cells:
             save(draw_levels(cells), folder / "insights_levels.svg")

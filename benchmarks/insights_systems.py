@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from insights_data import Unit
@@ -73,6 +73,7 @@ class Asked:
         keywords: which keyword set.
         count: k, how many clusters.
         reading: how an epsilon becomes rho.
+        evidence: which keywords describe a cluster.
     """
 
     level: str
@@ -80,12 +81,13 @@ class Asked:
     keywords: KeywordSettings
     count: int
     reading: str = "matched"
+    evidence: Literal["believed", "counts"] = "believed"
 
     @property
     def parameters(self) -> UraniaParameters:
         """As a request would say it."""
         clusters = ClusterSettings.model_validate({"method": self.method, "count": self.count})
-        return UraniaParameters(clusters=clusters, keywords=self.keywords, hierarchy=_ONE_LEVEL)
+        return UraniaParameters(clusters=clusters, keywords=self.keywords, hierarchy=_ONE_LEVEL, evidence=self.evidence)
 
     @property
     def stages(self) -> Stages:
@@ -277,21 +279,14 @@ def _by_chance(run: UraniaRun) -> list[str]:
     """As many lists of keywords as there are insights, as long as theirs, drawn at random from the same set."""
     generator = np.random.default_rng(0)
     named = run.chosen[0]
-    return [", ".join(generator.choice(named, min(len(own), len(named)), replace=False)) for own in _lists(run)]
-
-
-def _lists(run: UraniaRun) -> list[list[str]]:
-    """The keywords of each kept cluster, in the order of the clusters' numbers."""
-    deviation, most = run.stages.histogram.variance() ** 0.5, run.wanted.keywords_of_a_cluster
-    named, counts = run.chosen
-    return [run._bins.best(counts, number, most, deviation, named) for number in run.kept]
+    return [", ".join(generator.choice(named, min(len(own), len(named)), replace=False)) for own in run.keyword_lists]
 
 
 def _known(run: UraniaRun, members: Sequence[NDArray[np.int64]], material: Material) -> dict[str, float] | None:
     if not material.units or material.units[0].topic is None:
         return None
     topics = [_topics_of(material, some) for some in members]
-    return known_coverage(list(zip(_lists(run), topics, strict=True)))
+    return known_coverage(list(zip(run.keyword_lists, topics, strict=True)))
 
 
 def _topics_of(material: Material, some: NDArray[np.int64]) -> list[str | None]:

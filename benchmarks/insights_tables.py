@@ -158,9 +158,15 @@ def grouped(lines: Sequence[Line]) -> dict[tuple[str, str, str], list[Line]]:
     for line in lines:
         cell = line["cell"]
         level = cell["level"] if cell["system"] == "urania" else "simple_clio"
-        found[level, cell["method"], cell["keywords"]].append(line)
+        found[level, method_of(line), cell["keywords"]].append(line)
     order = [*LEVELS, INFINITY, "simple_clio"]
     return dict(sorted(found.items(), key=lambda item: (item[0][1], item[0][2] != "tfidf", order.index(item[0][0]))))
+
+
+def method_of(line: Line) -> str:
+    """The clusterer, and whether keywords are taken by counts alone."""
+    cell = line["cell"]
+    return f"{cell['method']}, counts alone" if cell.get("evidence") == "counts" else str(cell["method"])
 
 
 def table(rows: Mapping[tuple[str, str, str], Sequence[Line]], names: Sequence[str]) -> list[str]:

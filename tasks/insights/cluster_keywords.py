@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-NOISE_ALONE = 1.0
-"""A keyword whose count is not above this many standard deviations of the noise is likelier to be noise than not."""
+OF_THE_BEST = 0.2
+"""A keyword of which fewer units are believed than this share of the cluster's best says little about the cluster."""
 FEWEST = 3
 """So many are taken all the same: a description needs something."""
 
@@ -46,15 +46,20 @@ class ChosenKeywords:
         counts: list[int] = found.ravel().tolist()
         return counts
 
-    def best(self, noisy: Sequence[int], cluster: int, most: int, deviation: float, named: Sequence[str]) -> list[str]:
-        """The most frequent keywords of a cluster, by noisy counts; equal ones in the order of the set.
+    def table(self, noisy: Sequence[int], named: int) -> NDArray[np.float64]:
+        """Noisy counts of all bins as float64 [clusters, named], without bins that no keyword has."""
+        return np.array(noisy, np.float64).reshape(self.clusters, self.keywords)[:, :named]
 
-        Args:
-            noisy: of all bins.
-            deviation: of the noise, in units.
-            named: the keywords, at most as many as there are bins for.
-        """
-        own = noisy[cluster * self.keywords : cluster * self.keywords + len(named)]
-        ranked = sorted(range(len(own)), key=lambda number: (-own[number], number))[:most]
-        told = [number for number in ranked if own[number] > NOISE_ALONE * deviation]
-        return [named[number] for number in (told if len(told) >= FEWEST else ranked[:FEWEST])]
+
+def best(believed: NDArray[np.float64], most: int, named: Sequence[str]) -> list[str]:
+    """The keywords of one cluster of which most units are believed; equal ones in the order of the set.
+
+    Args:
+        believed: float64 [keywords], how many units are believed to have chosen each.
+        named: the keywords.
+    """
+    if not named:
+        return []
+    ranked = sorted(range(len(named)), key=lambda number: (-believed[number], number))[:most]
+    told = [number for number in ranked if believed[number] >= OF_THE_BEST * max(believed[ranked[0]], 0.0)]
+    return [named[number] for number in (told if len(told) >= FEWEST else ranked[:FEWEST])]

@@ -46,6 +46,8 @@ class UraniaParameters(InsightParameters):
         smallest_cluster: clusters of fewer units, by their noisy size, are left out; three standard deviations of that
             noise where a request does not say.
         sampled: q, the part of the units that choose keywords; each by itself, independently of all others.
+        evidence: which keywords describe a cluster: those of which most units are `believed`, from noisy counts and from
+            how close released centres are; or those with the largest noisy `counts`, as in the paper. Neither costs.
         noise: of the keyword histogram; `auto` takes what has the smaller variance at its price.
         shares: how rho is shared out.
         delta_share: the part of delta that selecting keywords needs for failing.
@@ -58,6 +60,7 @@ class UraniaParameters(InsightParameters):
     keywords_of_a_cluster: Annotated[int, Field(ge=1, le=50)] = 10
     smallest_cluster: Annotated[int, Field(ge=1)] | None = None
     sampled: Annotated[Exact, Field(gt=0, le=1)] = Decimal(1)
+    evidence: Literal["believed", "counts"] = "believed"
     noise: Wanted = "auto"
     shares: Shares = Shares()
     delta_share: Annotated[Exact, Field(gt=0, lt=1)] = Decimal("0.1")

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from models_db.canonical import Json
 from tasks.generation.interface import Bench, Generated, Plan
 from tasks.insights.choosing import Chooser, FastChooser
-from tasks.insights.cluster_keywords import ChosenKeywords
+from tasks.insights.cluster_keywords import ChosenKeywords, best
 from tasks.insights.clusters import Centres
 from tasks.insights.describing import describe, is_plain
 from tasks.insights.facets import in_tenths
 from tasks.insights.hierarchy import SCHEMAS, hierarchy
+from tasks.insights.keyword_evidence import closeness_of, estimated
 from tasks.insights.keyword_refining import KEEP_SCHEMA, by_coverage, refiner_for
 from tasks.insights.points import points_of
 from tasks.insights.private_units import PrivateUnits
@@ -147,13 +148,22 @@ class UraniaRun:
     def _bins(self) -> ChosenKeywords:
         return ChosenKeywords(self.wanted.clusters.count, self.wanted.keywords.size)
 
-    def _insights(self) -> list[Insight]:
-        deviation, most = self.stages.histogram.variance() ** 0.5, self.wanted.keywords_of_a_cluster
+    @property
+    def keyword_lists(self) -> list[list[str]]:
+        """The keywords of each cluster that is kept, the ones with most units first."""
         named, counts = self.chosen
-        lists = [self._bins.best(counts, number, most, deviation, named) for number in self.kept]
-        topics = describe(self.tools.write, lists)
-        sizes = [self.sizes[number] for number in self.kept]
-        clusters = list(zip(topics, lists, sizes, strict=True))
+        noisy = self._bins.table(counts, len(named))[self.kept]
+        units = noisy if self.wanted.evidence == "counts" else self._believed(noisy, named)
+        return [best(own, self.wanted.keywords_of_a_cluster, named) for own in units]
+
+    def _believed(self, noisy: NDArray[np.float64], named: Sequence[str]) -> NDArray[np.float64]:
+        sizes = np.array([self.sizes[number] for number in self.kept], np.float64)
+        closeness = closeness_of(self.centres.vectors[self.kept], points_of(self.tools.embed, named))
+        return estimated(noisy, sizes, closeness, self.stages.histogram.variance())
+
+    def _insights(self) -> list[Insight]:
+        lists, sizes = self.keyword_lists, [self.sizes[number] for number in self.kept]
+        clusters = list(zip(describe(self.tools.write, lists), lists, sizes, strict=True))
         return hierarchy(clusters, self.tools.embed, self.tools.write, self.wanted.hierarchy)
 
     def _counts(self) -> list[int]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tasks.insights.cluster_keywords import FEWEST, ChosenKeywords
+from tasks.insights.cluster_keywords import FEWEST, ChosenKeywords, best
 
 BINS = ChosenKeywords(clusters=3, keywords=4)
 NAMED = ["apple", "pear", "plum"]
@@ -28,19 +28,23 @@ def test_no_unit_at_all_gives_every_bin_nothing() -> None:
     assert BINS.counts(np.zeros(0, np.int64), []) == [0] * 12
 
 
+def test_the_table_leaves_out_bins_that_no_keyword_has() -> None:
+    noisy = list(range(12))
+    assert BINS.table(noisy, 3).tolist() == [[0, 1, 2], [4, 5, 6], [8, 9, 10]]
+
+
 def test_the_most_frequent_come_first_and_equal_ones_in_the_order_of_the_set() -> None:
-    noisy = [0] * 4 + [7, 9, 7, 99] + [0] * 4
-    assert BINS.best(noisy, 1, 3, 1.0, NAMED) == ["pear", "apple", "plum"]
-    assert BINS.best(noisy, 1, 1, 1.0, NAMED) == ["pear"]
+    believed = np.array([7.0, 9.0, 7.0])
+    assert best(believed, 3, NAMED) == ["pear", "apple", "plum"]
+    assert best(believed, 1, NAMED) == ["pear"]
 
 
-def test_what_may_be_noise_alone_is_left_out_unless_little_else_is_there() -> None:
+def test_what_says_little_is_left_out_unless_little_else_is_there() -> None:
     named = [f"word {number}" for number in range(6)]
-    bins = ChosenKeywords(1, 6)
-    assert bins.best([9, 8, 7, 2, -3, 1], 0, 6, 3.0, named) == ["word 0", "word 1", "word 2"]
-    assert bins.best([9, -1, 2, 0, -3, 1], 0, 6, 3.0, named) == ["word 0", "word 2", "word 5"]
-    assert len(bins.best([-9] * 6, 0, 6, 3.0, named)) == FEWEST
+    assert best(np.array([9.0, 8, 7, 1.5, -3, 1]), 6, named) == ["word 0", "word 1", "word 2"]
+    assert best(np.array([9.0, -1, 1, 0, -3, 0.5]), 6, named) == ["word 0", "word 2", "word 5"]
+    assert len(best(np.array([-9.0] * 6), 6, named)) == FEWEST
 
 
 def test_a_keyword_set_without_keywords_describes_nothing() -> None:
-    assert BINS.best([5] * 12, 0, 10, 1.0, []) == []
+    assert best(np.zeros(0), 10, []) == []

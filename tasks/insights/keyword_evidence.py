@@ -1,0 +1,101 @@
+"""What noisy counts of keywords say together with what was released before: post-processing, at no charge.
+
+A count of a keyword in a cluster has noise. But both have a place in the embedder's space: the cluster's released
+centre and the keyword itself. Keywords near a centre are chosen there more often, and how much more often can be read
+off all cells together, where noise averages out: 23 clusters and 200 keywords are 4,600 of them. So each count is
+drawn towards what its cell's closeness lets expect, by as much as its noise and the cells' own spread say: an empirical
+Bayes estimate (Efron and Morris, "Stein's Estimation Rule and its Competitors", JASA 1973). With little noise it is the
+count itself; with much, the order is that of closeness among keywords that are chosen at all.
+
+Everything here is a function of released values and public embeddings (PRIVACY §5).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Table = NDArray[np.float64]
+"""float64 [clusters, keywords]."""
+
+CELLS_OF_A_BIN = 100
+"""Cells of alike closeness that an expectation is read off; fewer are told by their noise."""
+MOST_BINS = 30
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the closeness of a cell lets expect, as shares of the cluster's units.
+
+    Attributes:
+        mean: the expected share, float64 [clusters, keywords].
+        spread: the variance of true shares around it.
+    """
+
+    mean: Table
+    spread: Table
+
+    @classmethod
+    def of(cls, counts: Table, sizes: NDArray[np.float64], closeness: Table, variance: float) -> "Expectation":
+        """Read off noisy counts.
+
+        Args:
+            counts: noisy counts of units.
+            sizes: noisy numbers of units of the clusters, float64 [clusters], positive.
+            closeness: of each keyword to each cluster's centre.
+            variance: of the noise of a count.
+        """
+        weights = np.broadcast_to(sizes[:, None], counts.shape)
+        bin_of = _bins(closeness)
+        mean = _rising(_sums(bin_of, counts) / _sums(bin_of, weights), _sums(bin_of, weights))[bin_of]
+        excess = (counts - weights * mean) ** 2 - variance
+        squares = _sums(bin_of, weights**2)
+        spread = np.maximum(_rising(_sums(bin_of, excess) / squares, squares), 0.0)
+        return cls(np.maximum(mean, 0.0), spread[bin_of])
+
+
+def estimated(counts: Table, sizes: NDArray[np.float64], closeness: Table, variance: float) -> Table:
+    """The counts drawn towards their expectation, [clusters, keywords], in units. Arguments as `Expectation.of`."""
+    if not counts.size:
+        return counts
+    expected = Expectation.of(counts, sizes, closeness, variance)
+    prior, own = sizes[:, None] * expected.mean, sizes[:, None] ** 2 * expected.spread
+    trust = np.divide(own, own + variance, out=np.ones_like(own), where=own + variance > 0)
+    return np.asarray(prior + trust * (counts - prior))
+
+
+def closeness_of(centres: NDArray[np.float32], keywords: NDArray[np.float32]) -> Table:
+    """Cosines [clusters, keywords] of what sets centres and keywords apart from all others of their kind.
+
+    Args:
+        centres: float32 [c, d], released.
+        keywords: float32 [m, d], of public or released words.
+    """
+    return _apart(centres) @ _apart(keywords).T
+
+
+def _apart(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Rows without what they have in common, of length 1; one row alone stays as it is."""
+    wide = rows.astype(np.float64)
+    if len(wide) > 1:
+        wide = wide - wide.mean(axis=0)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    return np.asarray(np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0))
+
+
+def _bins(closeness: Table) -> NDArray[np.int64]:
+    """Cells of alike closeness together, [clusters, keywords], numbered upwards; equally many cells each."""
+    count = int(np.clip(closeness.size // CELLS_OF_A_BIN, 1, MOST_BINS))
+    order = closeness.ravel().argsort(kind="stable").argsort(kind="stable")
+    return np.asarray((order * count // closeness.size).reshape(closeness.shape), np.int64)
+
+
+def _sums(bin_of: NDArray[np.int64], values: Table) -> NDArray[np.float64]:
+    return np.asarray(np.bincount(bin_of.ravel(), values.ravel(), int(bin_of.max()) + 1), np.float64)
+
+
+def _rising(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The nearest values that never fall: what is closer is not chosen less often, nor with less spread."""
+    from sklearn.isotonic import isotonic_regression  # takes a second to load
+
+    return np.asarray(isotonic_regression(values, sample_weight=weights), np.float64)
