@@ -46,8 +46,8 @@ class UraniaParameters(InsightParameters):
         smallest_cluster: clusters of fewer units, by their noisy size, are left out; three standard deviations of that
             noise where a request does not say.
         sampled: q, the part of the units that choose keywords; each by itself, independently of all others.
-        evidence: which keywords describe a cluster: those of which most units are `believed`, from noisy counts and from
-            how close released centres are; or those with the largest noisy `counts`, as in the paper. Neither costs.
+        evidence: which keywords describe a cluster: those of which most units are `believed`, from noisy counts and
+            from how close released centres are; or those with the largest `counts`, as in the paper. Neither costs.
         noise: of the keyword histogram; `auto` takes what has the smaller variance at its price.
         shares: how rho is shared out.
         delta_share: the part of delta that selecting keywords needs for failing.
