@@ -1,0 +1,340 @@
+"""Systems that show a language model no private text: what a classifier learns from their texts, by epsilon and cost.
+
+    python benchmarks/api_systems.py --out api.jsonl                          # everything: hours on two cores
+    python benchmarks/api_systems.py --out api.jsonl --corpora agnews --systems phrases_independent phrases_iterative
+    python benchmarks/api_systems.py --out api.jsonl --table                  # the tables of what is there
+
+A cell is one release of a public corpus at a bench without a ledger, and one line of the output; one that is there in
+the same sizes is not made again. There are no seeds: randomness is the operating system's, and trials are independent.
+
+    seeding_*       keyphrase seeding, with independent or iterative sequences
+    phrases_*       its keyphrases alone, joined: no model is asked; what the phrases themselves are worth
+    evolution_1x    private evolution with as many prompts as seeding: one vote, the best quarter of the candidates
+    evolution_10x   with ten times the prompts: three rounds, as many texts as seeding
+    public_only     the model's own texts of each label, and `real` the corpus's: no epsilon, no privacy in the latter
+
+A logistic regression on points of the texts (all-MiniLM-L6-v2) is tested on real texts that nothing has read: plainly,
+after CORAL (`tasks.evaluation.coral`) and with Deep CORAL's loss. The target of both is a part of the same corpus that
+is declared public, without its labels (`api_data`); whoever has no such texts of the domain goes by the plain figure.
+Costs are prompts, tokens of all answers, and seconds of processor time of the release, loading the embedder included.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from decimal import Decimal
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+import numpy as np
+from api_data import ABOUT, CORPORA, Split, split
+from api_tables import tables
+from demonstrations import store
+from open_bench import open_bench
+from summaries_data import DATA, read_lines
+
+from models_db.requests import Prompt
+from tasks.accounting.zcdp import release_amount
+from tasks.corpus.store import Corpus
+from tasks.evaluation.coral import Target, align
+from tasks.evaluation.embedded import Points, Remembering, points
+from tasks.evaluation.softmax import Classes, Softmax, fit
+from tasks.generation.interface import Ask, Bench, Generated
+from tasks.generation.keyphrase_run import KeyphraseRun
+from tasks.generation.keyphrases import Stages, layout_of_texts
+from tasks.generation.systems import SYSTEMS
+from tasks.inference.backends.interface import Sampling, TextBackend, Written
+from tasks.inference.embedding import load_embedder
+from tasks.inference.engine import Engine
+from tasks.inference.loading import load
+from tasks.inference.prompt_spec import PromptSpec
+
+MODEL = "smollm2-135m-instruct"
+DELTA = Decimal("1e-5")
+EPSILONS = ("1", "3", "6", "10", "15")
+TOP_K = 50
+SEEDING, EVOLUTION, PUBLIC_ONLY, REAL = "keyphrase_seeding", "private_evolution", "public_only", "real"
+CHARGED = {
+    "phrases_independent": SEEDING,
+    "phrases_iterative": SEEDING,
+    "seeding_independent": SEEDING,
+    "seeding_iterative": SEEDING,
+    "evolution_1x": EVOLUTION,
+    "evolution_10x": EVOLUTION,
+}
+FREE = (PUBLIC_ONLY, REAL)
+KEPT_OF_A_VOTE = 4
+"""One in so many candidates is selected."""
+
+Pair = tuple[str, str]
+"""A text and its label, as the model is told it."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One release. `epsilon` is empty where nothing is charged."""
+
+    corpus: str
+    system: str
+    epsilon: str
+    trial: int
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Public sizes of all cells of a run.
+
+    Attributes:
+        each: texts of a label.
+        tokens: of a text at most.
+        units, others: rows of the private part, and of the public one and the tests, at most; None for all.
+    """
+
+    each: int
+    tokens: int
+    units: int | None
+    others: int | None
+    model: str
+
+
+@dataclass
+class Recording:
+    """A text backend with everything that it was ever asked.
+
+    Attributes:
+        inner: who answers; None where nobody is to be asked.
+        tokens: of all answers, whether they were kept or not.
+    """
+
+    inner: TextBackend | None
+    prompts: list[str] = field(default_factory=list)
+    tokens: int = 0
+    external: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.inner.name if self.inner else "nobody"
+
+    def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
+        """As `TextBackend.write`."""
+        if self.inner is None:
+            raise AssertionError("no model is to be asked")
+        self.prompts += prompts
+        found = self.inner.write(prompts, how)
+        self.tokens += sum(text.tokens for text in found)
+        return found
+
+
+@dataclass(frozen=True)
+class Made:
+    """Texts with labels, and what they took."""
+
+    pairs: Sequence[Pair]
+    prompts: Sequence[str] = ()
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A corpus as classifiers see it."""
+
+    parts: Split
+    corpus: Corpus
+    target: Target
+    tests: Points
+    classes: Classes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each cell")
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--model", default=MODEL)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--corpora", nargs="+", default=list(CORPORA), choices=list(CORPORA))
+    parser.add_argument("--systems", nargs="+", default=[*CHARGED, *FREE], choices=[*CHARGED, *FREE])
+    parser.add_argument("--epsilons", nargs="+", default=list(EPSILONS))
+    parser.add_argument("--trials", type=int, default=3)
+    parser.add_argument("--each", type=int, default=40, help="texts of a label; a multiple of 4")
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--units", type=int, help="so many private texts at most")
+    parser.add_argument("--others", type=int, help="so many public texts, and so many tests, at most")
+    parser.add_argument("--table", action="store_true", help="only print the tables of what is there")
+    asked = parser.parse_args()
+    if asked.each % KEPT_OF_A_VOTE or asked.each < 1:
+        parser.error(
+            f"--each is a multiple of {KEPT_OF_A_VOTE}: private evolution with few prompts keeps one in so many"
+        )
+    if not asked.table:
+        with tempfile.TemporaryDirectory() as folder:
+            measure(asked, Workplace(asked, Path(folder)))
+    print("\n".join(tables(lines_of(asked.out))))
+
+
+def measure(asked: argparse.Namespace, place: "Workplace") -> None:
+    """Append every cell that is missing, each as soon as it is there."""
+    known = [line["cell"] for line in lines_of(asked.out) if line["sizes"] == asdict(place.sizes)]
+    for cell in cells(asked):
+        if asdict(cell) not in known:
+            line = place.measured(cell)
+            with asked.out.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(line) + "\n")
+            print(*asdict(cell).values(), line["accuracy"], line["coral"], line["work"], flush=True)
+
+
+def cells(asked: argparse.Namespace) -> Iterator[Cell]:
+    """Trial by trial, so that any first part of them is of use."""
+    for trial in range(asked.trials):
+        for corpus in asked.corpora:
+            for system in asked.systems:
+                for epsilon in asked.epsilons if system in CHARGED else ("",):
+                    yield Cell(corpus, system, epsilon, trial)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """Every cell that is there."""
+    return read_lines(path) if path.exists() else []
+
+
+def parameters_of(system: str, labels: Sequence[str], units: int, sizes: Sizes) -> dict[str, Any]:
+    """What a request of that system would say.
+
+    Args:
+        units: how many private ones there are, a public number here.
+    """
+    total = sizes.each * len(labels)
+    common = {"samples": total, "labels": tuple(labels), "max_new_tokens": sizes.tokens, "temperature": "1"}
+    common |= {"top_k": TOP_K}
+    if CHARGED.get(system) == SEEDING:
+        return common | {"references": max(1, units // len(labels)), "sequences": system.split("_")[1]}
+    if system == "evolution_1x":
+        return common | {"samples": total // KEPT_OF_A_VOTE, "rounds": 1, "candidates": sizes.each}
+    if system == "evolution_10x":
+        return common | {"rounds": 3, "variations": KEPT_OF_A_VOTE}
+    return common
+
+
+class Workplace:
+    """What all cells of a process share.
+
+    Args:
+        folder: for ingested corpora; gone with the process.
+    """
+
+    def __init__(self, asked: argparse.Namespace, folder: Path) -> None:
+        self.asked, self.folder = asked, folder
+        self.sizes = Sizes(asked.each, asked.tokens, asked.units, asked.others, asked.model)
+        self.sides = cache(self._sides)
+
+    def measured(self, cell: Cell) -> dict[str, Any]:
+        """One cell as it is kept."""
+        sides, task = self.sides(cell.corpus), CORPORA[cell.corpus]
+        wall, work = time.monotonic(), time.process_time()
+        made = self.made(cell, sides)
+        took = {"seconds": round(time.monotonic() - wall, 1), "work": round(time.process_time() - work, 1)}
+        said = "\n".join(made.prompts)
+        figures = self.figures([pair for pair in made.pairs if pair[0].strip()], list(task.words.values()), sides)
+        return {
+            "cell": asdict(cell),
+            "sizes": asdict(self.sizes),
+            "texts": len(made.pairs),
+            "units": len(sides.parts.private),
+            "tests": len(sides.tests),
+            "target": f"{len(sides.target.points)} texts of {cell.corpus}, declared public",
+            "prompts": len(made.prompts),
+            "tokens": made.tokens,
+            "private_texts_shown": sum(example.text in said for example in sides.parts.private),
+            **took,
+            **figures,
+        }
+
+    def figures(self, pairs: Sequence[Pair], labels: Sequence[str], sides: Sides) -> dict[str, Any]:
+        """Shares of tests that are told right; None where there is nothing to learn from."""
+        majority = round(float(np.bincount(sides.classes).max() / len(sides.classes)), 4)
+        found: dict[str, Any] = {"accuracy": None, "coral": None, "deep_coral": None, "majority": majority}
+        if len(pairs) < 2:
+            return found
+        rows = points(self.embed, [text for text, _ in pairs])
+        classes, count = np.array([labels.index(label) for _, label in pairs]), len(labels)
+        told = {
+            "accuracy": fit(rows, classes, count),
+            "coral": fit(align(rows, sides.target), classes, count),
+            "deep_coral": fit(rows, classes, count, sides.target.points),
+        }
+        return found | {name: _right(classifier, sides) for name, classifier in told.items()}
+
+    def made(self, cell: Cell, sides: Sides) -> Made:
+        """The texts of one cell."""
+        if cell.system == REAL:
+            return Made(self._real(cell, sides))
+        labels = list(CORPORA[cell.corpus].words.values())
+        system = SYSTEMS[CHARGED.get(cell.system, cell.system)]
+        wanted = system.parameters.model_validate(
+            parameters_of(cell.system, labels, len(sides.parts.private), self.sizes)
+        )
+        amount = release_amount(Decimal(cell.epsilon), DELTA, system.fail_share(wanted)) if cell.epsilon else None
+        plan = system.plan(Ask(amount, wanted, 1, len(sides.parts.private), governed=True))
+        prompt = PromptSpec.of(Prompt(description=ABOUT[cell.corpus]), labels)
+        alone = cell.system.startswith("phrases_")
+        bench, recording = self.bench(sides.corpus, prompt, asked=not alone)
+        if alone:
+            stages = Stages.of(wanted, plan.amount)  # type: ignore[arg-type]  # they are those of keyphrase seeding
+            run = KeyphraseRun.of(wanted, stages, plan, bench)  # type: ignore[arg-type]
+            texts = [", ".join(run.released.phrases[each] for each in own) for own in run.sequences.phrases]
+            return Made(list(zip(texts, (label or "" for label in layout_of_texts(wanted)), strict=True)))  # type: ignore[arg-type]
+        return _of(system.generate(plan, wanted, bench), prompt, recording)
+
+    def bench(self, corpus: Corpus, prompt: PromptSpec, *, asked: bool) -> tuple[Bench, Recording]:
+        """A bench without a ledger, at which everything that a model is asked is kept."""
+        inner = open_bench(self.engine if asked else None, corpus, prompt)  # type: ignore[arg-type]  # nobody is asked
+        recording = Recording(inner.backend if asked else None)
+        return replace(inner, outside=recording, device=self.asked.device), recording
+
+    def _real(self, cell: Cell, sides: Sides) -> list[Pair]:
+        """As many private texts of each label, or as many as there are."""
+        generator, found = random.Random(cell.trial), []
+        for label, word in CORPORA[cell.corpus].words.items():
+            own = [example.text for example in sides.parts.private if example.label == label]
+            found += [(text, word) for text in generator.sample(own, min(self.sizes.each, len(own)))]
+        return found
+
+    def _sides(self, name: str) -> Sides:
+        task, parts = CORPORA[name], split(name, self.asked.data, self.sizes.units, self.sizes.others)
+        place = self.folder / name
+        place.mkdir()
+        return Sides(
+            parts,
+            store(task, parts.private, place),
+            Target(points(self.embed, [example.text for example in parts.public]), "public"),
+            points(self.embed, [example.text for example in parts.tests]),
+            np.array([list(task.words).index(example.label) for example in parts.tests]),
+        )
+
+    @cached_property
+    def embed(self) -> Remembering:
+        return Remembering(load_embedder(device=self.asked.device))
+
+    @cached_property
+    def engine(self) -> Engine:
+        return Engine(load(self.asked.model, self.asked.device))
+
+
+def _of(made: Generated, prompt: PromptSpec, recording: Recording) -> Made:
+    """What a system has made; one that reads the engine itself has told it the public row, once for each text."""
+    pairs = [(text.text, text.label or "") for text in made.texts]
+    prompts = recording.prompts or [prompt.fill("public", label) for _, label in pairs]
+    return Made(pairs, prompts, recording.tokens or sum(text.tokens for text in made.texts))
+
+
+def _right(classifier: Softmax, sides: Sides) -> float:
+    return round(float((classifier(sides.tests) == sides.classes).mean()), 4)
+
+
+if __name__ == "__main__":
+    main()
