@@ -41,11 +41,33 @@ def request(
 
     Example: almoner release request request.yaml --dry-run
     """
-    from flows.propose import propose
-
     written = read_yaml(file, str(file))
     if not isinstance(written, dict):
         raise FileInvalid(str(file), ["the file: a mapping of fields is needed"])
+    return _proposed(opened, written, dry_run, standing)
+
+
+@command(app, "extend")
+def extend(
+    opened: Opened,
+    request: RequestId,
+    samples: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many further texts.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
+) -> Answer:
+    """Ask for further texts from what a release by keyphrase_seeding has released, at no charge.
+
+    Nothing private is read again; both gates decide on it as on every request.
+
+    Example: almoner release extend 1 --samples 500
+    """
+    from flows.extend import extension_of
+
+    return _proposed(opened, extension_of(open_workspace(opened.home), request, samples), dry_run)
+
+
+def _proposed(opened: Opened, written: dict[str, object], dry_run: bool, standing: int | None = None) -> Answer:
+    from flows.propose import propose
+
     proposal = propose.fn(opened.home.root, written, dry_run, standing)
     price = proposal.price
     data = {"request": proposal.request_id, "digest": proposal.digest, "standing": standing, "price": price}

@@ -9,6 +9,7 @@ from typing import cast
 from prefect import flow
 
 from flows.assess import load_scorer
+from flows.extend import values_for
 from flows.keep import keep
 from flows.resuming import Resumed, journal_folder
 from flows.running import Run, begin, ending_safely
@@ -19,13 +20,13 @@ from models_db.budgets import Amount
 from models_db.canonical import Json
 from models_db.home import ProjectHome
 from models_db.services import ledger, runs
-from tasks.corpus.store import open_corpus
+from tasks.corpus.store import Corpus, open_corpus
 from tasks.evaluate import evaluate_texts, require_tools
 from tasks.generate import generate_texts
 from tasks.generation.constraints_request import schema_of
 from tasks.generation.external import require_public_prompts
 from tasks.generation.groups import labels_of, names_of
-from tasks.generation.interface import Bench, NoEngine
+from tasks.generation.interface import Bench, NoCorpus, NoEngine
 from tasks.generation.journal import Journal, JournalUnwritable
 from tasks.generation.measuring import Measuring
 from tasks.generation.precision_request import precision_of
@@ -127,18 +128,17 @@ def measuring_of(run: Run, bench: Bench) -> Measuring:
 def prepare(run: Run, device: str, workers: int) -> Bench:
     """Load the model and open the corpus's folder: whatever is missing here has cost nothing yet.
 
+    What extends a release is made of the values that are kept of it, and finds out here if it may not be.
     Of an external model there is nothing to load; its endpoint is not asked before the run has begun to pay.
     """
     outside = external_backend(run)
     loading = partial(load, run.quote.request.model, precision=precision_of(run.quote.parameters))
     engine = cast(Engine, NoEngine(run.quote.request.model)) if outside else Engine(loading(device))
     require_tools(run.quote.metrics)
-    corpus = open_corpus(run.workspace.home, run.facts.version_uid)
-    if names_of(run.quote.parameters):
-        corpus.require_labels()
+    kept = values_for(run.workspace, run.body)
     return Bench(
         engine=engine,
-        corpus=corpus,
+        corpus=_corpus(run, extends=kept is not None),
         scheme=run.scheme,
         scheme_id=run.scheme_id,
         prompt=run.quote.prompt,
@@ -153,7 +153,18 @@ def prepare(run: Run, device: str, workers: int) -> Bench:
         cache=run.workspace.home.derived,
         outside=outside,
         device=str(choose_device(device)),
+        kept=kept,
     )
+
+
+def _corpus(run: Run, *, extends: bool) -> Corpus:
+    """The corpus; of governed data, what extends a release has none. Labels are asked for before anything is paid."""
+    if extends and run.facts.governed:
+        return cast(Corpus, NoCorpus())
+    corpus = open_corpus(run.workspace.home, run.facts.version_uid)
+    if names_of(run.quote.parameters) and not extends:
+        corpus.require_labels()
+    return corpus
 
 
 def external_backend(run: Run) -> HttpBackend | None:

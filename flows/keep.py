@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from flows.extend import keep_values
 from flows.running import Run
 from flows.workspace import library_versions
+from models_db.canonical import digest
 from models_db.engine import OutcomeUnknown
 from models_db.policy import Policy
 from models_db.services import artifacts, datasets, motions, releases
@@ -32,6 +34,7 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
     The files are on disk before the ledger says so. Killed in between, they are orphans that a sweep removes.
 
     Raises:
+        DraftUnwritable, ValuesUnwritable: the home cannot be written.
         Fenced: the attempt was swept away meanwhile.
         OutcomeUnknown: the ledger has not answered, and has not kept it.
     """
@@ -39,6 +42,8 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
     labels = [text.label for text in generated.texts] if names_of(run.quote.parameters) else ()
     insights = [text.insight for text in generated.texts if text.insight is not None]
     files = write_draft(run.quarantine, release_record(run, generated), texts, metrics, labels, insights)
+    if generated.values is not None:
+        keep_values(run.workspace.home, digest(files), generated.values)
     try:
         return _commit(run, files, metrics)
     except OutcomeUnknown:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from prefect import flow
 
+from flows.extend import values_for
 from flows.policy import require_in_force, require_policy, told_by_policy, version_for_request, withholds_figures
 from flows.pricing import price
 from flows.settings import PRIVATE_FLOW
@@ -18,6 +19,7 @@ from models_db.requests import ReleaseRequest, parse
 from models_db.services import datasets, envelopes, motions, releases
 from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import VersionMissing
+from tasks.generation.extension import extended_of
 from tasks.generation.groups import names_of
 from tasks.generation.quote import Quote
 
@@ -55,6 +57,7 @@ def propose(home: Path, written: dict[str, object], dry_run: bool = False, stand
         BudgetExceeded, BudgetRefused: the dataset, or the envelope it names, cannot afford it.
         ScopeUnknown: it names an envelope that is not open.
         LabelsNotKept: it declares labels, and the dataset's version was ingested without.
+        NotExtendable, ParentDiffers, ValuesMissing: it extends a release, and cannot.
         MotionUnknown, StandingExhausted, OwnAuthorisation: the standing authorisation does not cover it.
     """
     workspace = open_workspace(ProjectHome.locate(home))
@@ -63,6 +66,7 @@ def propose(home: Path, written: dict[str, object], dry_run: bool = False, stand
         with_balance = not withholds_figures(session, workspace.actor)
     priced = price(workspace, parse(ReleaseRequest, written, "The request"))
     require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
+    values_for(workspace, priced.body)
     _require_labels(workspace, priced)
     if standing is not None:
         with workspace.database.read() as session:
@@ -76,7 +80,7 @@ def propose(home: Path, written: dict[str, object], dry_run: bool = False, stand
 
 def _require_labels(workspace: Workspace, priced: Quote) -> None:
     """Refuse labels that a run would refuse, where the version is in this home; whether it has any is public."""
-    if names_of(priced.parameters):
+    if names_of(priced.parameters) and extended_of(priced.parameters) is None:
         with suppress(VersionMissing):
             open_corpus(workspace.home, priced.dataset.version_uid).require_labels()
 

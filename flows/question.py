@@ -14,6 +14,7 @@ from models_db.canonical import digest
 from models_db.events import PrivacyEvent
 from models_db.policy import Policy
 from models_db.requests import as_json
+from tasks.mechanisms.post_processing import vouched
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing.claim import Claim, state_claim
 from tasks.publishing.record import Person, planned_events
@@ -128,7 +129,7 @@ class Question(Strict):
         """
         if any(event.mechanism in UNPROTECTED for event in self.events):
             return None
-        if self.loss == Amount():
+        if vouched(self.events) == Amount():
             return state_claim(self.events, 0, 0)
         return state_claim(self.events, self.asked.epsilon or 0, self.asked.delta or 0)
 

@@ -7,6 +7,7 @@ seen.json         the head of the ledger's chain as this home last saw it
 keys/             signing key, overlap key, one key per partition scheme (0600)
 corpora/<uid>/    ingested dataset versions, one folder each
 quarantine/<id>/  what a run produced and nobody has published
+released/         what mechanisms of a run have released, for releases that extend it (0600)
 scratch/          temporary files of runs, wiped by `almoner run sweep`
 """
 
@@ -68,6 +69,11 @@ class ProjectHome:
     def derived(self) -> Path:
         """The folder of what was worked out of single units of ingested data; it can be worked out again."""
         return self.root / "derived"
+
+    @property
+    def released(self) -> Path:
+        """The folder of released values that later releases may be made of."""
+        return self.root / "released"
 
     @property
     def scratch(self) -> Path:

@@ -26,6 +26,7 @@ from tasks.mechanisms import (
     kmeans,
     noisy_mean,
     partition_selection,
+    post_processing,
     set_histogram,
     sparse_vector,
     token_draw,
@@ -251,7 +252,7 @@ CASES: Mapping[str, Callable[[], AuditCase]] = {
 WITHOUT_CLAIM: Mapping[str, str] = {
     name: "it reads private text without any guarantee" if name in uncharged.UNPROTECTED else "it reads no private text"
     for name in uncharged.NAMES
-}
+} | {post_processing.MECHANISM: "it makes more of what an earlier release has paid for, and reads no private text"}
 """Mechanisms that have nothing to audit, and why."""
 
 

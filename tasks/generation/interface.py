@@ -120,6 +120,7 @@ class Bench:
         cache: a private folder for what is derived from single units, by whatever key; None if nothing is kept.
         outside: writes texts in place of the engine, where the request names an external model.
         device: where an embedder belongs.
+        kept: what the mechanisms of the parent have released, where the request extends a release.
     """
 
     engine: "Engine"
@@ -138,6 +139,7 @@ class Bench:
     cache: Path | None = None
     outside: TextBackend | None = None
     device: str = "cpu"
+    kept: Json = None
 
     @property
     def backend(self) -> TextBackend:
@@ -182,10 +184,15 @@ class GeneratedText:
 
 @dataclass(frozen=True)
 class Generated:
-    """All texts of a release in a public order, and figures that charged mechanisms released on the way."""
+    """All texts of a release in a public order, and figures that charged mechanisms released on the way.
+
+    Attributes:
+        values: everything that was released, where more texts can be made of that alone; kept for `release extend`.
+    """
 
     texts: tuple[GeneratedText, ...]
     released: Mapping[str, str] = field(default_factory=dict)
+    values: Json = None
 
 
 TEXT_KINDS = ("synthetic_corpus", "demonstrations", "records")
@@ -251,6 +258,23 @@ class NoEngine:
 
     def __getattr__(self, name: str) -> Never:
         raise EngineMissing(self._named)
+
+
+class NoCorpus:
+    """In place of the corpus where a release is made of released values alone: whoever reaches for it ends by name."""
+
+    def __getattr__(self, name: str) -> Never:
+        raise CorpusClosed
+
+
+class CorpusClosed(Refused):
+    """A run that may not read the corpus reaches for it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This release extends another one and may not read private text.",
+            "Nothing was read. Report this as a fault of the software.",
+        )
 
 
 class EngineMissing(Refused):

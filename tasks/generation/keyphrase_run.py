@@ -29,7 +29,7 @@ from tasks.insights.purse import StagePurse
 from tasks.mechanisms.fourier_features import FourierFeatures
 from tasks.mechanisms.kde import Sums
 
-VOCABULARY, SKETCHES, SEQUENCES = "vocabulary", "sketches", "sequences"
+VOCABULARY, SKETCHES, SEQUENCES, PARENT = "vocabulary", "sketches", "sequences", "values of the parent"
 """The steps of a run, in the journal."""
 
 TEXTS_AT_ONCE = 256
@@ -100,7 +100,7 @@ class KeyphraseRun:
             ModelNotPulled: the embedder is not here.
             LabelsNotKept: labels are declared, and the version has none.
         """
-        if wanted.labels:
+        if wanted.labels and wanted.extends is None:
             bench.corpus.require_labels()
         embed = load_embedder(wanted.embedder, bench.device)
         reader = PhraseReader(wanted, bench, extractor_for(facets_of(wanted)), embed)
@@ -121,11 +121,15 @@ class KeyphraseRun:
             released = len(self.released.vocabulary)
             figures["keywords_released"] = released
             figures["public_topics_added"] = 0 if released else len(self.released.phrases)
-        return Generated(tuple(self._texts()), {name: str(value) for name, value in figures.items()})
+        values = self.released.to_json() if self.wanted.extends is None else None  # who extends has its parent's
+        return Generated(tuple(self._texts()), {name: str(value) for name, value in figures.items()}, values)
 
     @cached_property
     def released(self) -> ReleasedValues:
-        """What the mechanisms release, now or in the journal."""
+        """What the mechanisms release, now or in the journal; or have released for the parent."""
+        if self.wanted.extends is not None:
+            kept = self.bench.release(PARENT, [0], lambda: self.bench.kept, lambda values: values)
+            return ReleasedValues.from_json(cast("Mapping[str, Any]", kept))
         purse = StagePurse(self.bench, VOCABULARY, 0)
         words = self.stages.vocabulary.draw(purse, self.reader.phrases, self.bench.rng, self.embed)
         return ReleasedValues(tuple(words), self._sums())

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from models_db.canonical import Json
 from models_db.requests import Exact, Line, Written
+from tasks.generation.extension import Extended
 from tasks.generation.groups import PartParameters
 from tasks.insights.keyword_settings import KeywordSettings, with_words_from_file
 from tasks.insights.keyword_spelling import spelt_keyword
@@ -124,7 +125,10 @@ class KeyphraseParameters(PartParameters):
         delta_share: the part of delta that selecting a vocabulary needs for failing.
         embedder: the public model that gives phrases their points.
         max_new_tokens, temperature, top_k: how texts are written; nothing is charged for them.
+        extends: the release whose released values are used again; then nothing is read and nothing charged.
     """
+
+    later_fields = PartParameters.later_fields | {"extends"}
 
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
     references: Annotated[int, Field(ge=1, le=10**9)]
@@ -145,6 +149,7 @@ class KeyphraseParameters(PartParameters):
     max_new_tokens: Annotated[int, Field(ge=1, le=100_000)] = 256
     temperature: Annotated[Exact, Field(gt=0, le=100)] = Decimal(1)
     top_k: Annotated[int, Field(ge=0)] = 0
+    extends: Extended | None = None
 
     @model_validator(mode="after")
     def _long_enough(self) -> Self:

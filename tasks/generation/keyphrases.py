@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from pydantic import BaseModel
 
-from models_db.budgets import Amount
+from models_db.budgets import Amount, total
 from models_db.errors import AlmonerError
 from models_db.events import PrivacyEvent
 from models_db.requests import ReleaseRequest, plain_decimal
@@ -32,6 +32,7 @@ from tasks.generation.keyphrase_settings import KeyphraseParameters, KeyphraseSh
 from tasks.generation.keyphrase_vocabulary import Vocabulary, vocabulary_for
 from tasks.inference.registry import find
 from tasks.mechanisms.kde import KdeSketches, calibrate_kde
+from tasks.mechanisms.post_processing import PostProcessing
 
 ASKED = "Mention all of these in it: {phrases}."
 """How the model is asked for phrases, behind the request's own words."""
@@ -99,7 +100,7 @@ class KeyphraseSeeding:
         return Fraction(wanted.delta_share) if wanted.vocabulary.method == "private" else Fraction(0)
 
     def plan(self, ask: Ask) -> Plan:
-        """Buy both stages; each is one instalment, charged to every block.
+        """Buy both stages; each is one instalment, charged to every block. What extends a release buys nothing.
 
         Raises:
             UnknownModel, WrongKind: there is no such embedder.
@@ -112,7 +113,7 @@ class KeyphraseSeeding:
         _layout(wanted)
         stages = Stages.of(wanted, amount)
         return Plan(
-            invocations=tuple(PlannedInvocation(event, (event.loss,)) for event in stages.events),
+            invocations=tuple(PlannedInvocation(event, (event.loss,)) for event in events_of(wanted, stages)),
             blocks=tuple(range(ask.blocks)),
             samples=wanted.samples,
             facts=_facts(wanted, stages, amount),
@@ -135,9 +136,16 @@ class KeyphraseSeeding:
 
         wanted = _asked(parameters)
         stages = Stages.of(wanted, plan.amount)
-        if stages.events != tuple(invocation.event for invocation in plan.invocations):
+        if events_of(wanted, stages) != tuple(invocation.event for invocation in plan.invocations):
             raise ValueError("the stages are not those of the plan")
         return KeyphraseRun.of(wanted, stages, plan, bench).generated()
+
+
+def events_of(wanted: KeyphraseParameters, stages: Stages) -> tuple[PrivacyEvent, ...]:
+    """What is invoked: the stages, or post-processing of the release that has paid for them."""
+    if wanted.extends is None:
+        return stages.events
+    return (PostProcessing(wanted.extends.release, total([event.loss for event in stages.events])).event(),)
 
 
 def layout_of_texts(wanted: KeyphraseParameters) -> list[str | None]:
@@ -165,6 +173,7 @@ def _facts(wanted: KeyphraseParameters, stages: Stages, amount: Amount) -> Mappi
     ranked = f", ranked by {wanted.ranked_by}" if wanted.ranked_by != "extractor" else ""
     return {
         **part_facts(wanted),
+        **_parent(wanted),
         "phrases of a unit L": f"at most {wanted.phrases_per_unit}, by {wanted.extractor}{ranked}",
         "phrases of a text": f"{wanted.phrases_per_text}, {wanted.sequences}",
         "embedder": wanted.embedder,
@@ -178,6 +187,12 @@ def _facts(wanted: KeyphraseParameters, stages: Stages, amount: Amount) -> Mappi
         "phrases are asked for as": ASKED,
         "temperature": plain_decimal(wanted.temperature),
     }
+
+
+def _parent(wanted: KeyphraseParameters) -> Mapping[str, str]:
+    if (parent := wanted.extends) is None:
+        return {}
+    return {"extends": f"release {parent.release}, artifact {parent.artifact}; no private text is read"}
 
 
 def _counting(wanted: KeyphraseParameters) -> str:

@@ -18,6 +18,7 @@ from tasks.mechanisms import (
     kmeans,
     noisy_mean,
     partition_selection,
+    post_processing,
     set_histogram,
     sparse_vector,
     token_draw,
@@ -37,6 +38,7 @@ MECHANISMS: Mapping[str, Callable[[PrivacyEvent], PrivacyEvent]] = {
     kmeans.MECHANISM: lambda event: kmeans.KMeansRounds.from_event(event).event(event.count),
     kde.MECHANISM: lambda event: kde.KdeSketches.from_event(event).event(event.count),
     noisy_mean.MECHANISM: lambda event: noisy_mean.NoisyMean.from_event(event).event(event.count),
+    post_processing.MECHANISM: lambda event: post_processing.PostProcessing.from_event(event).event(),
     **{name: lambda event: uncharged.uncharged(event.mechanism) for name in uncharged.NAMES},
 }
 

@@ -142,6 +142,12 @@ CUT: Final = (
     " private and stands nowhere."
 )
 
+EXTENDS: Final = (
+    "These texts were made of values that release {release} of the same dataset had released, and no private text was"
+    " read for them. The claim is that of release {release} and covers both together: this one cost the dataset nothing"
+    " more."
+)
+
 BEFOREHAND: Final = "These figures were fixed and approved before private text was read; none was computed afterwards."
 CHOICES: Final = (
     "It holds as long as each choice - what to ask, what to publish, when to stop - follows from protected outputs and"

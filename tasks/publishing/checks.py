@@ -146,16 +146,17 @@ def claim(bundle: Opened) -> str:
     epsilon, delta = exact(found.claim.epsilon), exact(found.claim.delta)
     if state_claim(found.events, epsilon, delta) != found.claim:
         raise CheckFailed("the claim's figures do not follow from the events")
-    implied = implied_epsilon(bundle.spent, delta)
+    spent = bundle.vouched
+    implied = implied_epsilon(spent, delta)
     if Fraction(implied) > epsilon:
         raise CheckFailed(f"the events imply epsilon {implied}, more than the claimed {found.claim.epsilon}")
     if found.lifetime:
         _require_leading(found.cap_changes, found.lifetime)
-    if found.lifetime and bundle.spent.rho > rho_of(found.lifetime.epsilon, found.lifetime.delta):
+    if found.lifetime and spent.rho > rho_of(found.lifetime.epsilon, found.lifetime.delta):
         raise CheckFailed("the release alone exceeds the lifetime claim of its dataset")
-    return (
-        f"rho {bundle.spent.rho_text} implies epsilon {implied}, claimed {found.claim.epsilon} at {found.claim.delta}"
-    )
+    paid = f", paid with release {found.parent}," if found.parent else ""
+    claimed = f"claimed {found.claim.epsilon} at {found.claim.delta}"
+    return f"rho {spent.rho_text}{paid} implies epsilon {implied}, {claimed}"
 
 
 def _require_leading(changes: Sequence[CapChange], lifetime: Lifetime) -> None:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
-from models_db.budgets import DELTA_UNIT, Amount, total
+from models_db.budgets import DELTA_UNIT, Amount
 from models_db.errors import Refused
 from models_db.events import PrivacyEvent
 from tasks.accounting.amounts import Exact, decimal_above, enclose, exact, iv, terminating, upper
 from tasks.accounting.conversions import replace_one
 from tasks.accounting.zcdp import DELTA_PLACES, epsilon_of
+from tasks.mechanisms.post_processing import vouched
 from tasks.publishing.strict import Figure, Strict, figure
 
 CONVERSION = (
@@ -47,10 +48,12 @@ class Claim(Strict):
 def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact) -> Claim:
     """The claim (epsilon, delta) of a release that invokes `events`; both 0 where nothing is charged.
 
+    What extends a release claims what its parent does: read alone, it is about the same units.
+
     Raises:
         ClaimTooSmall: the events cost more than that.
     """
-    spent = total([event.loss for event in events])
+    spent = vouched(events)
     wanted, failure = exact(epsilon), exact(delta)
     if Fraction(implied_epsilon(spent, failure)) > wanted:
         raise ClaimTooSmall(figure(terminating(wanted)), figure(terminating(failure)))

@@ -7,11 +7,13 @@ format of the record. They follow docs/privacy-guarantee.md, as the card does.
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from models_db.budgets import Amount
 from tasks.generation.groups import SUMMARIES
 from tasks.insights.values import INSIGHTS
+from tasks.mechanisms.post_processing import vouched
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing import insight_text
-from tasks.publishing.card_text import LIMITS, NO_CLAIM, PUBLIC_DATA, plain_bounds
+from tasks.publishing.card_text import EXTENDS, LIMITS, NO_CLAIM, PUBLIC_DATA, plain_bounds
 from tasks.publishing.record import ReleaseRecord
 
 BIASES: Final = (
@@ -51,8 +53,12 @@ def claimed(record: ReleaseRecord) -> str:
         return f"{NO_CLAIM} {PUBLIC_DATA}"
     return (
         f"The release is (epsilon {claim.epsilon}, delta {claim.delta})-differentially private; what it protects is"
-        f" {unit(record)}, added or removed."
+        f" {unit(record)}, added or removed.{_extends(record)}"
     )
+
+
+def _extends(record: ReleaseRecord) -> str:
+    return f" {EXTENDS.format(release=record.parent)}" if record.parent else ""
 
 
 def unit(record: ReleaseRecord) -> str:
@@ -144,7 +150,7 @@ def composition(record: ReleaseRecord) -> str:
     """How losses add up."""
     return (
         "Sequential and adaptive: the rho of all mechanisms are added in the currency of zCDP, as integers, and"
-        f" converted once. {_read_where(record)} {lifetime(record)}"
+        f" converted once.{_extends(record)} {_read_where(record)} {lifetime(record)}"
     )
 
 
@@ -199,7 +205,7 @@ def limits(record: ReleaseRecord) -> Iterable[str]:
 
 def reads_nothing(record: ReleaseRecord) -> bool:
     """Whether no private text had a part in the release."""
-    return not any(event.loss.rho or event.loss.delta or event.mechanism in UNPROTECTED for event in record.events)
+    return vouched(record.events) == Amount() and not any(event.mechanism in UNPROTECTED for event in record.events)
 
 
 def written(record: ReleaseRecord, shown: Callable[[str], str] = str) -> str:

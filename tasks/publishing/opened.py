@@ -1,5 +1,6 @@
 """A bundle as it lies in a folder, read as far as somebody asks for."""
 
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from models_db.canonical import digest
 from tasks.evaluation.results import MetricResult
 from tasks.insights.values import INSIGHTS, Insight
 from tasks.mechanisms.catalogue import recompute
+from tasks.mechanisms.post_processing import vouched
 from tasks.publishing.approvals import SignedDecision, read_approvals
 from tasks.publishing.attestation import read_envelope
 from tasks.publishing.checkpoint import Checkpoint
@@ -118,3 +120,8 @@ class Opened:
     def spent(self) -> Amount:
         """The sum of the losses of the record's events, each recomputed from its parameters."""
         return total([recompute(event) for event in self.record.events])
+
+    @property
+    def vouched(self) -> Amount:
+        """What the claim rests on: the same, and what the release that it extends has paid."""
+        return vouched([replace(event, loss=recompute(event)) for event in self.record.events])

@@ -20,6 +20,7 @@ from tasks.generation.groups import SUMMARIES
 from tasks.inference.backends.endpoints import is_external
 from tasks.inference.prompt_spec import TEMPLATES
 from tasks.insights.values import INSIGHTS
+from tasks.mechanisms.post_processing import parent_of, vouched
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing.claim import Claim, state_claim
 from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_5, KNOWN, NEWEST, format_of
@@ -295,6 +296,11 @@ class ReleaseRecord(Strict):
         return tuple(map(str, parameters.get("labels", ())))
 
     @property
+    def parent(self) -> int | None:
+        """The release that it extends, if it does."""
+        return parent_of(self.events)
+
+    @property
     def templates(self) -> dict[str, str]:
         """The templates that the request writes out; none where the wording is the default one."""
         asked = self.request["prompt"]
@@ -347,9 +353,9 @@ def planned_events(request: Mapping[str, Any]) -> list[PrivacyEvent]:
 
 
 def _claim(events: Sequence[PrivacyEvent], request: Mapping[str, Any]) -> Claim | None:
-    """The request's claim; (0, 0) where nothing is charged; none at all without protection."""
+    """The request's claim; (0, 0) where it rests on nothing charged; none at all without protection."""
     if any(event.mechanism in UNPROTECTED for event in events):
         return None
-    if total([event.loss for event in events]) == Amount():
+    if vouched(events) == Amount():
         return state_claim(events, 0, 0)
     return state_claim(events, request["epsilon"], request["delta"])

@@ -142,7 +142,7 @@ def _made(name: str, check: Callable[[Opened], str], bundle: Opened) -> Check:
 def _report(bundle: Opened, done: tuple[Check, ...], *, pinned: bool) -> VerificationReport:
     record = _if_readable(lambda: bundle.record)
     claim = record.claim if record else None
-    spent = _if_readable(lambda: bundle.spent)
+    spent = _if_readable(lambda: bundle.vouched)
     implied = _if_readable(lambda: implied_epsilon(spent, exact(claim.delta))) if spent and claim else None
     return VerificationReport(
         checks=done,

@@ -24,7 +24,7 @@ def claim_part(record: ReleaseRecord) -> Claim | NoClaim:
     times, right = (None, None) if free else _bounds(found)
     return Claim(
         protects=protects(record),
-        sentences=tuple(_sentences(found, times, right)),
+        sentences=(*_sentences(found, times, right), *_extends(record)),
         epsilon=found.epsilon,
         delta=small(found.delta),
         rho=found.rho,
@@ -39,6 +39,10 @@ def claim_part(record: ReleaseRecord) -> Claim | NoClaim:
         second_opinion=_opinion(record.second_opinion) if record.second_opinion else None,
         not_promised=limits(),
     )
+
+
+def _extends(record: ReleaseRecord) -> list[str]:
+    return [card_text.EXTENDS.format(release=record.parent)] if record.parent else []
 
 
 def protects(record: ReleaseRecord) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from models_db.budgets import Amount
 from models_db.home import ProjectHome
-from models_db.requests import ReleaseRequest
+from models_db.requests import ReleaseRequest, as_json
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import LabelsNotKept
 from tasks.generation import keyphrase_run
@@ -32,6 +32,7 @@ from tasks.inference.prompt_spec import PromptSpec
 from tasks.insights.keyword_sets import KeywordBudgetTooSmall
 from tasks.insights.public_topics import PUBLIC_TOPICS
 from tasks.mechanisms.gaussian import NoiseInvalid
+from tasks.mechanisms.post_processing import vouched
 from tasks.mechanisms.rng import OS_RANDOM
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
@@ -294,6 +295,50 @@ class Kept:
             begin=self.begun.add,
             keep=self.released.__setitem__,
         )
+
+
+PARENT = {"release": 4, "artifact": "a" * 64, "values": "b" * 64}
+
+
+def extending(wanted: KeyphraseParameters, **changes: Any) -> KeyphraseParameters:
+    return KeyphraseParameters.model_validate(as_json(wanted) | {"extends": PARENT} | changes)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("wanted", [asked(), ITERATIVE, COUNTED, PRIVATE, LABELLED])
+def test_an_extension_reads_nothing_pays_nothing_and_draws_from_the_same_values(workshop, wanted):
+    made, first = run(workshop, wanted)
+    stored = json.loads(json.dumps(made.values))
+    shop = Workshop(NoCorpus())
+    more, backend = run(shop, extending(wanted, samples=30), kept=stored)
+    assert (len(more.texts), more.values) == (30, None)
+    assert [step for step in shop.seen if step[0] == "arm"] == [("arm", 0, 0)]
+    words = {*stored["vocabulary"]} or {*PUBLIC_TOPICS}
+    for prompt in first.prompts + backend.prompts:
+        assert set(prompt.split("in it: ")[1].rstrip(".").split(", ")) <= words
+
+
+def test_an_extension_is_one_event_that_says_what_its_parent_has_paid():
+    plan = SYSTEM.plan(ask(extending(PRIVATE, samples=9), MUCH, blocks=3))
+    (invocation,) = plan.invocations
+    assert (invocation.instalments, plan.loss, plan.samples) == ((Amount(),), Amount(), 9)
+    assert vouched([invocation.event]) == SYSTEM.plan(ask(PRIVATE, MUCH)).loss
+    assert plan.facts["extends"].startswith("release 4, artifact aaaa")
+
+
+def test_requests_without_a_parent_are_stored_as_before():
+    stored = as_json(asked())
+    assert isinstance(stored, dict)
+    assert "extends" not in stored
+    extended = as_json(extending(asked()))
+    assert isinstance(extended, dict)
+    assert extended["extends"] == PARENT
+
+
+def test_an_extension_that_goes_on_asks_the_same(workshop):
+    kept, values = Kept(), run(workshop, PRIVATE)[0].values
+    _, first = run(Workshop(NoCorpus()), extending(PRIVATE), steps=kept.steps(0), kept=values)
+    _, again = run(Workshop(NoCorpus()), extending(PRIVATE), steps=kept.steps(1))
+    assert again.prompts == first.prompts
 
 
 def test_a_run_that_goes_on_reads_nothing_again_and_asks_the_same(workshop):

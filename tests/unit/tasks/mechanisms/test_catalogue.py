@@ -16,6 +16,7 @@ from tasks.mechanisms.kde import KdeSketches
 from tasks.mechanisms.kmeans import KMeansRounds
 from tasks.mechanisms.noisy_mean import NoisyMean
 from tasks.mechanisms.partition_selection import PartitionSelection
+from tasks.mechanisms.post_processing import PostProcessing
 from tasks.mechanisms.set_histogram import SetHistogram
 from tasks.mechanisms.sparse_vector import SparseVector
 from tasks.mechanisms.token_draw import TokenDraw
@@ -33,6 +34,7 @@ EVENTS = [
     SetHistogram(None, 5, "laplace", Fraction(5, 2)).event(2),
     PartitionSelection(Fraction(5, 4), Fraction(1e-8), 5).event(),
     SparseVector(Fraction(7, 2), 4).event(12),
+    PostProcessing(3, Amount(5 * 10**11, 10**9)).event(),
     uncharged("public_only"),
     uncharged("non_private"),
     uncharged("adapmixed"),
@@ -45,7 +47,7 @@ def test_every_mechanism_has_an_example_here():
 
 
 # Another head-room is another draw of the same charge, not a contradiction; so are other bins, more features or
-# labels, and another grid under the same steps.
+# labels, and another grid under the same steps. What a parent has paid is planned again from the request instead.
 FREE = {
     ("integer_draw", "head_room"),
     ("noisy_histogram", "bins"),
@@ -54,6 +56,9 @@ FREE = {
     ("kmeans", "grid_exponent"),
     ("kde", "features"),
     ("kde", "labels"),
+    ("post_processing", "release"),
+    ("post_processing", "covered_rho"),
+    ("post_processing", "covered_delta"),
 }
 
 

@@ -1,0 +1,186 @@
+"""More texts from what a release has released: the request for them, and the values that they are made of.
+
+Values are outputs of charged mechanisms, so keeping them and using them again is post-processing. They lie in the
+project home under the digest of the artifact that they belong to. The ledger says what may be extended: a release that
+was produced and not called back, by the same request but for the number of texts.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from flows.workspace import Workspace
+from models_db.canonical import Json, canonical, digest
+from models_db.errors import AlmonerError, EnvironmentProblem, Refused
+from models_db.home import ProjectHome
+from models_db.requests import as_json
+from models_db.services import artifacts, motions, releases
+from tasks.generation.keyphrases import KeyphraseSeeding
+from tasks.generation.quote import written_request
+from tasks.publishing.layout import document, parse_document, read_document, write_over
+
+FORMAT: Final = "almoner-values/1"
+
+EXTENDABLE: Final = KeyphraseSeeding.name
+"""The mechanism whose released values are all that texts are made of."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A release that may be extended: its number, the digest of its artifact, and its canonical request."""
+
+    number: int
+    artifact: str
+    request: Mapping[str, Any]
+
+
+def keep_values(home: ProjectHome, artifact: str, values: Json) -> None:
+    """Write down what was released for an artifact; on disk when this returns, and for nobody else's eyes.
+
+    Raises:
+        ValuesUnwritable: the home cannot be written.
+    """
+    try:
+        home.released.mkdir(mode=0o700, exist_ok=True)
+        write_over(_place(home, artifact), document({"format": FORMAT, "values": values}), 0o600)
+    except OSError as problem:
+        raise ValuesUnwritable(problem.strerror or type(problem).__name__) from None
+
+
+def read_values(home: ProjectHome, parent: Parent) -> Json:
+    """What was released for a release.
+
+    Raises:
+        ValuesMissing: it is not in this home, or no longer as it was written.
+    """
+    try:
+        stored = parse_document(read_document(_place(home, parent.artifact)), "the file of released values")
+    except AlmonerError:
+        raise ValuesMissing(parent.number) from None
+    if not isinstance(stored, dict) or set(stored) != {"format", "values"} or stored["format"] != FORMAT:
+        raise ValuesMissing(parent.number)
+    values: Json = stored["values"]
+    return values
+
+
+def extension_of(workspace: Workspace, number: int, samples: int) -> dict[str, object]:
+    """The request for `samples` further texts of a release, as its author would write it.
+
+    Raises:
+        RequestUnknown, NotExtendable: there is no such release, or none that can be extended.
+        ValuesMissing: it was not run in this home.
+    """
+    parent = find_parent(workspace, number)
+    values = digest(read_values(workspace.home, parent))
+    extends = {"release": number, "artifact": parent.artifact, "values": values}
+    parameters = {**parent.request["parameters"], "samples": samples, "extends": extends}
+    asked = written_request(parent.request).model_copy(update={"parameters": parameters, "scope": None})
+    return {name: as_json(getattr(asked, name)) for name in asked.stored_fields}
+
+
+def values_for(workspace: Workspace, request: Mapping[str, Any]) -> Json:
+    """The values that a canonical request is to be made of; None where it extends nothing.
+
+    Raises:
+        RequestUnknown, NotExtendable, ValuesMissing: as `extension_of`.
+        ParentDiffers: it is not what it names, or not the same request but for the number of texts.
+    """
+    extends = request["parameters"].get("extends")
+    if request["mechanism"] != EXTENDABLE or extends is None:
+        return None
+    parent = find_parent(workspace, extends["release"])
+    _require_same(parent, request, extends["artifact"])
+    values = read_values(workspace.home, parent)
+    if digest(values) != extends["values"]:
+        raise ParentDiffers(parent.number, "released values")
+    return values
+
+
+def find_parent(workspace: Workspace, number: int) -> Parent:
+    """A release that can be extended.
+
+    Raises:
+        RequestUnknown: there is no such request.
+        NotExtendable: it is another mechanism's, was not produced, was called back or not let out, extends a release
+            itself, or has charged metrics, whose part of its budget is no post-processing of its values.
+    """
+    with workspace.database.read() as session:
+        request = json.loads(releases.find(session, number).canonical)
+        state, made = releases.state_of(session, number), artifacts.artifact_of(session, number)
+        retracted = motions.retracted(session)
+    if request["mechanism"] != EXTENDABLE:
+        raise NotExtendable(number, f"{request['mechanism']} is not {EXTENDABLE}")
+    if made is None or state not in ("produced", "published") or made.digest in retracted:
+        raise NotExtendable(number, f"it is {state}")
+    if "extends" in request["parameters"]:
+        raise NotExtendable(number, f"it extends release {request['parameters']['extends']['release']} itself")
+    if "evaluation_share" in request:
+        raise NotExtendable(number, "a part of its budget went to charged metrics")
+    return Parent(number, made.digest, request)
+
+
+def _require_same(parent: Parent, request: Mapping[str, Any], artifact: str) -> None:
+    """All that the parent's mechanisms depend on is the parent's."""
+    if artifact != parent.artifact:
+        raise ParentDiffers(parent.number, "artifact")
+    if request["dataset"]["name"] != parent.request["dataset"]["name"]:
+        raise ParentDiffers(parent.number, "dataset")
+    for part in ("kind", "epsilon", "delta"):
+        if request[part] != parent.request[part]:
+            raise ParentDiffers(parent.number, part)
+    ours, theirs = (
+        {name: value for name, value in of["parameters"].items() if name not in ("samples", "extends")}
+        for of in (request, parent.request)
+    )
+    if canonical(ours) != canonical(theirs):
+        raise ParentDiffers(parent.number, "parameters")
+
+
+def _place(home: ProjectHome, artifact: str) -> Path:
+    return home.released / f"{artifact}.json"
+
+
+class NotExtendable(Refused):
+    """A release of which no more texts can be made."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(
+            f"Release {number} cannot be extended: {reason}.",
+            f"Extend a produced or published release by {EXTENDABLE} (`almoner release list`), or make a new request.",
+            {"request": number, "reason": reason},
+        )
+
+
+class ParentDiffers(Refused):
+    """A request that names a parent and asks for something else."""
+
+    def __init__(self, number: int, part: str) -> None:
+        super().__init__(
+            f"The request extends release {number} with another {part} than that release has.",
+            f"Let the request be written for you: `almoner release extend {number} --samples N`.",
+            {"request": number, "part": part},
+        )
+
+
+class ValuesMissing(EnvironmentProblem):
+    """What a release has released is not kept here."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"The values that release {number} was made of are not in this home, or not as they were written.",
+            "Extend it in the home in which it was run, with its folder `released`; or make a new request.",
+            {"request": number},
+        )
+
+
+class ValuesUnwritable(EnvironmentProblem):
+    """Released values cannot be written down."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"What the run has released cannot be kept: {reason}.",
+            "Make room in the project home and run the request again: it goes on, and nothing is paid twice.",
+            {"reason": reason},
+        )
