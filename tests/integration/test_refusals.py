@@ -83,7 +83,7 @@ CASES: dict[str, list[Case]] = {
         ("release request {unknown_parameter}", 2, "FileInvalid"),
         ("release request {unknown_metric}", 2, "UnknownMetric"),
         ("release request {unknown_model}", 2, "UnknownModel"),
-        ("release request {unbuilt_mechanism}", 2, "UnknownSystem"),
+        ("release request {mechanism_of_another_kind}", 2, "UnknownSystem"),
         ("release request {internal_metric}", 1, "InternalMetric"),
         ("release request {non_private}", 1, "NotForGovernedData"),
         ("release request {no_claim}", 2, "ClaimMissing"),
@@ -171,7 +171,7 @@ def files(almoner: Almoner) -> dict[str, str]:
         "unknown_parameter": {"parameters": REQUEST["parameters"] | {"seed": 42}},
         "unknown_metric": {"evaluation": ["beauty"]},
         "unknown_model": {"model": "gpt"},
-        "unbuilt_mechanism": {"mechanism": "keyphrase_seeding"},
+        "mechanism_of_another_kind": {"mechanism": "urania"},
         "internal_metric": {"evaluation": ["verbatim_overlap"]},
         "non_private": {
             "mechanism": "non_private",

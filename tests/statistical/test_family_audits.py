@@ -176,7 +176,7 @@ def test_a_mean_over_the_rows_present_exceeds_the_claim_of_a_run() -> None:
         return distance(SECOND, unit, rows) * ROWS // rows, distance(FIRST, unit, rows) * ROWS // rows
 
     assert alone(False) == pytest.approx((4 * NORM, 4 * NORM), rel=1e-6)
-    assert run_audit(seen=alone, trials=6000) > CLAIM
+    assert run_audit(seen=alone, trials=20_000) > CLAIM  # with fewer the bound comes close to the claim
 
 
 def test_the_noise_of_twins_lies_on_the_grid() -> None:
