@@ -18,7 +18,6 @@ A description is `plain`, the keywords that were released as a list, or the mode
 import argparse
 import itertools
 import json
-import pickle
 import platform
 import tempfile
 import time
@@ -28,6 +27,8 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from insights_data import CHATS, SYNTHETIC, corpus, leakage_runs, public_texts
@@ -50,6 +51,7 @@ from tasks.insights.facets import extractor_for
 from tasks.insights.keyword_building import build
 from tasks.insights.keyword_settings import KeywordSettings
 from tasks.insights.public_topics import PUBLIC_TOPICS
+from tasks.insights.values import Facets
 from tasks.insights.writing import Writer
 
 OUT = Path(tempfile.gettempdir()) / "almoner-insights"
@@ -206,16 +208,18 @@ class Workplace:
         asked = self.arguments
         units = corpus(asked.corpus, asked.units)
         digest = sha256("\0".join(unit.text for unit in units).encode()).hexdigest()[:16]
-        path = asked.out / f"material_{asked.corpus}_{asked.facets}_{digest}.pickle"
-        if not path.exists():
+        path = asked.out / f"material_{asked.corpus}_{asked.facets}_{digest}"
+        facets, rows = path.with_suffix(".json"), path.with_suffix(".npy")
+        if not rows.exists():
             clock = Clock()
             engine = self.engine if asked.facets == "model" else None
             extract = extractor_for(FacetSettings(extractor=asked.facets), engine, _told("facets"))
             made = Material.of(units, extract, self.embed, clock)
-            path.write_bytes(pickle.dumps((made.facets, made.points, clock)))
+            facets.write_text(json.dumps([dict(each.values) for each in made.facets]))
+            np.save(rows, made.points)  # last: whoever finds it finds both
             print(f"{path.stem}: {clock}", flush=True)
-        facets, rows, _ = pickle.loads(path.read_bytes())  # our own, made above
-        return Material(units, facets, rows)
+        kept = [Facets({name: tuple(of) for name, of in each.items()}) for each in json.loads(facets.read_text())]
+        return Material(units, kept, np.load(rows))
 
     def keywords(self, method: str) -> KeywordSettings:
         """A set of the paper's four; words of public sets where it has some."""
