@@ -85,12 +85,13 @@ def phase_form(present: bool) -> np.ndarray:
     return np.full((int(present), 1, WIDTH), np.sqrt(2 / WIDTH), np.float32)
 
 
+@pytest.mark.slow  # a norm of sqrt(2) lies close to the claim: with fewer trials its bound does not pass it every time
 def test_features_of_norm_above_one_exceed_the_claim():
     def unclipped(present: bool) -> Sums:
         return np.trunc(phase_form(present).sum(axis=0, keepdims=True) * STEPS).astype(np.int64)
 
     assert np.linalg.norm(phase_form(True)) == pytest.approx(np.sqrt(2))
-    assert bound(unclipped, trials=60_000, towards=np.full(WIDTH, 0.5)) > CLAIM
+    assert bound(unclipped, trials=200_000, towards=np.full(WIDTH, 0.5)) > CLAIM
 
 
 def test_the_same_features_clipped_stay_below_it():

@@ -197,7 +197,7 @@ def test_cells_become_tables_and_plots(bench, material, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "load_tagger", NoChunks)
     arguments = SimpleNamespace(
         corpus="synthetic", counts=[4], text="plain", facets="rake", trials=2, levels=["high", "infinity"],
-        methods=["anchored"], readings=["matched"], keywords=[],
+        methods=["anchored"], readings=["matched"], keywords=[], evidence=["believed"],
     )  # fmt: skip
     cells = list(bench["insights"].cells(arguments))
     assert [(cell.system, cell.level, cell.trial) for cell in cells] == [
