@@ -3,8 +3,8 @@
 A unit casts one vote in a round, over the candidates of all labels together: it is read under one label, by a keyed
 choice among those that its documents carry, and votes for the nearest candidate of that label. Its point is worked out
 of its own text alone (`tasks.insights.points`), which candidate is nearest is exact in integers, and of equally near
-ones it is the first in their public order (`tasks.insights.grid_points`). So adding or removing a unit moves one count
-by one, and no other unit's vote.
+ones it is the first in their public order (`tasks.mechanisms.grid_points`). So adding or removing a unit moves one
+count by one, and no other unit's vote.
 
 Who votes for no candidate: a unit that carries none of the declared labels, and one whose text the embedder makes
 nothing of (its point is that of the empty text).
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from tasks.corpus.store import Place, UnitDocuments
 from tasks.evaluation.subject import Embedder
 from tasks.generation.interface import Bench
-from tasks.insights.grid_points import GridPoints
 from tasks.insights.points import Points, points_of
+from tasks.mechanisms.grid_points import GridPoints
 
 _AS_EMPTY = 1e-5
 """A point that is no farther than this from the empty text's, in each coordinate, is that of the empty text."""

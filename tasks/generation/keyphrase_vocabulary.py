@@ -135,8 +135,8 @@ class _Votes:
 
     def _voted(self, some: Sequence[tuple[str, ...]], words: NDArray[np.float64]) -> list[list[int]]:
         """The different words nearest to each unit's first k phrases, each a function of that unit, bit for bit."""
-        from tasks.insights.grid_points import GridPoints
         from tasks.insights.points import points_of
+        from tasks.mechanisms.grid_points import GridPoints
 
         first = [phrases[: self.settings.per_unit] for phrases in some]
         flat = [phrase for phrases in first for phrase in phrases]

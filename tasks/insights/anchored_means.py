@@ -21,9 +21,9 @@ from models_db.events import PrivacyEvent
 from tasks.insights.centres import Centres
 from tasks.insights.clusterer_parts import bins_of, rounds_facts, start_facts
 from tasks.insights.coreset import Coreset, k_means
-from tasks.insights.grid_points import GridPoints, Points, Reals
 from tasks.insights.public_points import anchors_of, axes_of, directions_of, spread
 from tasks.insights.shrinkage import NoisyMeans
+from tasks.mechanisms.grid_points import GridPoints, Points, Reals
 from tasks.mechanisms.kmeans import KMeansRounds, Rounds
 from tasks.mechanisms.rng import RandomSource
 

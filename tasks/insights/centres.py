@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.insights.coreset import Coreset
-from tasks.insights.grid_points import GridPoints, Places, Points
+from tasks.mechanisms.grid_points import GridPoints, Places, Points
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tasks.insights.grid_points import GridPoints, Places, Reals
 from tasks.insights.public_topics import PUBLIC_TOPICS, digest
+from tasks.mechanisms.grid_points import GridPoints, Places, Reals
 from tasks.mechanisms.kmeans import NO_BIN, KMeansRounds
 
 

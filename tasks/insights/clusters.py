@@ -17,8 +17,8 @@ from tasks.insights.anchored_means import AnchoredMeans
 from tasks.insights.centres import Centres
 from tasks.insights.cluster_settings import ClusterSettings, Method
 from tasks.insights.dp_lloyd import DPLloyd
-from tasks.insights.grid_points import Points
 from tasks.insights.lsh_tree import LshTree
+from tasks.mechanisms.grid_points import Points
 from tasks.mechanisms.kmeans import KMeansRounds, calibrate_rounds
 from tasks.mechanisms.rng import RandomSource
 

@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from models_db.canonical import Json
-from tasks.insights.grid_points import Points, Reals
-from tasks.insights.hash_stream import HashStream
+from tasks.mechanisms.grid_points import Points, Reals
+from tasks.mechanisms.hash_stream import HashStream
 
 _ROUNDS = 50
 _STARTS = 3

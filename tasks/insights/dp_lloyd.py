@@ -14,8 +14,8 @@ from models_db.events import PrivacyEvent
 from tasks.insights.centres import Centres
 from tasks.insights.clusterer_parts import bins_of, rounds_facts, start_facts
 from tasks.insights.coreset import Coreset
-from tasks.insights.grid_points import GridPoints, Points, Reals
 from tasks.insights.public_points import spread
+from tasks.mechanisms.grid_points import GridPoints, Points, Reals
 from tasks.mechanisms.kmeans import KMeansRounds
 from tasks.mechanisms.rng import RandomSource
 

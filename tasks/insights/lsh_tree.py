@@ -23,8 +23,8 @@ from tasks.insights.centres import Centres
 from tasks.insights.clusterer_parts import rounds_facts
 from tasks.insights.coreset import Coreset
 from tasks.insights.dp_lloyd import within_ball
-from tasks.insights.grid_points import GridPoints, Places, Points, Reals
-from tasks.insights.hash_stream import HashStream
+from tasks.mechanisms.grid_points import GridPoints, Places, Points, Reals
+from tasks.mechanisms.hash_stream import HashStream
 from tasks.mechanisms.kmeans import NO_BIN, KMeansRounds, Rounds
 from tasks.mechanisms.rng import RandomSource
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from tasks.insights.coreset import k_means
-from tasks.insights.grid_points import Points, Reals
-from tasks.insights.hash_stream import HashStream
+from tasks.mechanisms.grid_points import Points, Reals
+from tasks.mechanisms.hash_stream import HashStream
 
 MOST_ANCHORS = 1024
 

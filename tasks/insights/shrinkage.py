@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.insights.grid_points import Reals
+from tasks.mechanisms.grid_points import Reals
 
 _BAND = 48
 _SMALL = 1e-3

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models_db.requests import Exact
-from tasks.insights.hash_stream import HashStream
+from tasks.mechanisms.grid_points import GridPoints
+from tasks.mechanisms.hash_stream import HashStream
 
 STEPS = 2**20
 """A point of length 1, and a cosine of 1, in steps."""
@@ -101,12 +102,7 @@ class FourierFeatures:
 
 def on_grid(points: Points) -> Steps:
     """Points as integers, each row by itself: float32 [n, d] -> int64 [n, d] of L2 norm at most 2^20."""
-    import torch  # pricing a request must not load it
-
-    from tasks.mechanisms.vector_clipping import clip_vectors
-
-    found: Steps = clip_vectors(torch.from_numpy(np.ascontiguousarray(points, np.float32)), STEPS, 20).numpy()
-    return found
+    return GridPoints.of(points).steps.astype(np.int64)
 
 
 def _on_turn_grid(turns: NDArray[np.float64]) -> NDArray[np.float64]:

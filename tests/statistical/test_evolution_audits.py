@@ -22,8 +22,8 @@ from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.store import Corpus
 from tasks.generation.evolution import Schedule
 from tasks.generation.evolution_votes import Electorate, Voters
-from tasks.insights.grid_points import GridPoints
 from tasks.insights.points import points_of
+from tasks.mechanisms.grid_points import GridPoints
 from tasks.mechanisms.histogram import NoisyHistogram
 from tasks.mechanisms.rng import OS_RANDOM
 from tests.tiny_embedder import Letters

@@ -5,10 +5,10 @@ import pytest
 from scipy.special import ndtr
 
 from tasks.insights.coreset import Coreset, k_means, squared
-from tasks.insights.hash_stream import HashStream
 from tasks.insights.public_points import MOST_ANCHORS, anchors_of, axes_of, directions_of, spread
 from tasks.insights.public_topics import PUBLIC_TOPICS, digest
 from tasks.insights.shrinkage import NoisyMeans
+from tasks.mechanisms.hash_stream import HashStream
 
 
 def normal(*shape: int, seed: int = 1) -> np.ndarray:

@@ -197,7 +197,7 @@ def test_what_is_released_reads_back():
 
 
 def test_every_unit_is_in_one_bin_at_most():
-    from tasks.insights.grid_points import GridPoints
+    from tasks.mechanisms.grid_points import GridPoints
 
     points = spread(20)
     points[3] = np.inf

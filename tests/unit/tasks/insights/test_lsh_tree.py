@@ -4,8 +4,8 @@ import numpy as np
 
 from tasks.accounting.zcdp import rho_of
 from tasks.insights.coreset import Coreset
-from tasks.insights.hash_stream import HashStream
 from tasks.insights.lsh_tree import LshTree
+from tasks.mechanisms.hash_stream import HashStream
 from tasks.mechanisms.kmeans import Rounds, calibrate_rounds
 from tasks.mechanisms.rng import OS_RANDOM
 

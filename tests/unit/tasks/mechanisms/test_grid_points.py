@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.insights import grid_points
-from tasks.insights.grid_points import STEPS, GridPoints
+from tasks.mechanisms import grid_points
+from tasks.mechanisms.grid_points import STEPS, GridPoints
 from tasks.mechanisms.noisy_mean import calibrate_mean
 
 GENERATOR = np.random.default_rng(5)
