@@ -17,14 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from models_db.canonical import Json
-from models_db.events import PrivacyEvent
-from tasks.insights.centres import Centres
-from tasks.insights.clusterer_parts import bins_of, rounds_facts, start_facts
+from tasks.insights.clusterer_parts import ByRounds, bins_of, rounds_facts, start_facts
 from tasks.insights.coreset import Coreset, k_means
 from tasks.insights.public_points import anchors_of, axes_of, directions_of, spread
 from tasks.insights.shrinkage import NoisyMeans
 from tasks.mechanisms.grid_points import GridPoints, Points, Reals
-from tasks.mechanisms.kmeans import KMeansRounds, Rounds
+from tasks.mechanisms.kmeans import Rounds
 from tasks.mechanisms.rng import RandomSource
 
 _SEEN = 2.0
@@ -35,21 +33,8 @@ _KEPT = 1.0
 
 
 @dataclass(frozen=True)
-class AnchoredMeans:
-    """A `Clusterer`.
-
-    Attributes:
-        count: k.
-        rounds: one count round for the anchors, one count and one sum round for each round of means.
-    """
-
-    count: int
-    rounds: KMeansRounds
-
-    @property
-    def event(self) -> PrivacyEvent:
-        """What is charged."""
-        return self.rounds.event()
+class AnchoredMeans(ByRounds):
+    """A `Clusterer`; one count round for the anchors, one count and one sum round for each round of means."""
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -64,10 +49,6 @@ class AnchoredMeans:
         for _ in range(self.rounds.sum_rounds):
             centres, sizes = self._moved(units, centres, axes, paid)
         return Coreset(centres.astype(np.float32), sizes).to_json()
-
-    def centres(self, released: Json, public: Points) -> Centres:
-        """The centres in what was released."""
-        return Centres.of(Coreset.from_json(released), self.count)
 
     def _starts(self, units: GridPoints, public: Points, paid: Rounds) -> Reals:
         anchors = anchors_of(public, self.count)

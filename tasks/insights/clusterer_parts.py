@@ -1,12 +1,39 @@
 """What the clusterers share."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
+from models_db.canonical import Json
+from models_db.events import PrivacyEvent
+from tasks.insights.centres import Centres
+from tasks.insights.coreset import Coreset
 from tasks.insights.public_topics import PUBLIC_TOPICS, digest
-from tasks.mechanisms.grid_points import GridPoints, Places, Reals
+from tasks.mechanisms.grid_points import GridPoints, Places, Points, Reals
 from tasks.mechanisms.kmeans import NO_BIN, KMeansRounds
+
+
+@dataclass(frozen=True)
+class ByRounds:
+    """What is the same in all of them: rounds are paid for, and released points are read as centres.
+
+    Attributes:
+        count: k.
+        rounds: of counts and of sums; how many of each a clusterer takes is its own.
+    """
+
+    count: int
+    rounds: KMeansRounds
+
+    @property
+    def event(self) -> PrivacyEvent:
+        """What is charged."""
+        return self.rounds.event()
+
+    def centres(self, released: Json, public: Points) -> Centres:
+        """At most k centres of what was released."""
+        return Centres.of(Coreset.from_json(released), self.count)
 
 
 def bins_of(units: GridPoints, centres: Reals) -> Places:
@@ -29,3 +56,8 @@ def rounds_facts(count: int, rounds: KMeansRounds) -> Mapping[str, str]:
         "noise of a sum's coordinate": f"{rounds.sum_sigma:.4g}",
         "norm of a unit's point": f"{float(rounds.vectors.clip_norm):.4g}",
     }
+
+
+def within_ball(vectors: Reals) -> Reals:
+    """Released vectors, brought down to length 1 where they are longer: points are no longer than that."""
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1.0), np.float64)

@@ -10,34 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from models_db.canonical import Json
-from models_db.events import PrivacyEvent
-from tasks.insights.centres import Centres
-from tasks.insights.clusterer_parts import bins_of, rounds_facts, start_facts
+from tasks.insights.clusterer_parts import ByRounds, bins_of, rounds_facts, start_facts, within_ball
 from tasks.insights.coreset import Coreset
 from tasks.insights.public_points import spread
-from tasks.mechanisms.grid_points import GridPoints, Points, Reals
-from tasks.mechanisms.kmeans import KMeansRounds
+from tasks.mechanisms.grid_points import GridPoints, Points
 from tasks.mechanisms.rng import RandomSource
 
 _SEEN = 2.0  # standard deviations of a count's noise
 
 
 @dataclass(frozen=True)
-class DPLloyd:
-    """A `Clusterer`.
-
-    Attributes:
-        count: k.
-        rounds: as many of counts as of sums.
-    """
-
-    count: int
-    rounds: KMeansRounds
-
-    @property
-    def event(self) -> PrivacyEvent:
-        """What is charged."""
-        return self.rounds.event()
+class DPLloyd(ByRounds):
+    """A `Clusterer`; as many of counts as of sums."""
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -55,12 +39,3 @@ class DPLloyd:
             seen = counts >= max(_SEEN * float(self.rounds.count_sigma), 1.0)
             centres = np.where(seen[:, None], within_ball(sums / np.maximum(counts, 1.0)[:, None]), centres)
         return Coreset(centres.astype(np.float32), np.maximum(counts, 1.0)).to_json()
-
-    def centres(self, released: Json, public: Points) -> Centres:
-        """The centres in what was released."""
-        return Centres.of(Coreset.from_json(released), self.count)
-
-
-def within_ball(vectors: Reals) -> Reals:
-    """Released vectors, brought down to length 1 where they are longer: points are no longer than that."""
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1.0), np.float64)

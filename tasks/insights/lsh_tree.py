@@ -18,14 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models_db.canonical import Json
-from models_db.events import PrivacyEvent
-from tasks.insights.centres import Centres
-from tasks.insights.clusterer_parts import rounds_facts
+from tasks.insights.clusterer_parts import ByRounds, rounds_facts, within_ball
 from tasks.insights.coreset import Coreset
-from tasks.insights.dp_lloyd import within_ball
 from tasks.mechanisms.grid_points import GridPoints, Places, Points, Reals
 from tasks.mechanisms.hash_stream import HashStream
-from tasks.mechanisms.kmeans import NO_BIN, KMeansRounds, Rounds
+from tasks.mechanisms.kmeans import NO_BIN, Rounds
 from tasks.mechanisms.rng import RandomSource
 
 _SPLIT = 3
@@ -34,26 +31,13 @@ MOST_NODES = 2**12
 
 
 @dataclass(frozen=True)
-class LshTree:
-    """A `Clusterer`.
-
-    Attributes:
-        count: k.
-        rounds: a count round for each level, the root's included, and one sum round.
-    """
-
-    count: int
-    rounds: KMeansRounds
+class LshTree(ByRounds):
+    """A `Clusterer`; a count round for each level, the root's included, and one sum round."""
 
     @property
     def depth(self) -> int:
         """How many times the tree splits."""
         return self.rounds.count_rounds - 1
-
-    @property
-    def event(self) -> PrivacyEvent:
-        """What is charged."""
-        return self.rounds.event()
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -72,10 +56,6 @@ class LshTree:
         # A sum round is paid for, and a tree without leaves is an output like any other.
         sums = paid.sums(units.values, leaf_of, max(len(weights), 1))[: len(weights)]
         return Coreset(within_ball(sums / weights[:, None]).astype(np.float32), weights).to_json()
-
-    def centres(self, released: Json, public: Points) -> Centres:
-        """k-means on the released leaves."""
-        return Centres.of(Coreset.from_json(released), self.count)
 
     def _least(self, units: float, width: int) -> float:
         """The smallest noisy count that a node may have."""
