@@ -11,6 +11,7 @@ from pathlib import Path
 
 import prefect.main  # noqa: F401  (its logging closes the handlers it finds, absl's with pytest's stderr: it comes first)
 import pytest
+from hypothesis import settings
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -38,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.pop("ALMONER_HOME", None)
     os.environ.pop("ALMONER_DATABASE_URL", None)
+    if os.environ.get("ALMONER_REQUIRE_ALL"):
+        settings.load_profile("ci")  # the same examples each time: who changes something is told what they have broken
     if (memory := in_memory()) is not None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))  # where pytest makes tmp_path
     # platformdirs warns unless this names a folder of ours, and warnings are errors here

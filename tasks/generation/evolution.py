@@ -26,12 +26,11 @@ from pydantic import BaseModel
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
 from models_db.requests import plain_decimal
-from models_db.services.ledger import PlannedInvocation
 from tasks.accounting.amounts import decimal_above
 from tasks.generation.batches import BatchLayout
 from tasks.generation.evolution_settings import EvolutionParameters
 from tasks.generation.groups import part_facts
-from tasks.generation.interface import AsAsked, Ask, Bench, Generated, Plan
+from tasks.generation.interface import AsAsked, Ask, Bench, Generated, Plan, invoked_once
 from tasks.inference.registry import find
 from tasks.mechanisms.histogram import NoisyHistogram, calibrate_histogram
 
@@ -104,7 +103,7 @@ class PrivateEvolution(AsAsked):
         amount = ask.amount or Amount()
         schedule = Schedule.of(wanted, amount.rho)
         return Plan(
-            invocations=tuple(PlannedInvocation(event, (event.loss,)) for event in schedule.events),
+            invocations=invoked_once(schedule.events),
             blocks=tuple(range(ask.blocks)),
             samples=wanted.samples,
             facts=_facts(wanted, schedule, ask.population),
@@ -130,8 +129,7 @@ class PrivateEvolution(AsAsked):
 
         wanted = _asked(parameters)
         schedule = Schedule.of(wanted, plan.amount.rho)
-        if schedule.events != tuple(invocation.event for invocation in plan.invocations):
-            raise ValueError("the rounds are not those of the plan")
+        plan.require_invoking(schedule.events)
         return EvolutionRun.of(wanted, schedule, plan, bench).generated()
 
 

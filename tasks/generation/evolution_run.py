@@ -97,8 +97,7 @@ class EvolutionRun:
             StepLost: an interrupted run has paid for a round and lost it.
             EndpointFailed: an external model does not answer.
         """
-        if not self.bench.steps.paid:
-            self.bench.begun(len(self.plan.invocations), {})
+        self.bench.begin_steps(self.plan)
         candidates, outcome = self._first(), Outcome([], [])
         for number in range(self.wanted.rounds):
             self.bench.progress("rounds", number, self.wanted.rounds)

@@ -17,7 +17,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.corpus.store import Place, UnitDocuments
 from tasks.evaluation.subject import Embedder
 from tasks.generation.interface import Bench
 from tasks.insights.points import Points, points_of
@@ -25,8 +24,6 @@ from tasks.mechanisms.grid_points import GridPoints
 
 _AS_EMPTY = 1e-5
 """A point that is no farther than this from the empty text's, in each coordinate, is that of the empty text."""
-
-_TENTHS = 10
 
 
 @dataclass(frozen=True)
@@ -74,19 +71,9 @@ class Electorate:
     @cached_property
     def voters(self) -> Voters:
         """Worked out once, and kept in memory alone."""
-        read = self._read()
-        points = points_of(self.embed, [row.text for _, row in read], self._progress)
+        read = self.bench.units(self.blocks, self.labels)
+        told = self.bench.in_tenths("units for the votes")
+        points = points_of(self.embed, [row.text for _, row in read], told)
         votes = (np.abs(points - points_of(self.embed, [""])) > _AS_EMPTY).any(axis=1)
         labels = np.array([label for label, _ in read], np.int64)
         return Voters(labels[votes], GridPoints.of(points[votes]))
-
-    def _read(self) -> list[tuple[int, UnitDocuments]]:
-        """Every unit once, with the number of its label."""
-        bench = self.bench
-        places: list[Place] = [(block, label, 0) for block in self.blocks for label in range(max(1, len(self.labels)))]
-        found = bench.corpus.batches(bench.scheme, bench.scheme_id, 1, places, self.labels)
-        return [(place[1], row) for place in places for row in found[place]]
-
-    def _progress(self, done: int, total: int) -> None:
-        """In tenths: how many units there are is nobody's business (PRIVACY §1)."""
-        self.bench.progress("units for the votes", done * _TENTHS // max(1, total), _TENTHS)

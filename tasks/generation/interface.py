@@ -16,10 +16,11 @@ from pydantic import BaseModel
 from models_db.budgets import Amount, total
 from models_db.canonical import Json
 from models_db.errors import Refused, UsageError
+from models_db.events import PrivacyEvent
 from models_db.requests import ReleaseRequest
 from models_db.services.ledger import PlannedInvocation
 from tasks.corpus.partition import PartitionScheme
-from tasks.corpus.store import Corpus
+from tasks.corpus.store import Corpus, UnitDocuments
 from tasks.generation.journal import Earlier
 from tasks.generation.steps import Prepared, Steps
 from tasks.inference.backends.interface import Sampling, TextBackend
@@ -31,6 +32,9 @@ from tasks.mechanisms.rng import RandomSource
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.generation.workers import Workers
     from tasks.inference.engine import Engine
+
+
+TENTHS = 10
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,15 @@ class Plan:
     amount: Amount = field(default_factory=Amount)
     prompts: int = 0
 
+    def require_invoking(self, events: Sequence[PrivacyEvent]) -> None:
+        """Check that these are the mechanisms of the texts: what is drawn is what was planned.
+
+        Raises:
+            ValueError: they are others.
+        """
+        if tuple(events) != tuple(invocation.event for invocation in self.invocations):
+            raise ValueError("the mechanisms are not those of the plan")
+
     @property
     def every(self) -> tuple[PlannedInvocation, ...]:
         """All mechanisms in order: those of the texts, then those of the metrics."""
@@ -94,6 +107,11 @@ class Plan:
     def loss(self) -> Amount:
         """What the plan charges to every block."""
         return total([part for invocation in self.every for part in invocation.instalments])
+
+
+def invoked_once(events: Sequence[PrivacyEvent]) -> tuple[PlannedInvocation, ...]:
+    """Mechanisms that are paid for whole, each in one instalment."""
+    return tuple(PlannedInvocation(event, (event.loss,)) for event in events)
 
 
 @dataclass(frozen=True)
@@ -150,6 +168,25 @@ class Bench:
         from tasks.generation.public_texts import Drawn, draw_public_texts  # they load torch, and know this module
 
         return draw_public_texts(self, prompts, Drawn(how.max_new_tokens, how.temperature, how.top_k), None)
+
+    def begin_steps(self, plan: Plan) -> None:
+        """Open the journal of a system that releases by steps, unless an earlier attempt has; before the first step."""
+        if not self.steps.paid:
+            self.begun(len(plan.invocations), {})
+
+    def units(self, blocks: Sequence[int], labels: Sequence[str] = ()) -> list[tuple[int, UnitDocuments]]:
+        """Every unit of some blocks once, in keyed order, each with the number of the label it is read under. PRIVATE.
+
+        Args:
+            labels: the public label set; without labels the number is 0, and with them who carries none is left out.
+        """
+        places = [(block, label, 0) for block in blocks for label in range(max(1, len(labels)))]
+        found = self.corpus.batches(self.scheme, self.scheme_id, 1, places, labels)
+        return [(place[1], unit) for place in places for unit in found[place]]
+
+    def in_tenths(self, what: str) -> Callable[[int, int], None]:
+        """Tells how many tenths of the work on units are done: how many units there are is private (PRIVACY §1)."""
+        return lambda done, total: self.progress(what, done * TENTHS // total if total else TENTHS, TENTHS)
 
     def release(
         self, name: str, sequences: Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]

@@ -113,8 +113,7 @@ class KeyphraseRun:
             StepLost: an interrupted run has paid for a stage and lost it.
             EndpointFailed: an external model does not answer.
         """
-        if not self.bench.steps.paid:
-            self.bench.begun(len(self.plan.invocations), {})
+        self.bench.begin_steps(self.plan)
         sequences = self.sequences  # every stage takes place before the first text, whatever was released
         figures = {"phrases_drawn_without_a_score": sequences.unscored}
         if self.wanted.vocabulary.charged:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tasks.generation.interface import Bench
 
 UNITS_AT_ONCE = 64
-_TENTHS = 10
 
 Unit = tuple[int, UnitDocuments]
 """The number of its label, and its documents."""
@@ -74,12 +73,11 @@ class PhraseReader:
     def _chunks(self, what: str) -> Iterator[list[Unit]]:
         bench, done = self.bench, 0
         units = bench.corpus.each(bench.scheme, bench.scheme_id, self.wanted.labels)
-        total = bench.corpus.unit_count()
+        total, told = bench.corpus.unit_count(), bench.in_tenths(f"units for the {what}")
         while chunk := list(islice(units, UNITS_AT_ONCE)):
             yield chunk
             done += len(chunk)
-            # In tenths: how many units there are is nobody's business (PRIVACY §1).
-            bench.progress(f"units for the {what}", _TENTHS * done // total, _TENTHS)
+            told(done, total)
 
     def _phrases_of(self, chunk: Sequence[Unit]) -> list[tuple[str, ...]]:
         facets = self.extract([unit.text for _, unit in chunk])

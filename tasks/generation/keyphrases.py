@@ -23,11 +23,10 @@ from models_db.budgets import Amount, total
 from models_db.errors import AlmonerError
 from models_db.events import PrivacyEvent
 from models_db.requests import ReleaseRequest, plain_decimal
-from models_db.services.ledger import PlannedInvocation
 from tasks.accounting.amounts import decimal_above
 from tasks.generation.batches import BatchLayout
 from tasks.generation.groups import part_facts
-from tasks.generation.interface import Ask, Bench, Generated, Plan
+from tasks.generation.interface import Ask, Bench, Generated, Plan, invoked_once
 from tasks.generation.keyphrase_settings import KeyphraseParameters, KeyphraseShares, with_public_words
 from tasks.generation.keyphrase_vocabulary import Vocabulary, vocabulary_for
 from tasks.inference.registry import find
@@ -113,7 +112,7 @@ class KeyphraseSeeding:
         _layout(wanted)
         stages = Stages.of(wanted, amount)
         return Plan(
-            invocations=tuple(PlannedInvocation(event, (event.loss,)) for event in events_of(wanted, stages)),
+            invocations=invoked_once(events_of(wanted, stages)),
             blocks=tuple(range(ask.blocks)),
             samples=wanted.samples,
             facts=_facts(wanted, stages, amount),
@@ -136,8 +135,7 @@ class KeyphraseSeeding:
 
         wanted = _asked(parameters)
         stages = Stages.of(wanted, plan.amount)
-        if events_of(wanted, stages) != tuple(invocation.event for invocation in plan.invocations):
-            raise ValueError("the stages are not those of the plan")
+        plan.require_invoking(events_of(wanted, stages))
         return KeyphraseRun.of(wanted, stages, plan, bench).generated()
 
 

@@ -21,8 +21,6 @@ Progress = Callable[[int, int], None]
 
 MODEL, RAKE, YAKE = "model", "rake", "yake"
 
-TENTHS = 10
-
 
 class Extractor(Protocol):
     """Texts in, facets out, each a function of its own text."""
@@ -57,11 +55,6 @@ def extractor_for(
     from tasks.insights.facet_fast import FastExtractor, rake, yake
 
     return FastExtractor(settings, rake if settings.extractor == RAKE else yake, progress)
-
-
-def in_tenths(progress: Callable[[str, int, int], None], what: str) -> Progress:
-    """Tells how many tenths of the work are done: how many units there are is nobody's business (PRIVACY §1)."""
-    return lambda done, of: progress(what, done * TENTHS // of if of else TENTHS, TENTHS)
 
 
 def no_facets(fields: Sequence[FacetField]) -> Facets:

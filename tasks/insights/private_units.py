@@ -4,7 +4,7 @@ Nothing is read before somebody asks, which must be after the first step was arm
 unit is a function of that unit and of public things alone: its facets, its point, whether it is sampled.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -43,9 +43,7 @@ class PrivateUnits:
     @cached_property
     def rows(self) -> list[UnitDocuments]:
         """One a unit, with its documents."""
-        places = [(block, 0, 0) for block in self.blocks]
-        found = self.bench.corpus.batches(self.bench.scheme, self.bench.scheme_id, 1, places)
-        return [unit for place in places for unit in found[place]]
+        return [unit for _, unit in self.bench.units(self.blocks)]
 
     @cached_property
     def facets(self) -> list[Facets]:
@@ -72,8 +70,3 @@ class PrivateUnits:
         limit = int(_WHOLE * Fraction(share))
         taken = [int.from_bytes(keyed_hash(key, "insights", name, row.unit), "big") < limit for row in self.rows]
         return np.array(taken, np.bool_).reshape(len(self.rows))
-
-
-def keyed(bench: Bench) -> Callable[[str, str], bytes]:
-    """A keyed hash of (what for, text) for choices that must depend on one text alone."""
-    return lambda purpose, text: keyed_hash(bench.scheme.key, purpose, bench.scheme_id, text)

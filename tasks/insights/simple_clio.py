@@ -10,10 +10,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from models_db.budgets import Amount
 from models_db.requests import plain_decimal
-from models_db.services.ledger import PlannedInvocation
-from tasks.generation.interface import AsAsked, Ask, Bench, Generated, NotForGovernedData, Plan
+from tasks.generation.interface import AsAsked, Ask, Bench, Generated, NotForGovernedData, Plan, invoked_once
 from tasks.inference.registry import find
 from tasks.insights.insight_parameters import InsightParameters
 from tasks.insights.values import INSIGHTS
@@ -65,7 +63,7 @@ class SimpleClio(AsAsked):
         extracted = (ask.population or 0) if wanted.facets.extractor == "model" else 0
         clusters = wanted.clusters_of(ask.population or 0)
         return Plan(
-            invocations=(PlannedInvocation(uncharged(self.name), (Amount(),)),),
+            invocations=invoked_once([uncharged(self.name)]),
             blocks=tuple(range(ask.blocks)),
             samples=clusters,
             facts=_facts(wanted),

@@ -7,7 +7,7 @@ from tasks.evaluation.subject import Embedder
 from tasks.generation.interface import Bench, GeneratedText
 from tasks.inference.embedding import load_embedder
 from tasks.insights.facet_cache import cached
-from tasks.insights.facets import Extractor, extractor_for, in_tenths
+from tasks.insights.facets import Extractor, extractor_for
 from tasks.insights.insight_parameters import InsightParameters
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.values import Insight
@@ -48,7 +48,7 @@ class Tools:
 
 def told_extractor(wanted: InsightParameters, bench: Bench) -> Extractor:
     """It tells how far it is with all units, and not with each batch: how many batches there are is private."""
-    told = in_tenths(bench.progress, "facets")
+    told = bench.in_tenths("facets")
     if bench.cache is None:
         return extractor_for(wanted.facets, bench.engine, told)
     return cached(extractor_for(wanted.facets, bench.engine), bench.cache, bench.scheme.key, told)

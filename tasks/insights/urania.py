@@ -25,9 +25,8 @@ from pydantic import BaseModel
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
 from models_db.requests import ReleaseRequest, plain_decimal
-from models_db.services.ledger import PlannedInvocation
 from tasks.accounting.amounts import decimal_above
-from tasks.generation.interface import Ask, Bench, Generated, Plan
+from tasks.generation.interface import Ask, Bench, Generated, Plan, invoked_once
 from tasks.inference.registry import find
 from tasks.insights.cluster_keywords import ChosenKeywords
 from tasks.insights.clusters import Clusterer, clusterer_for
@@ -114,7 +113,7 @@ class Urania:
         stages = Stages.of(wanted, ask.amount or Amount())
         extracted = (ask.population or 0) if wanted.facets.extractor == "model" else 0
         return Plan(
-            invocations=tuple(PlannedInvocation(event, (event.loss,)) for event in stages.events),
+            invocations=invoked_once(stages.events),
             blocks=tuple(range(ask.blocks)),
             samples=wanted.clusters.count,
             facts=_facts(wanted, stages),
@@ -137,8 +136,7 @@ class Urania:
 
         wanted = self._asked(parameters)
         stages = Stages.of(wanted, plan.amount)
-        if stages.events != tuple(invocation.event for invocation in plan.invocations):
-            raise ValueError("the stages are not those of the plan")
+        plan.require_invoking(stages.events)
         return UraniaRun.of(wanted, stages, plan, bench).generated()
 
     def _asked(self, parameters: BaseModel) -> UraniaParameters:

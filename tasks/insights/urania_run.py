@@ -19,7 +19,6 @@ from tasks.insights.choosing import Chooser, FastChooser
 from tasks.insights.cluster_keywords import ChosenKeywords, best
 from tasks.insights.clusters import Centres
 from tasks.insights.describing import describe, is_plain
-from tasks.insights.facets import in_tenths
 from tasks.insights.hierarchy import SCHEMAS, hierarchy
 from tasks.insights.keyword_evidence import closeness_of, estimated
 from tasks.insights.keyword_refining import KEEP_SCHEMA, by_coverage, refiner_for
@@ -66,8 +65,7 @@ class UraniaRun:
         Raises:
             StepLost: an interrupted run has paid for a stage and lost it.
         """
-        if not self.bench.steps.paid:
-            self.bench.begun(len(self.plan.invocations), {})
+        self.bench.begin_steps(self.plan)
         # Every stage takes place, whatever the ones before it have released: what is armed is public.
         _ = self.keywords, self.centres, self.sizes, self.chosen
         found = self._insights()
@@ -202,4 +200,4 @@ def _chooser(wanted: UraniaParameters, bench: Bench) -> Chooser:
         return FastChooser()
     from tasks.insights.choosing_model import ModelChooser
 
-    return ModelChooser.of(bench.engine, in_tenths(bench.progress, "choosing keywords"))
+    return ModelChooser.of(bench.engine, bench.in_tenths("choosing keywords"))

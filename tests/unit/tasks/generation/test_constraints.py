@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from tasks.generation import constraints, constraints_automaton
 from tasks.generation.constraints import RecordConstraint, TokenLimitTooSmall
+from tasks.generation.constraints_schema import SchemaTooLarge
 from tasks.generation.constraints_vocabulary import NoEnd
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.generation.record_schemas import FILM, SHORTEST_FILM, is_valid, schemas
@@ -42,7 +43,10 @@ def draw(constraint: RecordConstraint, draws: int, choice: random.Random, number
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schema=schemas, seed=st.integers(0, 2**32), spare=st.integers(0, 40))
 def test_any_path_through_the_masks_is_a_finished_valid_record(schema: dict[str, Any], seed: int, spare: int) -> None:
-    draws = constrain(schema, 20_000).fewest_draws + spare
+    try:
+        draws = constrain(schema, 20_000).fewest_draws + spare
+    except SchemaTooLarge:  # nested arrays and names now and then are: refused by name, before any draw
+        reject()
     constraint = constrain(schema, draws)
     choice = random.Random(seed)
     for number in range(3):

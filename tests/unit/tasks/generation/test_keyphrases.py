@@ -395,7 +395,7 @@ def test_sums_are_kept_exactly():
 
 def test_a_plan_of_other_stages_is_not_carried_out(workshop):
     other = SYSTEM.plan(ask(asked(features=31), MUCH))
-    with pytest.raises(ValueError, match="stages"):
+    with pytest.raises(ValueError, match="not those of the plan"):
         SYSTEM.generate(other, asked(), workshop.bench(OS_RANDOM))
 
 
