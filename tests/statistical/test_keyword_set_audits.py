@@ -28,8 +28,8 @@ CONFIDENCE, DELTA = 0.9999, 0.03
 AMOUNT = Amount(rho_of("1", str(DELTA)), DELTA_UNIT // 100)
 TRIALS, TRIALS_OF_SETS = 6000, 2500
 WORDS = 4
-SPOKEN = tuple(f"word{letter}" for letter in "abcdefghijklmnop")
-"""Four times as many words as count."""
+SPOKEN = tuple(f"word{first}{second}" for first in "abcdefgh" for second in "abcdef")
+"""Twelve times as many words as count."""
 
 
 def unit(*words: str) -> Facets:
