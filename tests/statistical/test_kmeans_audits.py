@@ -100,7 +100,7 @@ def test_rounds_that_are_not_paid_exceed_the_claim(kind, share):
     """As a tree whose every level is counted at the price of one."""
     paid = calibrate_rounds(RHO, 1, 1, share)
     assert audit(made=paid) < CLAIM
-    assert audit(Unmetered, replace(paid, **{kind: 4})) > CLAIM
+    assert audit(Unmetered, replace(paid, **{kind: 8})) > CLAIM
 
 
 class SilentWhereEmpty(Rounds):
