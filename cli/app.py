@@ -9,6 +9,7 @@ from cli import (
     approve,
     attack,
     audit,
+    backup,
     budget,
     dataset,
     demo,
@@ -22,6 +23,7 @@ from cli import (
     release,
     report,
     run,
+    schedule,
     standing,
     user,
 )
@@ -42,7 +44,7 @@ def root(almoner_home: HomeOption = None) -> None:
         os.environ["ALMONER_HOME"] = str(almoner_home)
 
 
-for each in (home, approve, run, publish, release, evaluate, report, demo):
+for each in (home, approve, run, publish, release, evaluate, report, backup, demo):
     each.add_to(app)
 for name, group in (
     ("dataset", dataset.app),
@@ -50,6 +52,7 @@ for name, group in (
     ("release", release.app),
     ("motion", motion.app),
     ("standing", standing.app),
+    ("schedule", schedule.app),
     ("audit", audit.app),
     ("attack", attack.app),
     ("policy", policy.app),

@@ -202,7 +202,7 @@ class LedgerRolledBack(Refused):
         super().__init__(
             f"This is not the ledger that this home has seen: {how}. Nothing was done.",
             "An older copy forgets what was spent. Put the newest ledger back; `almoner audit verify --against BUNDLE`"
-            " tells which one is genuine, and docs/threat-model.md what to do if it is lost.",
+            " tells which one is genuine, and docs/backup.md what to do if it is lost.",
             {"seen_link": seen.head.seq, "seen_hash": seen.head.hash, "finding": how},
         )
 

@@ -5,6 +5,7 @@ reference is the same migrations run in a scratch place, which on SQLite is memo
 same server inside a savepoint that is rolled back. So definitions are compared as the server itself words them.
 """
 
+import re
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, create_engine, text
@@ -155,7 +156,20 @@ def _postgresql(connection: Connection) -> frozenset[Item]:
 
 
 def _unqualified(wording: str, schema: str) -> str:
-    return wording.replace(f"{schema}.", "").replace(f"search_path={schema},", "search_path=,")
+    return _undumped(wording.replace(f"{schema}.", "").replace(f"search_path={schema},", "search_path=,"))
+
+
+_WORD = r"'(?:[^']|'')*'::character varying"
+_CAST = re.compile(rf"({_WORD})")
+_LIST = re.compile(rf"\(ARRAY\[({_WORD}(?:, {_WORD})*)\]\)::text\[\]")
+
+
+def _undumped(wording: str) -> str:
+    """The same list of words, whether the server read it as it was written or from a dump of itself.
+
+    `kind IN ('a', 'b')` is told as an array that is cast to text; read from a dump, as an array of words that are.
+    """
+    return _LIST.sub(lambda found: "ARRAY[" + _CAST.sub(r"(\1)::text", found[1]) + "]", wording)
 
 
 def _in_savepoint(connection: Connection, revision: str) -> frozenset[Item]:
