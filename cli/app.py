@@ -23,7 +23,6 @@ from cli import (
     release,
     report,
     run,
-    schedule,
     standing,
     user,
 )
@@ -52,7 +51,6 @@ for name, group in (
     ("release", release.app),
     ("motion", motion.app),
     ("standing", standing.app),
-    ("schedule", schedule.app),
     ("audit", audit.app),
     ("attack", attack.app),
     ("policy", policy.app),
