@@ -121,6 +121,11 @@ class Recording:
     def name(self) -> str:
         return self.inner.name if self.inner else "nobody"
 
+    def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
+        """As `TextBackend.require_ready`."""
+        if self.inner is not None:
+            self.inner.require_ready(prompts, how)
+
     def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
         """As `TextBackend.write`."""
         if self.inner is None:

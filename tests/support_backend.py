@@ -227,6 +227,24 @@ def drips(handler: Handler) -> None:
     handler.close_connection = True
 
 
+def drips_headers(handler: Handler) -> None:
+    """A header that never ends."""
+    _keeps_saying(handler, b"HTTP/1.1 200 OK\r\nX-Never: ", b"a")
+
+
+def hints_for_ever(handler: Handler) -> None:
+    """The announcement of an answer, again and again."""
+    _keeps_saying(handler, b"", b"HTTP/1.1 103 Early Hints\r\n\r\n")
+
+
+def _keeps_saying(handler: Handler, first: bytes, then: bytes) -> None:
+    handler.wfile.write(first)
+    while not handler.ours.closing.wait(0.1):
+        handler.wfile.write(then)
+        handler.wfile.flush()
+    handler.close_connection = True
+
+
 def breaks_off(handler: Handler) -> None:
     """Half of an answer, and the connection is gone."""
     handler.send_response(200)

@@ -20,8 +20,9 @@ from tasks.generation.keyphrase_scores import Drawer, Scorer, Sequences, draw_se
 from tasks.generation.keyphrase_settings import KeyphraseParameters
 from tasks.generation.keyphrase_units import PhraseReader, facets_of
 from tasks.generation.keyphrases import ASKED, Stages, layout_of_texts
-from tasks.inference.backends.interface import Sampling
+from tasks.inference.backends.interface import Sampling, Written
 from tasks.inference.embedding import load_embedder
+from tasks.inference.plan import ContextTooLong
 from tasks.insights.facets import extractor_for
 from tasks.insights.points import points_of
 from tasks.insights.public_topics import PUBLIC_TOPICS
@@ -111,8 +112,11 @@ class KeyphraseRun:
 
         Raises:
             StepLost: an interrupted run has paid for a stage and lost it.
-            EndpointFailed: an external model does not answer.
+            ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot be asked; known before it is paid.
+            EndpointFailed: an external model does not answer; one that is not there is known before, too.
         """
+        if not any(self.bench.steps.paid):
+            self._require_ready()
         self.bench.begin_steps(self.plan)
         sequences = self.sequences  # every stage takes place before the first text, whatever was released
         figures = {"phrases_drawn_without_a_score": sequences.unscored}
@@ -139,12 +143,6 @@ class KeyphraseRun:
         found = self.bench.release(SEQUENCES, (), self._drawn, lambda drawn: drawn)
         kept = cast("Mapping[str, Any]", found)
         return Sequences(tuple(map(tuple, kept["phrases"])), int(kept["unscored"]))
-
-    @property
-    def prompts(self) -> list[str]:
-        """What the model is asked for every text: public words and released phrases."""
-        asked = zip(self._labels, self.sequences.phrases, strict=True)
-        return [self._prompt(label, [self.released.phrases[number] for number in chosen]) for label, chosen in asked]
 
     @cached_property
     def _labels(self) -> list[str | None]:
@@ -182,24 +180,51 @@ class KeyphraseRun:
         )
         return {"phrases": [list(chosen) for chosen in found.phrases], "unscored": found.unscored}
 
+    def _require_ready(self) -> None:
+        """Check that the model has room for every label's public words and an answer, before anything is paid."""
+        for label in dict.fromkeys(self._labels):
+            self.bench.backend.require_ready([self._prompt(label, ())], self._how(label))
+
+    def _how(self, label: str | None) -> Sampling:
+        wanted = self.wanted
+        told = self.bench.prompt.fill("system", label)
+        return Sampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k, told)
+
     def _prompt(self, label: str | None, phrases: Sequence[str]) -> str:
-        asked = ASKED.replace("{phrases}", ", ".join(phrases))
-        return f"{self.bench.prompt.fill('public', label)}\n\n{asked}"
+        """What the model is asked for: public words, and released phrases if there is room for any."""
+        public = self.bench.prompt.fill("public", label)
+        return f"{public}\n\n{ASKED.replace('{phrases}', ', '.join(phrases))}" if phrases else public
 
     def _texts(self) -> list[GeneratedText]:
         """The texts, some at a time; those of one label are told the same about themselves."""
-        wanted, prompts, labels = self.wanted, self.prompts, self._labels
-        told = [self.bench.prompt.fill("system", label) for label in labels]
+        labels = self._labels
+        hows = [self._how(label) for label in labels]
         found: list[GeneratedText] = []
-        while (start := len(found)) < len(prompts):
+        while (start := len(found)) < len(labels):
             end = start
-            while end < min(len(prompts), start + TEXTS_AT_ONCE) and told[end] == told[start]:
+            while end < min(len(labels), start + TEXTS_AT_ONCE) and hows[end] == hows[start]:
                 end += 1
-            how = Sampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k, told[start])
-            texts = self.bench.backend.write(prompts[start:end], how)
             found += [
-                GeneratedText(text.text, text.tokens, text.complete, label=label)
-                for text, label in zip(texts, labels[start:end], strict=True)
+                GeneratedText(text.text, text.tokens, text.complete, label=labels[number])
+                for number, text in zip(range(start, end), self._written(range(start, end), hows[start]), strict=True)
             ]
-            self.bench.progress("texts", len(found), len(prompts))
+            self.bench.progress("texts", len(found), len(labels))
         return found
+
+    def _written(self, texts: Sequence[int], how: Sampling) -> list[Written]:
+        """One answer for each of these texts. Where a local model has no room, all are told fewer of their phrases.
+
+        Phrases are paid for when it turns out how long they are, so a model that cannot read them must end nothing.
+        """
+        shown = self.wanted.phrases_per_text
+        while True:
+            try:
+                return self.bench.backend.write([self._asked(number, shown) for number in texts], how)
+            except ContextTooLong:
+                if not shown:
+                    raise
+                shown -= 1
+
+    def _asked(self, text: int, shown: int) -> str:
+        phrases = [self.released.phrases[number] for number in self.sequences.phrases[text][:shown]]
+        return self._prompt(self._labels[text], phrases)

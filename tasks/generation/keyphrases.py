@@ -127,7 +127,9 @@ class KeyphraseSeeding:
 
         Raises:
             ModelNotPulled: the embedder is not here.
-            LabelsNotKept: labels are declared, and the version has none. Neither has armed anything.
+            LabelsNotKept: labels are declared, and the version has none.
+            ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot be asked.
+            EndpointUnreachable: nobody is where the external model should be. None of these has armed anything.
             StepLost: an interrupted run has paid for a stage and lost it.
             EndpointFailed: an external model does not answer; what was released is kept.
         """

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
 
 from models_db.budgets import Amount, total
+from models_db.services import ledger
 from tasks.inference.backends.local import LocalBackend
 from tests.integration.story import Almoner
 from tests.integration.test_kill import balance, instalments, killed
@@ -98,6 +100,41 @@ def test_from_the_request_to_the_verified_bundle(
     assert "It was shown no private text:" in card
     assert "Write another." not in card  # a template for rows with private texts
     assert len([prompt for prompt in heard if "Mention all of these in it: " in prompt]) == 6
+
+
+def test_every_vocabulary_and_sequence_is_charged_what_its_plan_says_and_armed_in_its_order(almoner: Almoner) -> None:
+    approved(almoner, parameters=PUBLIC)
+    vocabularies = {
+        "public": PUBLIC["vocabulary"],
+        "counted": {"method": "counted", "size": 2, "per_unit": 2, "words": WORDS},
+        "private": PARAMETERS["vocabulary"],
+    }
+    cases = list(product(vocabularies, ["independent", "iterative"]))
+    for number, (vocabulary, sequences) in enumerate(cases, 2):
+        parameters = PARAMETERS | {"vocabulary": vocabularies[vocabulary], "sequences": sequences, "samples": 3}
+        almoner.type(f"release request {almoner.request_file(**SEEDED | {'epsilon': 8.0, 'parameters': parameters})}")
+        almoner.type(f'approve {number} --gate spend --reason "one of six"')
+        before, plan = balance(almoner).spent, instalments(almoner, number)
+        almoner.type(f"run {number}")
+        found = balance(almoner)
+        assert found.spent - before == total(plan), (vocabulary, sequences)
+        assert found.held == Amount()
+        with almoner.database.read() as session:
+            armed = ledger.armed_by(session, number, [1])
+        assert armed == {sequence: {0} for sequence in range(len(plan))}
+        assert len(plan) == {"public": 1, "counted": 2, "private": 3}[vocabulary]
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_model_that_cannot_be_asked_costs_nothing(almoner: Almoner, external: bool) -> None:
+    """Values are paid for before texts are written: whether somebody can write them is asked before that."""
+    almoner.type("init")
+    almoner.type("models endpoint add office --model tiny-chat --url http://127.0.0.1:9/v1 --attempts 1")
+    model = {"model": "external:office"} if external else {"parameters": PARAMETERS | {"max_new_tokens": 4000}}
+    approved(almoner, **model)
+    failed = almoner.ask("run 1", expected=3 if external else 2)
+    assert failed["error"] == ("EndpointUnreachable" if external else "ContextTooLong")
+    assert (balance(almoner).spent, balance(almoner).held) == (Amount(), Amount())
 
 
 def test_no_canary_reaches_a_prompt_or_the_bundle(almoner: Almoner, heard: list[str]) -> None:

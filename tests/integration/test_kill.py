@@ -61,10 +61,10 @@ def killed(line: str, point: str, *, stops: bool = False) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
-def instalments(almoner: Almoner) -> list[Amount]:
-    """The plan of request 1, in the order in which it is armed."""
+def instalments(almoner: Almoner, number: int = 1) -> list[Amount]:
+    """The plan of a request, in the order in which it is armed."""
     with almoner.database.read() as session:
-        plan = json.loads(releases.find(session, 1).canonical)["plan"]
+        plan = json.loads(releases.find(session, number).canonical)["plan"]
     return [
         Amount(int(part["rho"]), int(part["delta"]))
         for invocation in plan["invocations"]

@@ -75,11 +75,12 @@ class Answers:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(folder / FILE, flags, 0o600), "ab", buffering=0) as file:
                 if os.fstat(file.fileno()).st_size and not self._whole:
-                    data = b"\n" + data  # a line that a kill has torn off stays by itself
-                self._whole = True
+                    data = b"\n" + data  # a line that a kill, or a full disk, has torn off stays by itself
+                self._whole = False
                 written = 0
                 while written < len(data):
                     written += file.write(data[written:])
+                self._whole = True
                 os.fsync(file.fileno())
         except OSError as problem:
             reason = problem.strerror or type(problem).__name__

@@ -1,10 +1,12 @@
 """One request to an endpoint: what is sent, and what came of it. Nothing is raised here that holds a key or an answer.
 
-TLS is verified; nothing of the environment is used (no proxy, no certificates, no .netrc); redirects are not followed;
-cookies are neither kept nor sent; an answer is read up to a size and up to a time, and not unpacked; nothing is logged.
+TLS is verified; nothing of the environment is used (no proxy, no certificates, no .netrc, no SSLKEYLOGFILE); redirects
+are not followed; cookies are neither kept nor sent; an answer is read up to a size and not unpacked, and a request ends
+in time however slowly its answer comes; nothing is logged.
 """
 
 import json
+import socket
 import ssl
 import time
 from collections.abc import Mapping
@@ -22,6 +24,7 @@ from tasks.inference.backends.pace import retry_after
 from tasks.inference.backends.quiet import unlogged
 from tasks.inference.backends.replies import Nonsense, largest, read_reply
 from tasks.inference.backends.secret import Key
+from tasks.inference.backends.timed import TimedTransport, ending
 
 CONNECT: Final = 20.0
 """Seconds for a connection, if the endpoint's timeout is not shorter."""
@@ -74,15 +77,23 @@ def client_for(endpoint: Endpoint) -> httpx.Client:
     Raises:
         EndpointUnreachable: the file with its certificates cannot be read.
     """
+    limits = httpx.Limits(max_connections=endpoint.at_once, max_keepalive_connections=endpoint.at_once)
     return httpx.Client(
-        verify=_trusted(endpoint),
+        transport=TimedTransport(verify=_trusted(endpoint), trust_env=False, proxy=endpoint.proxy, limits=limits),
         trust_env=False,
-        proxy=endpoint.proxy,
         follow_redirects=False,
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         timeout=httpx.Timeout(endpoint.timeout, connect=min(CONNECT, endpoint.timeout), pool=None),
-        limits=httpx.Limits(max_connections=endpoint.at_once, max_keepalive_connections=endpoint.at_once),
     )
+
+
+def reached(endpoint: Endpoint) -> bool:
+    """Whether somebody takes a connection where the endpoint, or its proxy, should be. Nothing is sent."""
+    try:
+        with socket.create_connection(endpoint.first_hop, timeout=min(CONNECT, endpoint.timeout)):
+            return True
+    except OSError:
+        return False
 
 
 def _trusted(endpoint: Endpoint) -> ssl.SSLContext:
@@ -96,7 +107,9 @@ def _trusted(endpoint: Endpoint) -> ssl.SSLContext:
 @cache
 def _certificates(file: str | None) -> ssl.SSLContext:
     """Those of the package certifi, or those in a file; reading them takes longer than asking."""
-    return httpx.create_ssl_context(trust_env=False) if file is None else ssl.create_default_context(cafile=file)
+    made = httpx.create_ssl_context(trust_env=False) if file is None else ssl.create_default_context(cafile=file)
+    made.keylog_filename = None  # type: ignore[assignment]  # Python takes it from SSLKEYLOGFILE; None forgets it
+    return made
 
 
 def ask(
@@ -105,11 +118,10 @@ def ask(
     """Ask once."""
     headers = {**HEADERS, **({} if key is None else {"Authorization": key.header})}
     body = json.dumps(told).encode()
+    request = client.build_request("POST", endpoint.completions, content=body, headers=headers)
     try:
-        with unlogged(), client.stream("POST", endpoint.completions, content=body, headers=headers) as response:
-            if (trouble := _status(response)) is not None:
-                return trouble
-            data = _body(response, largest(how), time.monotonic() + endpoint.timeout)
+        with ending(time.monotonic() + endpoint.timeout), unlogged():
+            data = _answer(client, request, largest(how))
     except httpx.TimeoutException:
         return Trouble("slow", f"no answer within {endpoint.timeout} seconds")
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as problem:
@@ -143,15 +155,22 @@ def _status(response: httpx.Response) -> Trouble | None:
     return Trouble("nonsense", said)
 
 
-def _body(response: httpx.Response, most: int, until: float) -> bytes | Trouble:
+def _answer(client: httpx.Client, request: httpx.Request, most: int) -> bytes | Trouble:
+    response = client.send(request, stream=True)
+    try:
+        trouble = _status(response)
+        return _body(response, most) if trouble is None else trouble
+    finally:
+        response.close()
+
+
+def _body(response: httpx.Response, most: int) -> bytes | Trouble:
     """The bytes as they come: an answer that is packed is not unpacked, and is no JSON."""
     found = bytearray()
     for chunk in response.iter_raw():
         found += chunk
         if len(found) > most:
             return Trouble("nonsense", "an answer is longer than was asked for")
-        if time.monotonic() > until:
-            return Trouble("slow", "an answer does not come to its end in time")
     return bytes(found)
 
 

@@ -81,7 +81,7 @@ class Endpoint(Written):
 
     @model_validator(mode="after")
     def _safe(self) -> "Endpoint":
-        if self._parts.scheme == "http" and not self.allow_http and not is_loopback(self.host_name):
+        if self._parts.scheme == "http" and not self.allow_http and not all(map(is_loopback, self._on_the_way)):
             raise ValueError(
                 "plain http goes to this machine alone: anybody on the way could read what is sent, and the key; use"
                 " https, or say --allow-http (allow_http)"
@@ -98,6 +98,17 @@ class Endpoint(Written):
     def host_name(self) -> str:
         """The host, without its port."""
         return str(self._parts.hostname)
+
+    @property
+    def _on_the_way(self) -> list[str]:
+        """The hosts that read what is sent by plain http: a proxy is one, wherever it sends it."""
+        return [self.host_name, *([] if self.proxy is None else [str(_split(self.proxy).hostname)])]
+
+    @property
+    def first_hop(self) -> tuple[str, int]:
+        """Host and port of who is connected to: the proxy, if there is one."""
+        parts = self._parts if self.proxy is None else _split(self.proxy)
+        return str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
 
     @property
     def host(self) -> str:

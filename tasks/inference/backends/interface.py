@@ -62,6 +62,15 @@ class TextBackend(Protocol):
     def external(self) -> bool:
         """Whether prompts leave this machine's programs."""
 
+    def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
+        """Check that such prompts can be asked, before anything is paid for; nothing is asked, and nothing sent.
+
+        Raises:
+            EndpointUnreachable: nobody takes a connection where the external model should be.
+            ContextTooLong: a prompt is longer than the local model can read.
+            NoChatTemplate, ControlTokens: the local model cannot be asked.
+        """
+
     def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
         """One text for each prompt, in their order. Equal prompts have texts of their own.
 

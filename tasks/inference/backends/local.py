@@ -44,6 +44,14 @@ class LocalBackend:
         """The model and its revision."""
         return f"{self.model.name} {self.model.revision}"
 
+    def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
+        """As `TextBackend.require_ready`.
+
+        Raises:
+            ContextTooLong, NoChatTemplate, ControlTokens: as `write`.
+        """
+        self._asked(prompts, how)
+
     def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
         """As `TextBackend.write`.
 
@@ -54,11 +62,16 @@ class LocalBackend:
             ContextTooLong: a prompt and its answer are longer than the model was made for.
             NoChatTemplate, ControlTokens: the model cannot be asked.
         """
+        if not prompts:
+            return []
+        drawn = self.draw(self._asked(prompts, how), how)
+        return [Written(text.text, text.tokens, text.complete) for text in drawn]
+
+    def _asked(self, prompts: Sequence[str], how: Sampling) -> list[tuple[int, ...]]:
+        """The tokens of every prompt, if they and an answer fit."""
         from tasks.inference.plan import ContextTooLong
         from tasks.inference.prompts import private_prompt, reference_tokens
 
-        if not prompts:
-            return []
         tokenizer, positions = self.model.tokenizer, self.model.positions
         system = (how.system or SYSTEM).replace("{", "{{").replace("}", "}}")  # plain characters, not a template
         spec = PromptSpec("texts", system=system, public="texts", private="{reference}")
@@ -68,5 +81,4 @@ class LocalBackend:
         longest = taken + max(map(len, asked))
         if longest > positions:
             raise ContextTooLong(longest, positions)
-        drawn = self.draw([around.around(tokens) for tokens in asked], how)
-        return [Written(text.text, text.tokens, text.complete) for text in drawn]
+        return [around.around(tokens) for tokens in asked]

@@ -58,7 +58,7 @@ def retry_after(header: str | None, now: Callable[[], datetime] = lambda: dateti
         return float(text[:9])
     try:
         until = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # a year of twenty digits is no ValueError
         return None
     aware = until if until.tzinfo else until.replace(tzinfo=UTC)
     return max(0.0, (aware - now()).total_seconds())

@@ -7,6 +7,9 @@ from typing import Final
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.failures import EndpointKeyMissing
 
+SHORTEST: Final = 8
+"""Characters of a key that is looked for in answers. Servers that need none are given a word in its place."""
+
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,4000}", re.ASCII)
 
 
@@ -30,8 +33,8 @@ class Key:
         return f"Bearer {self._text}"
 
     def is_in(self, text: str) -> bool:
-        """Whether a text repeats it."""
-        return self._text in text
+        """Whether a text repeats it; what is so short that any text may hold it (`EMPTY`, `none`) is no secret."""
+        return len(self._text) >= SHORTEST and self._text in text
 
 
 def key_for(endpoint: Endpoint) -> Key | None:

@@ -28,6 +28,8 @@ from tasks.generation.keyphrases import KeyphraseSeeding, Stages
 from tasks.generation.steps import StepLost, Steps
 from tasks.generation.systems import system_for
 from tasks.inference.backends.interface import Sampling, Written
+from tasks.inference.backends.local import LocalBackend
+from tasks.inference.plan import ContextTooLong
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.insights.keyword_sets import KeywordBudgetTooSmall
 from tasks.insights.public_topics import PUBLIC_TOPICS
@@ -41,6 +43,7 @@ from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, refusing, s
 SYSTEM = KeyphraseSeeding()
 WORDS = ["kettle", "tomato", "violin", "radio"]
 SECRET = "zanzibarquux"
+LONG = [f"{letter * 55} {letter}" for letter in "abcdef"]
 NOTES = [
     {"patient_id": f"p{unit}", "text": f"My {WORDS[unit % 4]} broke. {SECRET}{unit}", "ward": "ab"[unit % 2]}
     for unit in range(40)
@@ -68,6 +71,9 @@ class Recording:
     external: bool = True
     prompts: list[str] = field(default_factory=list)
     told: list[Sampling] = field(default_factory=list)
+
+    def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
+        """Always."""
 
     def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
         self.prompts += prompts
@@ -232,6 +238,33 @@ def test_the_local_model_writes_too(workshop):
     made = SYSTEM.generate(SYSTEM.plan(ask(wanted, MUCH)), wanted, bench)
     assert len(made.texts) == 2
     assert all(text.text for text in made.texts)
+
+
+@pytest.mark.parametrize("wanted", [asked(samples=2, max_new_tokens=5000), asked(samples=2, max_new_tokens=1024)])
+def test_a_model_that_cannot_be_asked_is_found_out_before_anything_is_paid(workshop, wanted):
+    with pytest.raises(ContextTooLong):
+        SYSTEM.generate(SYSTEM.plan(ask(wanted, MUCH)), wanted, workshop.bench(OS_RANDOM))
+    assert workshop.seen == []
+
+
+def test_phrases_for_which_a_model_has_no_room_are_left_out(workshop, monkeypatch):
+    """They were paid for: a model that cannot read all of them is told some, at last none."""
+    bench = workshop.bench(OS_RANDOM)
+    long = asked(samples=3, phrases_per_text=4, max_new_tokens=6, vocabulary={"method": "public", "words": LONG})
+    bare = len(bench.prompt.fill("public", None))
+    for room, told in ((10, 0), (130, 1), (200, 2), (900, 4)):
+        heard: list[str] = []
+
+        def write(self, prompts, how, room=room, heard=heard):
+            if max(map(len, prompts)) > bare + room:
+                raise ContextTooLong(bare + room + 1, bare + room)
+            heard.extend(prompts)
+            return [Written("text", 1, True) for _ in prompts]
+
+        monkeypatch.setattr(LocalBackend, "write", write)
+        made = SYSTEM.generate(SYSTEM.plan(ask(long, MUCH)), long, bench)
+        assert len(made.texts) == 3
+        assert [sum(word in prompt for word in LONG) for prompt in heard] == [told] * 3
 
 
 def test_labels_follow_their_own_units(workshop):

@@ -1,11 +1,14 @@
 """Answers on disk: found again by what was asked, however a run ended."""
 
+import errno
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tasks.inference.backends import answers as module
 from tasks.inference.backends.answers import FILE, Answers
 from tasks.inference.backends.failures import AnswersUnwritable
 from tasks.inference.backends.interface import Written
@@ -50,6 +53,42 @@ def test_a_line_that_a_kill_has_torn_is_an_answer_that_did_not_come(tmp_path: Pa
     again.keep(keys[2], TWO)
     again.keep(keys[1], TWO)
     assert [Answers(tmp_path).get(key) for key in keys] == [ONE, TWO, TWO]
+
+
+def test_a_line_that_a_full_disk_has_torn_does_not_take_the_next_answer_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are on their way when the first does not fit, and they are paid for."""
+    answers, real = Answers(tmp_path), open
+    keys = [answers.key({"prompt": prompt}) for prompt in "ab"]
+
+    class Full:
+        """Takes some bytes, and then no more."""
+
+        def __init__(self, file: Any) -> None:
+            self.file, self.taken = file, 0
+
+        def __enter__(self) -> "Full":
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.file.close()
+
+        def fileno(self) -> int:
+            return int(self.file.fileno())
+
+        def write(self, data: bytes) -> int:
+            if self.taken:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self.taken = self.file.write(data[:9])
+            return self.taken
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "open", lambda *given, **more: Full(real(*given, **more)), raising=False)
+        with pytest.raises(AnswersUnwritable, match="No space left"):
+            answers.keep(keys[0], ONE)
+    answers.keep(keys[1], TWO)
+    assert [Answers(tmp_path).get(key) for key in keys] == [None, TWO]
 
 
 def test_a_damaged_line_is_asked_for_again(tmp_path: Path) -> None:

@@ -52,6 +52,23 @@ def test_plain_http_elsewhere_has_to_be_said() -> None:
     assert endpoint(url="http://10.0.0.1/v1", allow_http=True).host == "10.0.0.1"
 
 
+@pytest.mark.parametrize("proxy", ["http://proxy.example.org:3128", "https://proxy.example.org"])
+def test_plain_http_does_not_go_to_this_machine_by_a_proxy_elsewhere(proxy: str) -> None:
+    """The proxy would read prompts and key, and `127.0.0.1` would be its own."""
+    here = "http://127.0.0.1:8000/v1"
+    with pytest.raises(FileInvalid):
+        endpoint(url=here, proxy=proxy)
+    assert endpoint(url=here, proxy=proxy, allow_http=True).first_hop[0] == "proxy.example.org"
+    assert endpoint(url=here, proxy="http://localhost:3128").first_hop == ("localhost", 3128)
+    assert endpoint(proxy=proxy).url.startswith("https:")  # through the proxy, and not for its eyes
+
+
+def test_who_is_connected_to_first() -> None:
+    assert endpoint().first_hop == ("llm.example.org", 8443)
+    assert endpoint(url="https://[2001:db8::1]/v1").first_hop == ("2001:db8::1", 443)
+    assert endpoint(url="http://localhost/v1").first_hop == ("localhost", 80)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -101,6 +118,13 @@ def test_a_key_comes_from_the_named_variable_alone(monkeypatch: pytest.MonkeyPat
     key = key_for(endpoint(key_env="OFFICE_KEY"))
     assert key is not None
     assert key.header == f"Bearer {SECRET}"
+
+
+def test_a_word_in_place_of_a_key_may_be_in_any_answer() -> None:
+    """Servers that need no key are given `EMPTY` or `x`; a run is not to fail over every text that holds one."""
+    assert not Key("x").is_in("a text")
+    assert not Key("EMPTY").is_in("EMPTY")
+    assert Key(SECRET).is_in(f"your key is {SECRET}.")
 
 
 def test_a_key_shows_itself_nowhere() -> None:

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from models_db.errors import AlmonerError
+from tasks.inference.backends.asking import _certificates
 from tasks.inference.backends.failures import (
     EndpointBroken,
     EndpointBusy,
@@ -35,7 +36,9 @@ from tests.support_backend import (
     breaks_off,
     completion,
     drips,
+    drips_headers,
     hangs,
+    hints_for_ever,
     says,
     says_json,
 )
@@ -120,6 +123,7 @@ FAILING: list[tuple[Trick, type[EndpointFailed], int]] = [
     (says(500), EndpointBroken, 2),
     (says(503, b"<html>gone</html>"), EndpointBroken, 2),
     (says(429), EndpointBusy, 2),
+    (says(429, Retry_After=f"Mon, 01 Jan {'9' * 20} 00:00:00 GMT"), EndpointBusy, 2),
     (says(408), EndpointSlow, 2),
     (says(401), EndpointDeclines, 1),
     (says(404), EndpointDeclines, 1),
@@ -165,11 +169,39 @@ def test_what_goes_wrong_once_goes_right_the_second_time(
     assert naps.taken == [0.5]
 
 
-def test_a_server_that_never_answers_is_slow(server: ModelServer, backend: Callable[..., HttpBackend]) -> None:
-    for trick in (hangs, drips):
-        server.always = trick
-        with pytest.raises(EndpointSlow):
-            backend(timeout=1, attempts=1).write(["a note"], HOW)
+@pytest.mark.parametrize("trick", [hangs, drips, drips_headers, hints_for_ever])
+@pytest.mark.parametrize("proxied", [False, True])
+def test_a_server_that_comes_to_no_end_is_slow(
+    trick: Trick, proxied: bool, server: ModelServer, backend: Callable[..., HttpBackend]
+) -> None:
+    """However often it says something: a wait for the next byte would begin anew each time."""
+    server.always = trick
+    made = backend(timeout=1, attempts=1, **({"proxy": server.url.removesuffix("/v1")} if proxied else {}))
+    failed: list[BaseException] = []
+    asking = threading.Thread(target=lambda: failed.append(raised(lambda: made.write(["a note"], HOW))))
+    asking.start()
+    asking.join(20)
+    server.closing.set()  # what does not end by itself ends now, and not as slow
+    asking.join()
+    assert [type(each) for each in failed] == [EndpointSlow]
+
+
+def raised(act: Callable[[], object]) -> BaseException:
+    with pytest.raises(BaseException) as found:
+        act()
+    return found.value
+
+
+def test_who_is_not_there_is_found_out_without_being_asked(
+    server: ModelServer, naps: Naps, backend: Callable[..., HttpBackend]
+) -> None:
+    backend().require_ready(["a note"], HOW)
+    assert server.seen == []
+    made = backend(attempts=3)
+    server.stop()
+    with pytest.raises(EndpointUnreachable, match="no connection"):
+        made.require_ready(["a note"], HOW)
+    assert naps.taken == [0.5, 1.0]
 
 
 def test_nobody_there(server: ModelServer, backend: Callable[..., HttpBackend]) -> None:
@@ -246,6 +278,10 @@ def test_nothing_of_the_environment_is_used(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "secrets"))
+    _certificates.cache_clear()
+    assert _certificates(None).keylog_filename is None  # who could read it, could read prompts and key
+    _certificates.cache_clear()
     assert len(backend().write(["a"], HOW)) == 1
     assert "authorization" not in server.seen[0].headers
     with pytest.raises(EndpointUnreachable):

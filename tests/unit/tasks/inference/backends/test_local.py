@@ -48,6 +48,16 @@ def test_what_is_said_of_the_model_may_hold_braces() -> None:
     assert len(backend().write(["a note"], Sampling(2, Decimal(1), system="Write {this}."))) == 1
 
 
+def test_whether_it_can_be_asked_is_known_without_drawing() -> None:
+    local = backend()
+    object.__setattr__(local, "draw", None)
+    local.require_ready(["a"], HOW)
+    with pytest.raises(ContextTooLong):
+        local.require_ready(["x" * 1100], HOW)
+    with pytest.raises(ContextTooLong):
+        local.require_ready(["a"], Sampling(1024, Decimal(1)))
+
+
 def test_a_prompt_that_the_model_cannot_read_is_refused() -> None:
     with pytest.raises(ContextTooLong):
         backend().write(["a", "x" * 1100], HOW)

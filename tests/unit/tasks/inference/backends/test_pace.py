@@ -58,6 +58,7 @@ def test_waits_double_up_to_a_longest_one() -> None:
         ("Sat, 01 Jan 2000 00:00:30 GMT", 30.0), ("Sat, 01 Jan 2000 00:00:30", 30.0),
         ("Fri, 31 Dec 1999 23:59:00 GMT", 0.0),
         ("9" * 400, 999999999.0),
+        (f"Mon, 01 Jan {'9' * 20} 00:00:00 GMT", None), (f"Mon, 01 Jan 2000 00:00:00 +{'9' * 20}", None),
     ],
 )  # fmt: skip
 def test_retry_after_in_seconds_or_as_a_date(said: str | None, seconds: float | None) -> None:

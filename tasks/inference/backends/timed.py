@@ -1,0 +1,87 @@
+"""Connections on which a whole request has an end, however slowly an endpoint speaks.
+
+The HTTP library waits so long for each piece that comes. An endpoint that sends a byte of its headers now and then, or
+`100 Continue` for ever, would hold a run until somebody ends it. Here every wait ends when the request has to.
+"""
+
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpcore
+import httpx
+
+_here = threading.local()
+
+
+@contextmanager
+def ending(until: float) -> Iterator[None]:
+    """Whatever this thread waits for on `TimedTransport` in the block ends at that time of the monotonic clock."""
+    _here.until = until
+    try:
+        yield
+    finally:
+        _here.until = None
+
+
+def _left(timeout: float | None, over: type[Exception]) -> float | None:
+    """Seconds that may be waited; where there are none, `over` is raised."""
+    until: float | None = getattr(_here, "until", None)
+    if until is None:
+        return timeout
+    left = until - time.monotonic()
+    if left <= 0:
+        raise over
+    return left if timeout is None else min(timeout, left)
+
+
+class TimedTransport(httpx.HTTPTransport):
+    """httpx's transport; what it waits for ends as `ending` says. Arguments are those of `httpx.HTTPTransport`."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        # httpx has no argument for it; tests notice if a version of it no longer asks here for its connections.
+        self._pool._network_backend = _Network()
+
+
+class _Network(httpcore.SyncBackend):
+    """Makes connections."""
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Any = None,
+    ) -> httpcore.NetworkStream:
+        left = _left(timeout, httpcore.ConnectTimeout)
+        return _Timed(super().connect_tcp(host, port, left, local_address, socket_options))
+
+
+class _Timed(httpcore.NetworkStream):
+    """A connection."""
+
+    def __init__(self, stream: httpcore.NetworkStream) -> None:
+        self._stream = stream
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, _left(timeout, httpcore.WriteTimeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        left = _left(timeout, httpcore.ConnectTimeout)
+        return _Timed(self._stream.start_tls(ssl_context, server_hostname, left))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
