@@ -8,6 +8,7 @@ from typing import cast
 
 from prefect import flow
 
+from flows import telemetry
 from flows.assess import load_scorer
 from flows.extend import values_for
 from flows.keep import keep
@@ -63,6 +64,7 @@ class Outcome:
 
 
 @flow(name="execute", **PRIVATE_FLOW)
+@telemetry.watched("execute")
 def execute(home: Path, request_id: int, device: str = "auto", *, anew: bool = False, workers: int = 1) -> Outcome:
     """Run an approved request once; one that was interrupted goes on where it was, unless it begins `anew`.
 
@@ -78,6 +80,7 @@ def execute(home: Path, request_id: int, device: str = "auto", *, anew: bool = F
         BudgetExceeded: the dataset cannot afford it any more.
         RunInterrupted: Ctrl-C; what was armed stays spent.
     """
+    telemetry.of_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
     where = choose_device(device).type
     close_own_remains(workspace, request_id)
@@ -99,20 +102,24 @@ def produce(run: Run, device: str, where: str, workers: int) -> tuple[str, int]:
     scoring = bench.engine.model if bench.outside is None else scorer_of(run, device)
     if run.left:
         tell(str(run.left))
-    run.hold(where, bench.rng.kind)
-    generated = generate_texts(quote.system, quote.plan, quote.parameters, bench)
+    with telemetry.stage("hold"):
+        run.hold(where, bench.rng.kind)
+    with telemetry.stage("generate"):
+        generated = generate_texts(quote.system, quote.plan, quote.parameters, bench)
     corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
     schema = schema_of(quote.parameters)
-    results = evaluate_texts(
-        quote.metrics,
-        generated.texts,
-        scoring,
-        corpus,
-        schema,
-        measuring_of(run, bench),
-        by_another=bench.outside is not None,
-    )
-    return keep(run, generated, results), len(generated.texts)
+    with telemetry.stage("evaluate"):
+        results = evaluate_texts(
+            quote.metrics,
+            generated.texts,
+            scoring,
+            corpus,
+            schema,
+            measuring_of(run, bench),
+            by_another=bench.outside is not None,
+        )
+    with telemetry.stage("commit"):
+        return keep(run, generated, results), len(generated.texts)
 
 
 def measuring_of(run: Run, bench: Bench) -> Measuring:

@@ -12,6 +12,7 @@ from flows.extend import values_for
 from flows.policy import require_in_force, require_policy, told_by_policy, version_for_request, withholds_figures
 from flows.pricing import price
 from flows.settings import PRIVATE_FLOW
+from flows.telemetry import watched
 from flows.workspace import Workspace, open_workspace
 from models_db.canonical import Json
 from models_db.home import ProjectHome
@@ -44,6 +45,7 @@ class Proposal:
 
 
 @flow(name="propose", **PRIVATE_FLOW)
+@watched("propose")
 def propose(home: Path, written: dict[str, object], dry_run: bool = False, standing: int | None = None) -> Proposal:
     """Validate a request, price it and, unless it is a dry run, submit it.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from prefect import flow
 from sqlalchemy.orm import Session
 
+from flows import telemetry
 from flows.people import require_mandates
 from flows.policy import require_bounds
 from flows.settings import PRIVATE_FLOW
@@ -27,6 +28,7 @@ class Published:
 
 
 @flow(name="publish", **PRIVATE_FLOW)
+@telemetry.watched("publish")
 def publish(home: Path, request_id: int, destination: Path) -> Published:
     """Publish what the stewards approved, byte for byte.
 
@@ -37,6 +39,7 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
         OutsideBounds: a figure of the release is not what its policy demands, and not every approval overrides that.
         ArtifactChanged: the quarantined files are not the approved ones.
     """
+    telemetry.of_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
     artifact = find_artifact(workspace, request_id)
     draft = workspace.home.inside("quarantine", artifact.folder)
@@ -49,7 +52,8 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
     with workspace.database.write() as session:
         publication = artifacts.publish(session, workspace.actor, request_id)
         papers = _papers(session, artifact)
-    bundle = deliver(draft, artifact, papers, workspace.key, destination)
+    with telemetry.stage("deliver"):
+        bundle = deliver(draft, artifact, papers, workspace.key, destination)
     with workspace.database.write() as session:
         artifacts.delivered(session, workspace.actor, publication, str(bundle.folder), bundle.digest)
         checkpoint = bundle.checkpoint

@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from flows import telemetry
 from flows.people import require_mandates
 from flows.policy import policy_of, require_policy, told_by_policy
 from flows.pricing import dataset_facts, model_named
@@ -123,6 +124,7 @@ class Run:
                 armed = runs.is_armed(session, self.attempt, sequence, instalment)
             if not armed:
                 raise
+        telemetry.armed()
 
     def begun(self, first: int, released: Mapping[str, str]) -> None:
         """Write down what was released before the first draw; `first` is the first invocation armed for draws."""

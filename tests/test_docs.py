@@ -54,7 +54,7 @@ CONTRACT = (
     "audit log", "audit verify", "audit checkpoint", "audit export", "audit mechanism",
     "attack run", "attack list", "models list", "models pull", "models endpoint add",
     "models endpoint list", "models endpoint remove", "demo",
-    "adapter train", "adapter list", "adapter show", "backup", "restore",
+    "adapter train", "adapter list", "adapter show", "backup", "restore", "metrics",
 )  # fmt: skip
 
 

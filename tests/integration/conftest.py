@@ -11,8 +11,10 @@ import torch
 import typer.testing
 
 import flows.health
+import flows.telemetry
 from migrations import inventory
 from tests import tiny_embedder, tiny_model
+from tests.collector import Collector
 from tests.conftest import PostgreSQL
 from tests.integration.story import Almoner
 
@@ -73,3 +75,12 @@ def any_almoner(backend: str, request: pytest.FixtureRequest) -> Almoner:
     made = request.getfixturevalue({"sqlite": "almoner", "postgresql": "team_almoner"}[backend])
     assert isinstance(made, Almoner)
     return made
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """Traces are sent, to nobody but the test."""
+    made = Collector()
+    monkeypatch.setenv(flows.telemetry.SETTING, made.address)
+    yield made
+    made.close()

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from flows import telemetry
 from flows.execute import execute
 from flows.propose import propose
 from flows.publish import publish
 from models_db.services.gates import GateClosed
 from tasks.failures import TaskFailed
 from tasks.generation.ink_rule import InvisibleInkRule
+from tests.collector import Collector
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.story import REQUEST, Almoner
 
@@ -62,7 +64,7 @@ def _rows(database: Path) -> dict[str, list[dict[str, Any]]]:
         return {table: [dict(row) for row in connection.execute(f'SELECT * FROM "{table}"')] for table in tables}
 
 
-def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path) -> None:
+def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path, collector: Collector) -> None:
     almoner.ingested()
     root = almoner.home.root
     proposal = propose(root, REQUEST)
@@ -74,6 +76,9 @@ def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path) -> Non
     published = publish(root, 1, almoner.folder / "out")
     almoner.type(f"verify-release {published.folder}")
     almoner.type("doctor")
+    # With a global provider of OpenTelemetry, Prefect would send spans of its own, parameters among them.
+    assert {span.name for spans in collector.traces for span in spans} <= {*telemetry.FLOWS, *telemetry.STAGES}
+    assert [spans[0].name for spans in collector.traces] == ["propose", "execute", "publish"]
 
     rows = known_to_prefect(prefect_home, tasks=len(TASKS))
     assert {row["task_key"].rsplit("-", 1)[0] for row in rows["task_run"]} == TASKS

@@ -1,0 +1,183 @@
+"""A whole release is watched, by a collector and by Prometheus: what arrives is on the lists of the page."""
+
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
+from prometheus_client.parser import text_string_to_metric_families
+
+from flows import metrics, telemetry
+from flows.workspace import Record, open_record
+from models_db.budgets import RHO_UNIT, Amount
+from models_db.home import ProjectHome
+from models_db.reading import ReadingDatabase
+from tests.collector import Collector, attributes
+from tests.integration.story import SECRETS, Almoner
+from tests.support import World, fetch
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "observability.md").read_text()
+
+
+def test_a_whole_release_says_what_is_on_the_list_and_nothing_else(almoner: Almoner, collector: Collector) -> None:
+    almoner.approved()
+    collector.bodies.clear()
+    almoner.type(f"release request {almoner.request_file(epsilon=0.5)}")
+    almoner.type("run 1")
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert almoner.ask("run 2", expected=1)["error"] == "GateClosed"
+    assert [[span.name for span in spans] for spans in collector.traces] == [
+        ["propose"], ["execute", "hold", "generate", "evaluate", "commit"], ["publish", "deliver"], ["execute"],
+    ]  # fmt: skip
+    for sent in collector.requests:
+        for resource in sent.resource_spans:
+            assert [each.key for each in resource.resource.attributes] == ["service.name"]
+    for spans in collector.traces:
+        for span in spans:
+            only_what_may_be_said(span)
+    [armed] = fetch(almoner.database, "SELECT count(*) FROM audit WHERE kind = 'ledger.arm'")[0]
+    said = [attributes(spans[0]) for spans in collector.traces]
+    assert [each.get("almoner.instalments") for each in said] == [None, armed, None, 0]
+    assert [each["almoner.request"] for each in said] == [2, 1, 1, 2]
+    assert [each["almoner.outcome"] for each in said] == ["done", "done", "done", "GateClosed"]
+    everything = b"".join(collector.bodies)
+    for secret in (*SECRETS, "clinic", "patient", "a first look", str(almoner.folder), almoner.home.root.name):
+        assert secret.encode() not in everything
+
+
+def only_what_may_be_said(span: SentSpan) -> None:
+    """Names, attributes, times and status of one span; events and links have room for anything, so there are none."""
+    said = attributes(span)
+    assert telemetry.told(said) == said  # type: ignore[arg-type]
+    assert span.name in (*telemetry.FLOWS, *telemetry.STAGES)
+    assert (list(span.events), list(span.links), span.status.message, span.trace_state) == ([], [], "", "")
+    assert span.start_time_unix_nano % (telemetry.HOUR * 10**9) == 0
+    took = span.end_time_unix_nano - span.start_time_unix_nano
+    assert took == int(str(said["almoner.at_most_seconds"])) * 10**9
+
+
+def test_nothing_is_sent_and_nothing_loaded_while_it_is_off(
+    almoner: Almoner, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(telemetry.SETTING)
+    almoner.approved()
+    almoner.type("run 1")
+    assert collector.bodies == []
+    code = "import sys, flows.telemetry; print(*(m for m in sys.modules if m.startswith('opentelemetry')))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def scraped(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    """Every sample by name and labels, as Prometheus reads them."""
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def test_metrics_are_what_the_ledger_says(world: World, tmp_path: Path) -> None:
+    """On both backends, with credentials that can only read."""
+    world.dataset()
+    request_id = world.published().request_id
+    world.request()
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    record = Record(ProjectHome(tmp_path), ReadingDatabase(world.database.url), "")
+    for sample in metrics.read(record):
+        found.setdefault(sample.metric, {})[sample.labels] = sample.value
+    [[name]] = fetch(world.database, "SELECT d.name FROM dataset d JOIN request r ON r.dataset_id = d.id"
+                     " WHERE r.id = :id", id=request_id)  # fmt: skip
+    on, balance = (("dataset", str(name)),), world.balance()
+    assert balance.spent != Amount()
+    for metric, amount in (("cap", balance.cap), ("spent", balance.spent), ("held", balance.held)):
+        assert found[f"almoner_rho_{metric}"][on] == pytest.approx(amount.rho / RHO_UNIT)
+    [[armed]] = fetch(world.database, "SELECT count(*) FROM audit WHERE kind = 'ledger.arm'")
+    assert found["almoner_instalments_armed"] == {on: armed}
+    assert found["almoner_requests"] == {(("state", "published"),): 1, (("state", "submitted"),): 1}
+    assert found["almoner_attempts"] == {(("outcome", "produced"), ("at_most_seconds", "60")): 1}
+    [[links]] = fetch(world.database, "SELECT seq FROM audit_head")
+    assert found["almoner_chain_links"] == {(): links}
+
+
+def test_what_is_written_is_read_by_prometheus(almoner: Almoner) -> None:
+    almoner.produced()
+    file = almoner.folder / "almoner.prom"
+    told = {(each["metric"], *sorted(each["labels"].items())): each["value"] for each in almoner.ask("metrics")}
+    almoner.type(f"metrics --to {file}")
+    read = {
+        (name.removesuffix("_total"), *labels): value
+        for name, samples in scraped(file.read_text()).items()
+        for labels, value in samples.items()
+    }
+    assert read == told
+    assert read["almoner_rho_spent", ("dataset", "clinic")] > 0
+    for secret in (*SECRETS, "patient", str(almoner.folder)):
+        assert secret not in file.read_text()
+
+
+def test_the_page_lists_every_metric_with_its_labels(almoner: Almoner) -> None:
+    rows = re.findall(r"^\| `(almoner_\w+)` \| ([^|]*)\|", PAGE, re.MULTILINE)
+    written = {name: tuple(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+    suffix = {"counter": "_total", "gauge": ""}
+    assert written == {each.name + suffix[each.kind]: each.labels for each in metrics.METRICS}
+    almoner.submitted()
+    samples = metrics.read(open_record(almoner.home))
+    assert {each.metric for each in samples} <= {each.name for each in metrics.METRICS}
+    labels = {each.name: each.labels for each in metrics.METRICS}
+    assert all(tuple(name for name, _ in each.labels) == labels[each.metric] for each in samples)
+
+
+def test_failed_attempts_are_counted_by_name_and_nothing_else_of_a_reason_is_told(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner.approved()
+    for problem in (ValueError("Ann Smith"), MemoryError("Ann Smith")):
+        with monkeypatch.context() as patch:
+            patch.setattr("flows.execute.generate_texts", raising(problem))
+            with pytest.raises(type(problem)):
+                almoner.type("run 1", expected=None)
+    found = scraped(almoner.type("metrics").out)
+    assert found["almoner_attempts_failed_total"] == {
+        (("refusal", "ValueError"),): 1, (("refusal", "MemoryError"),): 1,
+    }  # fmt: skip
+    assert metrics._named("the text of Ann Smith") == "other"
+
+
+def raising(problem: Exception) -> object:
+    def fail(*_: object, **__: object) -> None:
+        raise problem
+
+    return fail
+
+
+def test_a_scrape_reads_the_ledger_again_and_writes_nothing(almoner: Almoner) -> None:
+    almoner.submitted()
+    with metrics.served(open_record(almoner.home), 0) as port:
+        before = almoner.everything()
+        first = scraped(fetched(port))
+        assert almoner.everything() == before
+        almoner.type('approve 1 --gate spend --reason "a first look"')
+        again = scraped(fetched(port))
+    assert first["almoner_requests"] == {(("state", "submitted"),): 1}
+    assert again["almoner_requests"] == {(("state", "approved"),): 1}
+    assert again["almoner_chain_links_total"][()] > first["almoner_chain_links_total"][()]
+
+
+def fetched(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def test_a_port_that_is_taken_is_told(almoner: Almoner) -> None:
+    almoner.submitted()
+    record = open_record(almoner.home)
+    with metrics.served(record, 0) as port:
+        told = almoner.ask(f"metrics --port {port}", expected=3)
+    assert told["error"] == "PortTaken"
+    assert almoner.ask("metrics --to /proc/almoner.prom", expected=3)["error"] == "MetricsUnwritable"
