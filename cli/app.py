@@ -16,14 +16,16 @@ from cli import (
     evaluate,
     home,
     keywords,
-    metrics,
     models,
     motion,
+    notify,
     policy,
     publish,
     release,
     report,
     run,
+    schedule,
+    serve,
     standing,
     user,
 )
@@ -44,7 +46,7 @@ def root(almoner_home: HomeOption = None) -> None:
         os.environ["ALMONER_HOME"] = str(almoner_home)
 
 
-for each in (home, approve, run, publish, release, evaluate, report, backup, metrics, demo):
+for each in (home, approve, run, serve, publish, release, evaluate, report, backup, demo):
     each.add_to(app)
 for name, group in (
     ("dataset", dataset.app),
@@ -52,6 +54,8 @@ for name, group in (
     ("release", release.app),
     ("motion", motion.app),
     ("standing", standing.app),
+    ("schedule", schedule.app),
+    ("notify", notify.app),
     ("audit", audit.app),
     ("attack", attack.app),
     ("policy", policy.app),

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from prefect import flow
+from sqlalchemy.orm import Session
 
 from flows.extend import values_for
 from flows.policy import require_in_force, require_policy, told_by_policy, version_for_request, withholds_figures
@@ -18,6 +19,7 @@ from models_db.canonical import Json
 from models_db.home import ProjectHome
 from models_db.requests import ReleaseRequest, parse
 from models_db.services import datasets, envelopes, motions, releases
+from models_db.tables import Request
 from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import VersionMissing
 from tasks.generation.extension import extended_of
@@ -63,21 +65,32 @@ def propose(home: Path, written: dict[str, object], dry_run: bool = False, stand
         MotionUnknown, StandingExhausted, OwnAuthorisation: the standing authorisation does not cover it.
     """
     workspace = open_workspace(ProjectHome.locate(home))
+    priced = priced_for(workspace, parse(ReleaseRequest, written, "The request"), standing)
+    with workspace.database.read() as session:
+        with_balance = not withholds_figures(session, workspace.actor)
+    if dry_run:
+        return Proposal(priced, with_balance)
+    with told_by_policy(workspace):
+        priced.require_affordable()
+    return Proposal(priced, with_balance, *submit(workspace, priced, standing))
+
+
+def priced_for(workspace: Workspace, request: ReleaseRequest, standing: int | None = None) -> Quote:
+    """The price of a request that may be made from here, whether or not the budget affords it.
+
+    Raises:
+        As `propose`, but for the budget's refusals.
+    """
     with workspace.database.read() as session:
         require_in_force(session, workspace)
-        with_balance = not withholds_figures(session, workspace.actor)
-    priced = price(workspace, parse(ReleaseRequest, written, "The request"))
+    priced = price(workspace, request)
     require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
     values_for(workspace, priced.body)
     _require_labels(workspace, priced)
     if standing is not None:
         with workspace.database.read() as session:
             motions.authorised(session, standing, dict(priced.body), workspace.actor)
-    if dry_run:
-        return Proposal(priced, with_balance)
-    with told_by_policy(workspace):
-        priced.require_affordable()
-    return Proposal(priced, with_balance, *submit(workspace, priced, standing))
+    return priced
 
 
 def _require_labels(workspace: Workspace, priced: Quote) -> None:
@@ -92,19 +105,24 @@ def submit(workspace: Workspace, priced: Quote, standing: int | None = None) -> 
 
     It waits for the spend gate, or may run at once if a standing authorisation covers it.
     """
-    body, scope = dict(priced.body), priced.request.scope
     with workspace.database.write() as session:
-        dataset = datasets.find(session, priced.dataset.name)
-        motion = None if standing is None else motions.authorised(session, standing, body, workspace.actor)
-        made = releases.submit(
-            session,
-            workspace.actor,
-            dataset,
-            datasets.newest_version(session, dataset),
-            version_for_request(session, workspace),
-            {**body, "nonce": secrets.token_hex(16)},
-            timedelta(days=workspace.policy.request_days),
-            scope=None if scope is None else envelopes.find_scope(session, dataset, scope),
-            standing=motion,
-        )
+        made = record_request(session, workspace, priced, standing)
         return made.id, made.digest
+
+
+def record_request(session: Session, workspace: Workspace, priced: Quote, standing: int | None = None) -> Request:
+    """The request as a row, in the caller's transaction; see `submit`."""
+    body, scope = dict(priced.body), priced.request.scope
+    dataset = datasets.find(session, priced.dataset.name)
+    motion = None if standing is None else motions.authorised(session, standing, body, workspace.actor)
+    return releases.submit(
+        session,
+        workspace.actor,
+        dataset,
+        datasets.newest_version(session, dataset),
+        version_for_request(session, workspace),
+        {**body, "nonce": secrets.token_hex(16)},
+        timedelta(days=workspace.policy.request_days),
+        scope=None if scope is None else envelopes.find_scope(session, dataset, scope),
+        standing=motion,
+    )

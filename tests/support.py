@@ -32,6 +32,7 @@ from models_db.services import (
     policies,
     releases,
     runs,
+    schedules,
 )
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim, Registration
@@ -93,6 +94,7 @@ def later(by: timedelta) -> Iterator[None]:
             policies,
             releases,
             runs,
+            schedules,
         ):
             patch.setattr(service, "moment", lambda at=None: moment(at or datetime.now(UTC) + by))
         yield

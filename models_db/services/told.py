@@ -33,6 +33,10 @@ _COUNTED = {
     "carried motions": ("SELECT count(*) FROM carried", "motion.carried"),
     "envelopes": ("SELECT count(*) FROM account WHERE kind = 'scope'", "scope.opened"),
     "closed envelopes": ("SELECT count(*) FROM scope_end", "scope.closed"),
+    "schedules": ("SELECT count(*) FROM schedule", "schedule.created"),
+    "changes of schedules": ("SELECT count(*) FROM schedule_change", "schedule.changed"),
+    "slots of schedules": ("SELECT count(*) FROM schedule_slot", "slot.decided"),
+    "runs given up": ("SELECT count(*) FROM slot_end", "slot.ended"),
 }
 
 _ARMED = """

@@ -25,10 +25,12 @@ from models_db.tables.releases import (
     Transition,
     Withdrawal,
 )
+from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, SlotEnd
 
 __all__ = [
     "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Dataset",
     "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "Evaluation", "Hold", "Invocation", "Lease",
     "Motion", "PartitionScheme", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Publication", "Request",
-    "RoleGrant", "RoleRevocation", "ScopeEnd", "StandingUse", "Transition", "UnitMark", "Withdrawal",
+    "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse",
+    "Transition", "UnitMark", "Withdrawal",
 ]  # fmt: skip

@@ -135,6 +135,50 @@ def standing_use(town: "Town", **given: object) -> Executable:
     return insert("standing_use", **row | given)
 
 
+def schedule(town: "Town", **given: object) -> Executable:
+    row = {"dataset_id": town.id_of("dataset", "name = 'clinic'"), "standing_id": town.standing, "kind": "interval",
+           "rule": "1h", "zone": "UTC", "starts_at": moment(), "reason": "because", "created_at": moment(),
+           "created_by": town.world.analyst.id}  # fmt: skip
+    return insert("schedule", **row | given)
+
+
+def schedule_change(town: "Town", **given: object) -> Executable:
+    row = {"schedule_id": town.schedule, "number": 1, "kind": "paused", "reason": "because", "at": moment(),
+           "actor_id": town.world.steward.id}  # fmt: skip
+    return insert("schedule_change", **row | given)
+
+
+def slot(town: "Town", **given: object) -> Executable:
+    row = {"schedule_id": town.schedule, "slot": moment(), "skipped": "BudgetExceeded", "detail": "", "at": moment(),
+           "actor_id": town.world.analyst.id}  # fmt: skip
+    return insert("schedule_slot", **row | given)
+
+
+def asked_slot(town: "Town", **given: object) -> list[Executable]:
+    """A request under the schedule's authorisation, and the slot that it is for."""
+    number, due = town.id_of("request", "TRUE") + 1, moment()
+    row = {"id": number, "standing_id": town.standing, "created_at": moment()}
+    mine = {"slot": due, "skipped": None, "request_id": number, "at": moment()}
+    of_slot = {name: value for name, value in given.items() if name in ("slot", "schedule_id", "actor_id", "at")}
+    of_request = {name: value for name, value in given.items() if name not in of_slot}
+    return [request(town, "clinic", "clinic", **row | of_request), slot(town, **mine | of_slot)]
+
+
+def slot_end(town: "Town", **given: object) -> Executable:
+    row = {"slot_id": town.id_of("schedule_slot", "TRUE") + 1, "reason": "PlanChanged", "detail": "", "at": moment(),
+           "actor_id": town.world.runner.id}  # fmt: skip
+    return insert("slot_end", **row | given)
+
+
+def waiting_slot(town: "Town") -> list[Executable]:
+    """A slot whose request waits to be run, with the number that `slot_end` names."""
+    asked, made = asked_slot(town)
+    request_id, number = (town.id_of(table, "TRUE") + 1 for table in ("request", "schedule_slot"))
+    step = {"request_id": request_id, "number": 1, "from_state": "draft", "to_state": "submitted", "detail": "",
+            "at": moment(), "actor_id": town.world.analyst.id}  # fmt: skip
+    return [asked, insert("transition", **step), made.values(id=number)]  # type: ignore[attr-defined]
+
+
 def withdrawal(town: "Town", condition: str, at: str = "") -> Executable:
     number = town.id_of("approval", condition)
     return insert("withdrawal", approval_id=number, reason="a doubt", signature="s", at=at or moment())

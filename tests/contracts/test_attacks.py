@@ -20,7 +20,8 @@ from tests.support import World, execute, fetch, planned, snapshot
 
 initial = importlib.import_module("migrations.versions.0001_initial")
 governance = importlib.import_module("migrations.versions.0002_governance")
-KEYS: dict[str, list[tuple[str, ...]]] = initial.RECORDS | governance.RECORDS | governance.KEYS
+repeating = importlib.import_module("migrations.versions.0004_schedules")
+KEYS: dict[str, list[tuple[str, ...]]] = initial.RECORDS | governance.RECORDS | governance.KEYS | repeating.RECORDS
 CAP = Amount(100, 10)
 
 

@@ -17,15 +17,18 @@ from tests.contracts.decision_cases import DECISIONS
 from tests.contracts.governance_cases import WORK
 from tests.contracts.initial_cases import INITIAL, Make
 from tests.contracts.rows import DIGEST
+from tests.contracts.schedule_cases import SCHEDULES
 from tests.contracts.town import ORIGINS, Town, town_of
 from tests.support import execute, snapshot
 
 initial = importlib.import_module("migrations.versions.0001_initial")
 governance = importlib.import_module("migrations.versions.0002_governance")
-MESSAGES = {name: message for name, _, _, _, message in (*initial.GUARDS, *governance.GUARDS)}
+repeating = importlib.import_module("migrations.versions.0004_schedules")
+GUARDS = (*initial.GUARDS, *governance.GUARDS, *repeating.GUARDS)
+MESSAGES = {name: message for name, _, _, _, message in GUARDS}
 GOVERNANCE = WORK | DECISIONS
-CASES = INITIAL | GOVERNANCE
-RECORDS = (*initial.RECORDS, *governance.RECORDS)
+CASES = INITIAL | GOVERNANCE | SCHEDULES
+RECORDS = (*initial.RECORDS, *governance.RECORDS, *repeating.RECORDS)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -58,6 +61,7 @@ def said(message: str) -> str:
 def test_every_guard_has_a_case() -> None:
     assert set(CASES) == set(MESSAGES)
     assert {name for name, *_ in governance.GUARDS} == set(GOVERNANCE)
+    assert {name for name, *_ in repeating.GUARDS} == set(SCHEDULES)
 
 
 @pytest.mark.parametrize("name", CASES)

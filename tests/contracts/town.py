@@ -13,10 +13,11 @@ from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.engine import Database
 from models_db.policy_terms import DatasetTerms
-from models_db.services import datasets, envelopes, gates, people, policies
+from models_db.services import datasets, envelopes, gates, motions, people, policies, schedules
 from models_db.services.audits import Actor
 from models_db.services.ledger import Attempt
 from models_db.services.people import Mandate
+from models_db.services.schedules import Timing
 from tests import earlier
 from tests.conftest import Ledgers
 from tests.contracts.rows import approval, artifact, publication
@@ -61,6 +62,8 @@ class Town:
     open_retraction: int = 0
     carried_cap: int = 0
     standing: int = 0
+    schedule: int = 0
+    paused: int = 0
 
     @classmethod
     def build(cls, world: World) -> "Town":
@@ -119,6 +122,7 @@ class Town:
     def _since_0002(self) -> None:
         self._narrowed()
         self._moved()
+        self._on_schedules()
         self._lapsed()
         at = moment()
         execute(
@@ -215,6 +219,25 @@ class Town:
         self.retracted = world.published()
         world.retraction(self.retracted.request_id)
         self.open_retraction = world.retraction(self.published.request_id, carry=False)
+
+    def _on_schedules(self) -> None:
+        """One schedule with a slot that was skipped and one whose run was given up; another is paused."""
+        world, begins = self.world, moment()
+        with world.database.write() as session:
+            clinic, motion = datasets.find(session, "clinic"), motions.find(session, self.standing)
+            for rule in ("1h", "2h"):
+                timing = Timing("interval", rule, "UTC", begins)
+                made = schedules.create(session, world.analyst, clinic, motion, timing, "every hour")
+                self.schedule, self.paused = self.schedule or made.id, made.id
+            schedules.change(session, world.steward, self.paused, "paused", "a doubt")
+            slot = schedules.find(session, self.schedule)
+            schedules.decide(session, world.analyst, slot, begins, skipped="BudgetExceeded")
+        due = moment()
+        asked = world.routine(self.standing)
+        with world.database.write() as session:
+            slot = schedules.find(session, self.schedule)
+            decided = schedules.decide(session, world.analyst, slot, due, request_id=asked)
+            schedules.give_up(session, world.runner, decided, "PlanChanged", "")
 
     def _lapsed(self) -> None:
         """Roles, delegations and approvals that were given, used and taken back."""

@@ -1,0 +1,116 @@
+"""Schedules as Prefect deployments, and Prefect's runner beside the loop of `almoner serve`.
+
+Only where PREFECT_API_URL names a server: the temporary one that Prefect would start schedules nothing.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from flows.poller import Settings
+from flows.slots import timing_of_row
+from flows.timetable import step_of
+from flows.workspace import Workspace, open_workspace
+from models_db.home import ProjectHome
+from models_db.services import schedules
+from models_db.services.schedules import Timing
+from models_db.tables import Dataset
+
+if TYPE_CHECKING:
+    from prefect.deployments.runner import RunnerDeployment
+    from prefect.runner import Runner
+    from prefect.schedules import Schedule
+
+TAG = "almoner"
+
+
+def deployments(workspace: Workspace, settings: Settings) -> "list[RunnerDeployment]":
+    """A deployment for every active schedule whose rule Prefect can read too; its runs call `flows.knock.knock`.
+
+    The loop finds the others by itself.
+    """
+    with workspace.database.read() as session:
+        found = [
+            (schedule.id, session.get_one(Dataset, schedule.dataset_id).name, timing_of_row(schedule))
+            for schedule in schedules.every(session)
+            if schedules.state_of(session, schedule.id) == "active"
+        ]
+    made = [_deployment(workspace, settings, *each) for each in found]
+    return [each for each in made if each is not None]
+
+
+def _deployment(
+    workspace: Workspace, settings: Settings, number: int, dataset: str, timing: Timing
+) -> "RunnerDeployment | None":
+    from prefect.deployments.runner import RunnerDeployment
+    from prefect.types.entrypoint import EntrypointType
+
+    from flows.knock import knock
+
+    try:
+        schedule = prefect_schedule(timing)
+    except ValueError:  # pydantic's ValidationError is one
+        return None
+    return RunnerDeployment.from_flow(
+        knock,
+        name=f"{dataset}-{number}",
+        schedule=schedule,
+        parameters={"home": str(workspace.home.root), "schedule": number, "device": settings.device,
+                    "workers": settings.workers},
+        tags=[TAG],
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    )  # fmt: skip
+
+
+def prefect_schedule(timing: Timing) -> "Schedule":
+    """The same rule as Prefect writes it. Around changes of the clock its times may differ; it only knocks.
+
+    Raises:
+        ValueError: Prefect does not know such a rule.
+    """
+    from prefect.client.schemas.schedules import CronSchedule, RRuleSchedule
+    from prefect.schedules import Cron, Interval, RRule
+
+    if timing.kind == "cron":
+        return Cron(CronSchedule(cron=timing.rule).cron, timezone=timing.zone)
+    if timing.kind == "interval":
+        return Interval(step_of(timing.rule), anchor_date=datetime.fromisoformat(timing.starts_at), timezone="UTC")
+    begins = datetime.fromisoformat(timing.starts_at).astimezone(ZoneInfo(timing.zone))
+    rule = f"DTSTART:{begins:%Y%m%dT%H%M%S}\nRRULE:{timing.rule}"
+    return RRule(RRuleSchedule(rrule=rule).rrule, timezone=timing.zone)
+
+
+def server_is_named() -> bool:
+    """Whether Prefect's settings name a server."""
+    from prefect.settings import PREFECT_API_URL
+
+    return bool(PREFECT_API_URL.value())
+
+
+@contextmanager
+def prefect_beside(home: ProjectHome, settings: Settings, *, wanted: bool) -> Iterator[bool]:
+    """Inside, Prefect's runner serves the schedules in a thread of its own, if it is wanted and a server is named."""
+    if not (wanted and server_is_named()):
+        yield False
+        return
+    from prefect.runner import Runner
+
+    runner = Runner(name=TAG, pause_on_shutdown=False)
+    for each in deployments(open_workspace(home), settings):
+        runner.add_deployment(each)
+    thread = threading.Thread(target=_serve, args=(runner,), name="prefect", daemon=True)
+    thread.start()
+    try:
+        yield True
+    finally:
+        if runner.started:
+            runner.stop()
+        thread.join(timeout=30)
+
+
+def _serve(runner: "Runner") -> None:
+    asyncio.run(runner.start())

@@ -1,0 +1,248 @@
+"""Slots of schedules: what is due, what is decided about it, and the runs that follow.
+
+Deciding asks for the release as an analyst would, and the gates answer: the slot becomes a request, or it is skipped
+with the name of the refusal. What only this machine or this home cannot do decides nothing; the slot waits for the next
+look.
+"""
+
+import json
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from flows.execute import execute
+from flows.policy import PolicyDiffers, told_by_policy
+from flows.propose import priced_for, record_request
+from flows.running import RunInterrupted
+from flows.sweep import close
+from flows.timetable import Timetable
+from flows.workspace import Workspace, owner
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.canonical import Json
+from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
+from models_db.requests import ReleaseRequest
+from models_db.services import people, releases, schedules
+from models_db.services.denials import Denied
+from models_db.services.motions import OwnAuthorisation
+from models_db.services.runs import StillRunning
+from models_db.services.schedules import ScheduleIdle, SlotTaken, Timing
+from models_db.tables import Lease, Motion, PolicyVersion, Schedule, ScheduleSlot
+from tasks.failures import TaskFailed
+from tasks.generation.journal import JournalInUse
+from tasks.generation.quote import written_request
+
+NOT_FROM_HERE = (PolicyDiffers, OwnAuthorisation, Denied, SlotTaken, ScheduleIdle, EnvironmentProblem)
+"""Refusals that say something of who asks, or of this home, and nothing of the slot."""
+BUSY = "RunBeforeUnfinished"
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Due:
+    """A moment of a schedule that has come and is not decided."""
+
+    schedule: int
+    slot: str
+
+
+@dataclass(frozen=True)
+class Decided(Due):
+    """What became of a slot: the request's number, or the name of the refusal and its public message."""
+
+    request_id: int | None
+    skipped: str | None = None
+    detail: str = ""
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        return {
+            "schedule": self.schedule,
+            "slot": self.slot,
+            "request": self.request_id,
+            "skipped": self.skipped,
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How the run of a slot's request ended: `produced`, `given up`, or `not now` with the name of the reason."""
+
+    schedule: int | None
+    request_id: int
+    outcome: str
+    reason: str = ""
+    detail: str = ""
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        return {
+            "schedule": self.schedule,
+            "request": self.request_id,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "detail": self.detail,
+        }
+
+
+def timing_of_row(schedule: Schedule) -> Timing:
+    """When a recorded schedule is due."""
+    return Timing(schedule.kind, schedule.rule, schedule.zone, schedule.starts_at)
+
+
+def due_slot(session: Session, schedule: Schedule, now: datetime) -> str | None:
+    """The newest moment of a schedule that has come and is not decided; older ones are not caught up."""
+    if schedules.state_of(session, schedule.id) != "active":
+        return None
+    found = Timetable.of(timing_of_row(schedule)).newest(now)
+    if found is None or (slot := moment(found)) < schedules.due_from(session, schedule):
+        return None
+    newest = schedules.newest_slot(session, schedule.id)
+    return slot if newest is None or newest.slot < slot else None
+
+
+def due(workspace: Workspace, now: datetime) -> list[Due]:
+    """What is due in the whole ledger, by schedule."""
+    with workspace.database.read() as session:
+        found = [(schedule.id, due_slot(session, schedule, now)) for schedule in schedules.every(session)]
+    return [Due(number, slot) for number, slot in found if slot is not None]
+
+
+# --- Deciding --------------------------------------------------------------------------------------------------
+
+
+def decide(workspace: Workspace, wanted: Due) -> Decided:
+    """Ask for what a slot is for; it becomes a request, or is skipped.
+
+    Raises:
+        ScheduleUnknown: there is no such schedule.
+        SlotTaken, ScheduleIdle: it is decided, or the schedule is paused or over.
+        PolicyDiffers, OwnAuthorisation, RoleMissing, Denied: whoever asks may not; the slot stays open.
+        EnvironmentProblem: something is missing here; the slot stays open.
+    """
+    with workspace.database.read() as session:
+        schedule = schedules.find(session, wanted.schedule)
+        schedules.require_free(session, wanted.schedule, wanted.slot)
+        standing = session.get_one(Motion, schedule.standing_id)
+        before = schedules.unfinished(session, wanted.schedule)
+    if before:
+        told = f"request {before[-1].request_id} of the slot {before[-1].slot} is still to be run"
+        return _skipped(workspace, wanted, BUSY, told)
+    try:
+        return _asked(workspace, wanted, asked_for(standing), standing.id)
+    except NOT_FROM_HERE:
+        raise
+    except (Refused, UsageError) as refusal:
+        return _skipped(workspace, wanted, refusal.name, refusal.message)
+
+
+def asked_for(standing: Motion) -> ReleaseRequest:
+    """The request that a standing authorisation is for."""
+    body = json.loads(str(standing.configuration))
+    return written_request({**body, "dataset": {"name": body["dataset"]}})
+
+
+def _asked(workspace: Workspace, wanted: Due, request: ReleaseRequest, standing: int) -> Decided:
+    priced = priced_for(workspace, request, standing)
+    with told_by_policy(workspace):
+        priced.require_affordable()
+    with workspace.database.write() as session:
+        schedule = _locked(session, wanted)
+        made = record_request(session, workspace, priced, standing)
+        schedules.decide(session, workspace.actor, schedule, wanted.slot, request_id=made.id)
+        return Decided(wanted.schedule, wanted.slot, made.id)
+
+
+def _skipped(workspace: Workspace, wanted: Due, reason: str, detail: str) -> Decided:
+    with workspace.database.write() as session:
+        schedule = _locked(session, wanted)
+        schedules.decide(session, workspace.actor, schedule, wanted.slot, skipped=reason, detail=detail)
+    return Decided(wanted.schedule, wanted.slot, None, reason, detail)
+
+
+def _locked(session: Session, wanted: Due) -> Schedule:
+    """The schedule, if the slot is still to be decided; nobody else decides one meanwhile."""
+    schedules.lock(session, wanted.schedule)
+    schedules.require_free(session, wanted.schedule, wanted.slot)
+    return schedules.find(session, wanted.schedule)
+
+
+# --- Running ---------------------------------------------------------------------------------------------------
+
+
+def run_slot(workspace: Workspace, slot: ScheduleSlot, device: str = "auto", workers: int = 1) -> Ran | None:
+    """Run the request of a slot, or go on with it where another process died; None if somebody else is to run it.
+
+    A run that was begun and ended without an artifact is given up, and so is one that a rule forbids: a poller that
+    tried again and again would use up the authorisation. A person still may (`almoner run`).
+    """
+    number = slot.request_id or 0
+    if not may_run(workspace, number):
+        return None
+    begun = _attempts(workspace, number)
+    try:
+        outcome = run_once(workspace, number, device, workers)
+    except (StillRunning, JournalInUse, OwnAuthorisation):
+        return None
+    except AlmonerError as problem:
+        return _ended(workspace, slot, problem, begun)
+    return None if outcome is None else Ran(slot.schedule_id, number, "produced")
+
+
+def run_once(workspace: Workspace, number: int, device: str, workers: int) -> Amount | None:
+    """Run a request in this process, which runs one at a time; returns what it has spent, None if it is over already.
+
+    Raises:
+        RunInterrupted: Ctrl-C, which is no outcome: the request goes on later.
+        And as `flows.execute.execute`.
+    """
+    with _ONE_AT_A_TIME:
+        _close_own(workspace, number)
+        try:
+            return execute.fn(workspace.home.root, number, device, workers=workers).spent
+        except releases.WrongState as moved:
+            if moved.facts["state"] == "expired":
+                raise
+            return None  # another process was faster
+
+
+def _close_own(workspace: Workspace, number: int) -> None:
+    """An attempt whose lease is this very process's, while nothing runs here, has lost its ledger on the way."""
+    with workspace.database.read() as session:
+        lease = session.get(Lease, number)
+        running = lease is not None and releases.state_of(session, number) == "running"
+    if lease is not None and running and lease.owner == owner():
+        close(workspace, lease)
+
+
+def may_run(workspace: Workspace, number: int) -> bool:
+    """Whether the owner of this home may run a request: a runner, and where roles are separate nobody who asked for it.
+
+    Asked before anything is begun, because an attempt uses a run of the authorisation.
+    """
+    with workspace.database.read() as session:
+        request = releases.find(session, number)
+        separate = not session.get_one(PolicyVersion, request.policy_id).several_roles
+        own = separate and request.requester_id == workspace.actor.id
+        return not own and "runner" in people.roles_of(session, workspace.actor.id)
+
+
+def _attempts(workspace: Workspace, number: int) -> int:
+    with workspace.database.read() as session:
+        return sum(step.to_state == "running" for step in releases.history(session, number))
+
+
+def _ended(workspace: Workspace, slot: ScheduleSlot, problem: AlmonerError, begun: int) -> Ran:
+    """What is told of a run that has not ended with an artifact."""
+    number = slot.request_id or 0
+    tried = _attempts(workspace, number) > begun
+    if isinstance(problem, RunInterrupted):
+        raise problem
+    if isinstance(problem, EnvironmentProblem) and not isinstance(problem, TaskFailed) and not tried:
+        return Ran(slot.schedule_id, number, "not now", problem.name, problem.message)
+    with workspace.database.write() as session:
+        schedules.give_up(session, workspace.actor, slot, problem.name, problem.message)
+    return Ran(slot.schedule_id, number, "given up", problem.name, problem.message)

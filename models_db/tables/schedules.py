@@ -1,0 +1,92 @@
+"""Releases that come again and again: schedules, what became of them, and each moment at which one was due."""
+
+from sqlalchemy import CheckConstraint, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from models_db.base import Base, Body, Key, Line, Moment, reference
+
+RULES = ("cron", "interval", "rrule")
+CHANGES = ("paused", "resumed", "ended")
+
+
+class Schedule(Base):
+    """When the configuration of a standing authorisation is to be asked for; what it may cost stands there."""
+
+    __tablename__ = "schedule"
+    __table_args__ = (
+        CheckConstraint(f"kind IN {RULES}", name="kind"),
+        CheckConstraint("length(trim(rule)) > 0", name="rule"),
+        CheckConstraint("length(trim(reason)) > 0", name="reason"),
+    )
+
+    id: Mapped[Key]
+    dataset_id: Mapped[int] = mapped_column(reference("dataset"), index=True)
+    standing_id: Mapped[int] = mapped_column(reference("motion"))
+    kind: Mapped[Line]
+    rule: Mapped[Body]
+    zone: Mapped[Line]
+    """The IANA name of the time zone in which the rule is meant."""
+    starts_at: Mapped[Moment]
+    """Nothing is due before; intervals count from here."""
+    reason: Mapped[Body]
+    created_at: Mapped[Moment]
+    created_by: Mapped[int] = mapped_column(reference("principal"))
+
+
+class ScheduleChange(Base):
+    """A schedule was paused, resumed or ended; the last change says which it is."""
+
+    __tablename__ = "schedule_change"
+    __table_args__ = (
+        UniqueConstraint("schedule_id", "number"),
+        CheckConstraint(f"kind IN {CHANGES}", name="kind"),
+        CheckConstraint("length(trim(reason)) > 0", name="reason"),
+    )
+
+    id: Mapped[Key]
+    schedule_id: Mapped[int] = mapped_column(reference("schedule"))
+    number: Mapped[int]
+    kind: Mapped[Line]
+    reason: Mapped[Body]
+    at: Mapped[Moment]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
+
+
+class ScheduleSlot(Base):
+    """A moment at which a schedule was due, and what was decided: it became a request, or was skipped for a reason.
+
+    The row is written in the transaction that submits the request, so there is no slot of which nobody knows whether
+    it has one. Slots of a schedule only go forward.
+    """
+
+    __tablename__ = "schedule_slot"
+    __table_args__ = (
+        UniqueConstraint("schedule_id", "slot"),
+        UniqueConstraint("request_id"),
+        CheckConstraint("(request_id IS NULL) <> (skipped IS NULL)", name="decided"),
+    )
+
+    id: Mapped[Key]
+    schedule_id: Mapped[int] = mapped_column(reference("schedule"))
+    slot: Mapped[Moment]
+    request_id: Mapped[int | None] = mapped_column(reference("request"))
+    skipped: Mapped[Line | None]
+    """The name of the refusal."""
+    detail: Mapped[Body]
+    at: Mapped[Moment]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
+
+
+class SlotEnd(Base):
+    """The run of a slot was given up: no poller tries it again; a person still may (`almoner run`)."""
+
+    __tablename__ = "slot_end"
+    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
+
+    id: Mapped[Key]
+    slot_id: Mapped[int] = mapped_column(reference("schedule_slot"), unique=True)
+    reason: Mapped[Line]
+    """The name of the error."""
+    detail: Mapped[Body]
+    at: Mapped[Moment]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
