@@ -2,7 +2,8 @@
 
 Values are outputs of charged mechanisms, so keeping them and using them again is post-processing. They lie in the
 project home under the digest of the artifact that they belong to. The ledger says what may be extended: a release that
-was produced and not called back, by the same request but for the number of texts.
+was produced and not called back, by the same request but for the number of texts; and its chain has the digest of the
+values, so that no others can stand in their place.
 """
 
 import json
@@ -16,12 +17,15 @@ from models_db.canonical import Json, canonical, digest
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
 from models_db.home import ProjectHome
 from models_db.requests import as_json
-from models_db.services import artifacts, motions, releases
+from models_db.services import artifacts, motions, releases, runs
 from tasks.generation.keyphrases import KeyphraseSeeding
 from tasks.generation.quote import written_request
 from tasks.publishing.layout import document, parse_document, read_document, write_over
 
 FORMAT: Final = "almoner-values/1"
+
+LARGEST: Final = 2**28
+"""Bytes of a file of values: the largest sketches that there are, in base 64, and the largest vocabulary."""
 
 EXTENDABLE: Final = KeyphraseSeeding.name
 """The mechanism whose released values are all that texts are made of."""
@@ -29,15 +33,26 @@ EXTENDABLE: Final = KeyphraseSeeding.name
 
 @dataclass(frozen=True)
 class Parent:
-    """A release that may be extended: its number, the digest of its artifact, and its canonical request."""
+    """A release that may be extended.
+
+    Attributes:
+        number: its number.
+        artifact: the digest of its files.
+        values: the digest of what its mechanisms released.
+        request: its canonical request.
+    """
 
     number: int
     artifact: str
+    values: str | None
     request: Mapping[str, Any]
 
 
-def keep_values(home: ProjectHome, artifact: str, values: Json) -> None:
+def keep_values(home: ProjectHome, artifact: str, values: Json) -> str:
     """Write down what was released for an artifact; on disk when this returns, and for nobody else's eyes.
+
+    Returns:
+        the digest of it, for the ledger.
 
     Raises:
         ValuesUnwritable: the home cannot be written.
@@ -47,21 +62,44 @@ def keep_values(home: ProjectHome, artifact: str, values: Json) -> None:
         write_over(_place(home, artifact), document({"format": FORMAT, "values": values}), 0o600)
     except OSError as problem:
         raise ValuesUnwritable(problem.strerror or type(problem).__name__) from None
+    return digest(values)
+
+
+def sweep_values(workspace: Workspace) -> int:
+    """Remove values that no artifact is made of: their run died before it was committed. Returns how many there were.
+
+    They are listed before the ledger is read, and while a run that may write some is under way none are removed: what
+    was written down a moment ago belongs to an artifact that the ledger does not know yet.
+    """
+    folder = workspace.home.released
+    found = [path for path in folder.iterdir() if not path.is_dir()] if folder.is_dir() else []
+    with workspace.database.read() as session:
+        at_work = [releases.find(session, lease.request_id).canonical for lease in runs.running(session)]
+        kept = {f"{artifact.digest}.json" for artifact in artifacts.artifacts(session)}
+    if any(json.loads(request)["mechanism"] == EXTENDABLE for request in at_work):
+        return 0
+    orphans = [path for path in found if path.name not in kept]
+    for path in orphans:
+        path.unlink(missing_ok=True)
+    return len(orphans)
 
 
 def read_values(home: ProjectHome, parent: Parent) -> Json:
     """What was released for a release.
 
     Raises:
-        ValuesMissing: it is not in this home, or no longer as it was written.
+        ValuesMissing: it is not in this home, or not what the ledger says.
     """
     try:
-        stored = parse_document(read_document(_place(home, parent.artifact)), "the file of released values")
+        data = read_document(_place(home, parent.artifact), LARGEST)
+        stored = parse_document(data, "the file of released values")
     except AlmonerError:
         raise ValuesMissing(parent.number) from None
     if not isinstance(stored, dict) or set(stored) != {"format", "values"} or stored["format"] != FORMAT:
         raise ValuesMissing(parent.number)
     values: Json = stored["values"]
+    if digest(values) != parent.values:
+        raise ValuesMissing(parent.number)
     return values
 
 
@@ -109,6 +147,7 @@ def find_parent(workspace: Workspace, number: int) -> Parent:
     with workspace.database.read() as session:
         request = json.loads(releases.find(session, number).canonical)
         state, made = releases.state_of(session, number), artifacts.artifact_of(session, number)
+        values = artifacts.values_of(session, made) if made else None
         retracted = motions.retracted(session)
     if request["mechanism"] != EXTENDABLE:
         raise NotExtendable(number, f"{request['mechanism']} is not {EXTENDABLE}")
@@ -118,7 +157,7 @@ def find_parent(workspace: Workspace, number: int) -> Parent:
         raise NotExtendable(number, f"it extends release {request['parameters']['extends']['release']} itself")
     if "evaluation_share" in request:
         raise NotExtendable(number, "a part of its budget went to charged metrics")
-    return Parent(number, made.digest, request)
+    return Parent(number, made.digest, values, request)
 
 
 def _require_same(parent: Parent, request: Mapping[str, Any], artifact: str) -> None:
@@ -169,7 +208,7 @@ class ValuesMissing(EnvironmentProblem):
 
     def __init__(self, number: int) -> None:
         super().__init__(
-            f"The values that release {number} was made of are not in this home, or not as they were written.",
+            f"The values that release {number} was made of are not in this home, or not those that the ledger names.",
             "Extend it in the home in which it was run, with its folder `released`; or make a new request.",
             {"request": number},
         )

@@ -42,10 +42,9 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
     labels = [text.label for text in generated.texts] if names_of(run.quote.parameters) else ()
     insights = [text.insight for text in generated.texts if text.insight is not None]
     files = write_draft(run.quarantine, release_record(run, generated), texts, metrics, labels, insights)
-    if generated.values is not None:
-        keep_values(run.workspace.home, digest(files), generated.values)
+    values = None if generated.values is None else keep_values(run.workspace.home, digest(files), generated.values)
     try:
-        return _commit(run, files, metrics)
+        return _commit(run, files, metrics, values)
     except OutcomeUnknown:
         with run.workspace.database.write() as session:
             kept = artifacts.of_attempt(session, run.attempt)
@@ -54,7 +53,7 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
         return kept.digest
 
 
-def _commit(run: Run, files: Mapping[str, Any], metrics: Sequence[MetricResult]) -> str:
+def _commit(run: Run, files: Mapping[str, Any], metrics: Sequence[MetricResult], values: str | None) -> str:
     plan = run.quote.plan
     with run.workspace.database.write() as session:
         artifact = artifacts.produce(
@@ -66,6 +65,7 @@ def _commit(run: Run, files: Mapping[str, Any], metrics: Sequence[MetricResult])
             run.quarantine.name,
             [(metric.name, metric.exposure, metric.to_json()) for metric in metrics],
             {name: len(plan.invocations) + place for place, name in enumerate(run.quote.charged)},
+            values,
         )
         return artifact.digest
 

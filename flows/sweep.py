@@ -1,4 +1,4 @@
-"""Cleaning up after processes that died: leases, holds, half-written folders."""
+"""Cleaning up after processes that died: leases, holds, half-written folders, values of no release."""
 
 import shutil
 import socket
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from flows.extend import sweep_values
 from flows.resuming import journal_folder
 from flows.workspace import Workspace, owner
 from models_db.base import moment
@@ -16,7 +17,7 @@ from tasks.corpus.versions import sweep_incoming, sweep_unrecorded
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep found: requests whose run was closed, and folders that were removed."""
+    """What a sweep found: requests whose run was closed, and how many folders and files were removed."""
 
     requests: tuple[int, ...]
     folders: int
@@ -60,7 +61,7 @@ def _alive(holder: str) -> bool:
 
 
 def _remove_orphans(workspace: Workspace) -> int:
-    removed = sweep_incoming(workspace.home)
+    removed = sweep_incoming(workspace.home) + sweep_values(workspace)
     removed += sweep_unrecorded(workspace.home, lambda uid: _is_recorded(workspace, uid))
     # Listed before the ledger is read: a folder made later is not looked at, one made earlier has its lease.
     found = (*workspace.home.quarantine.iterdir(), *workspace.home.scratch.iterdir())

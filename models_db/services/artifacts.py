@@ -1,5 +1,6 @@
 """What attempts produce: committed with their holds, measured, published, delivered."""
 
+import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -13,6 +14,7 @@ from models_db.services import audits, gates, ledger, releases, runs
 from models_db.services.audits import Actor
 from models_db.tables import (
     Artifact,
+    Audit,
     Dataset,
     Delivery,
     Evaluation,
@@ -31,11 +33,13 @@ def produce(
     folder: str,
     metrics: Sequence[tuple[str, str, Json]],
     charged: Mapping[str, int] = MappingProxyType({}),
+    values: str | None = None,
 ) -> Artifact:
     """Commit an attempt: holds, artifact and its (metric, exposure, result) evaluations, in one transaction.
 
     Args:
         charged: for each charged metric the sequence number of the invocation that released it.
+        values: the digest of what its mechanisms released, where later releases may be made of that.
 
     Raises:
         Fenced: the attempt was swept away meanwhile.
@@ -58,7 +62,7 @@ def produce(
         session,
         actor,
         "run.produced",
-        {"attempt": attempt.number, "artifact": made.digest},
+        {"attempt": attempt.number, "artifact": made.digest, **({} if values is None else {"values": values})},
         attempt.dataset,
         attempt.request_id,
     )
@@ -112,6 +116,13 @@ def artifact_of(session: Session, request_id: int) -> Artifact | None:
     """What the request's last successful attempt produced."""
     query = select(Artifact).where(Artifact.request_id == request_id).order_by(Artifact.attempt.desc()).limit(1)
     return session.scalars(query).one_or_none()
+
+
+def values_of(session: Session, artifact: Artifact) -> str | None:
+    """The digest of the values that an artifact was made of, as the chain tells it; None where it tells none."""
+    query = select(Audit.body).where(Audit.kind == "run.produced", Audit.request_id == artifact.request_id)
+    told = [json.loads(body) for body in session.scalars(query)]
+    return next((body.get("values") for body in told if body["artifact"] == artifact.digest), None)
 
 
 def of_attempt(session: Session, attempt: ledger.Attempt) -> Artifact | None:

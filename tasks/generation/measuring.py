@@ -18,6 +18,7 @@ from tasks.evaluation.estimates import Asked, Noisy, UnitText, counted
 from tasks.evaluation.registry import Metric
 from tasks.evaluation.results import MetricResult
 from tasks.evaluation.subject import Subject
+from tasks.generation.extension import extended_of
 from tasks.generation.interface import Ask, Bench, Generator, Plan
 from tasks.generation.steps import StepLost
 from tasks.mechanisms.gaussian import calibrate_count
@@ -29,6 +30,7 @@ def plan_with_metrics(system: Generator, ask: Ask, metrics: Sequence[Metric], sh
 
     Raises:
         ChargedMetricNeedsClaim: the release has no budget to take it from.
+        ChargedMetricOfExtension: it extends a release, and reads nothing.
         ShareTooSmall: the share buys nothing.
         UsageError: the request lacks what a metric is about.
         Refused: as `Generator.plan`.
@@ -36,6 +38,8 @@ def plan_with_metrics(system: Generator, ask: Ask, metrics: Sequence[Metric], sh
     estimates = [metric.estimate for metric in metrics if metric.estimate is not None]
     if not estimates:
         return system.plan(ask)
+    if extended_of(ask.parameters) is not None:
+        raise ChargedMetricOfExtension(next(metric.name for metric in metrics if metric.estimate is not None))
     if ask.amount is None:
         raise ChargedMetricNeedsClaim(next(metric.name for metric in metrics if metric.estimate is not None))
     each = int(Fraction(share) * ask.amount.rho) // len(estimates)
@@ -110,6 +114,21 @@ class ChargedMetricNeedsClaim(UsageError):
         super().__init__(
             f"The metric {name!r} is paid out of the release's budget, and this release has none.",
             "Leave it out of `evaluation`, or choose a private mechanism with an epsilon and a delta.",
+            {"metric": name},
+        )
+
+
+class ChargedMetricOfExtension(UsageError):
+    """A charged metric in a release that is made of released values.
+
+    It would read the corpus, which such a release may not; and what is left for the mechanisms would not be what the
+    parent has paid for them.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The metric {name!r} reads the corpus and is paid for, and a release that extends another does neither.",
+            "Leave it out of `evaluation`.",
             {"metric": name},
         )
 

@@ -84,11 +84,11 @@ def facts_of(data: bytes) -> dict[str, str | int]:
     return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
 
 
-def read_document(path: Path) -> bytes:
-    """The whole of a plain file of moderate size."""
+def read_document(path: Path, most: int = _LARGEST_DOCUMENT) -> bytes:
+    """The whole of a plain file of moderate size, at most so many bytes."""
     with plain_file(path) as file:
-        data = file.read(_LARGEST_DOCUMENT + 1)
-    if len(data) > _LARGEST_DOCUMENT:
+        data = file.read(most + 1)
+    if len(data) > most:
         raise FileUnfit(path.name, "is too large")
     return data
 

@@ -2,13 +2,22 @@
 
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import flows.keep
+from flows.extend import LARGEST, Parent, ValuesUnwritable, keep_values, read_values
+from flows.sweep import sweep
 from models_db.budgets import Amount
 from models_db.canonical import digest
+from models_db.home import ProjectHome
 from tasks.corpus.store import Corpus
+from tasks.generation.keyphrase_settings import MOST_SELECTED
+from tasks.insights.keyword_spelling import LONGEST
+from tasks.mechanisms import kde
+from tasks.publishing import layout
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_keyphrases import PARAMETERS, SECRET, SEEDED, approved
 from tests.integration.test_kill import balance
@@ -112,7 +121,15 @@ def test_what_cannot_be_extended_is_refused_by_name(almoner: Almoner) -> None:
     assert values.stat().st_mode & 0o777 == 0o600
     stored = values.read_bytes()
     values.write_bytes(stored.replace(b"kettle", b"kettlf"))
-    assert refused(almoner, "run 4") == "ParentDiffers"
+    assert refused(almoner, "run 4") == "ValuesMissing"
+    assert refused(almoner, "release extend 1 --samples 3") == "ValuesMissing"
+    almoner.type(f"release request {almoner.request_file(**SEEDED | {'parameters': COUNTED, 'epsilon': 9.0})}")
+    almoner.type('approve 5 --gate spend --reason "another"')
+    almoner.type("run 5")
+    (others,) = set(almoner.home.released.iterdir()) - {values}
+    values.write_bytes(others.read_bytes())  # whole, and of another release: or without noise, for that matter
+    assert refused(almoner, "release extend 1 --samples 3") == "ValuesMissing"
+    assert almoner.type("release extend 5 --samples 3 --dry-run").code == 0
     values.write_bytes(b"{}\n")
     assert refused(almoner, "run 4") == "ValuesMissing"
     values.unlink()
@@ -120,6 +137,48 @@ def test_what_cannot_be_extended_is_refused_by_name(almoner: Almoner) -> None:
     values.write_bytes(stored)
     almoner.type('reject 1 --gate publish --reason "names somebody"')
     assert refused(almoner, "run 4") == "NotExtendable"
+
+
+def test_values_of_a_run_that_died_are_swept_and_others_are_not(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approved(almoner, parameters=COUNTED)
+    commit = flows.keep._commit
+
+    def dies(*given: Any) -> str:
+        raise ValuesUnwritable("this process is about to die")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.keep, "_commit", dies)
+        assert refused(almoner, "run 1") == "ValuesUnwritable"
+    (orphan,) = almoner.home.released.iterdir()
+    (almoner.home.released / f".{orphan.name}.0123456789abcdef").touch()  # one that was half written
+    assert almoner.ask("run sweep")["folders_removed"] == 3  # with the draft
+    assert list(almoner.home.released.iterdir()) == []
+    found: list[int] = []
+
+    def swept_meanwhile(run: Any, *given: Any) -> str:
+        found.append(sweep(run.workspace).folders)
+        return commit(run, *given)
+
+    monkeypatch.setattr(flows.keep, "_commit", swept_meanwhile)
+    almoner.type("run 1")
+    almoner.type("run sweep")
+    assert found == [0]
+    assert len(list(almoner.home.released.iterdir())) == 1
+    assert almoner.type("release extend 1 --samples 3 --dry-run").code == 0
+
+
+def test_the_largest_values_there_are_can_be_read_again(tmp_path: Path) -> None:
+    """Whoever has paid for them may extend them; other documents may not be so large."""
+    numbers = kde.LARGEST * 8 * 4 // 3
+    words = MOST_SELECTED * (LONGEST + 3) * 4
+    assert numbers + words < LARGEST
+    assert layout._LARGEST_DOCUMENT < LARGEST
+    home = ProjectHome(tmp_path)
+    values = {"vocabulary": [], "sketches": "A" * (layout._LARGEST_DOCUMENT + 1)}
+    kept = keep_values(home, "a" * 64, values)
+    assert read_values(home, Parent(1, "a" * 64, kept, {})) == values
 
 
 def test_a_request_for_something_else_does_not_pass_as_an_extension(almoner: Almoner) -> None:
@@ -136,6 +195,9 @@ def test_a_request_for_something_else_does_not_pass_as_an_extension(almoner: Alm
     ):
         request = SEEDED | {"parameters": COUNTED | {"extends": extends}} | changes
         assert refused(almoner, f"release request {almoner.request_file(**request)}") == "ParentDiffers", changes
+    # It would be armed and then find no corpus; and its part of rho would not be what the parent has paid.
+    request = SEEDED | {"parameters": COUNTED | {"extends": extends}, "evaluation": ["dp_length"]}
+    assert refused(almoner, f"release request {almoner.request_file(**request)}") == "ChargedMetricOfExtension"
     almoner.type("dataset register other --unit patient_id --epsilon 90 --delta 1e-5")
     notes = [{"patient_id": f"q{unit}", "text": "A short note.", "ward": "a"} for unit in range(4)]
     almoner.type(f"dataset ingest other {almoner.notes_file(notes=notes)} --label-field ward")
