@@ -16,6 +16,7 @@ from cli import (
     evaluate,
     home,
     keywords,
+    metrics,
     models,
     motion,
     notify,
@@ -46,7 +47,7 @@ def root(almoner_home: HomeOption = None) -> None:
         os.environ["ALMONER_HOME"] = str(almoner_home)
 
 
-for each in (home, approve, run, serve, publish, release, evaluate, report, backup, demo):
+for each in (home, approve, run, serve, publish, release, evaluate, report, backup, metrics, demo):
     each.add_to(app)
 for name, group in (
     ("dataset", dataset.app),
