@@ -4,6 +4,7 @@ It can be told to misbehave. Beside it is a small system that shows released val
 """
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Annotated, Any
 
+import pytest
 import torch
 from pydantic import BaseModel, Field
 
@@ -92,6 +94,11 @@ class ModelServer:
         """Its address, as an endpoint is configured with it."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return "127.0.0.1", int(self._server.server_address[1])
+
     def endpoint(self, **changes: Any) -> Endpoint:
         """This server as an endpoint that is not waited for long."""
         given = {"name": "tiny", "url": self.url, "model": MODEL, "timeout": 5, "attempts": 2, "at_once": 2}
@@ -153,6 +160,25 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+
+def connections(patch: pytest.MonkeyPatch) -> list[Any]:
+    """Every address that this process connects to by the network from now on, in their order."""
+    found: list[Any] = []
+
+    def watched(name: str) -> None:
+        real = getattr(socket.socket, name)
+
+        def connect(self: socket.socket, address: Any) -> Any:
+            if self.family != socket.AF_UNIX:
+                found.append(address)
+            return real(self, address)
+
+        patch.setattr(socket.socket, name, connect)
+
+    for name in ("connect", "connect_ex"):
+        watched(name)
+    return found
 
 
 def answer(handler: Handler) -> None:

@@ -12,7 +12,7 @@ from models_db.services import ledger
 from tasks.inference.backends.local import LocalBackend
 from tests.integration.story import Almoner
 from tests.integration.test_kill import balance, instalments, killed
-from tests.support_backend import ModelServer, answer, says
+from tests.support_backend import ModelServer, answer, connections, says
 
 WORDS = ["kettle", "tomato", "violin", "tax form"]
 TOLD = ("How do I clean my {}?", "The {} is broken again.", "Which {} would you buy?", "My {} makes a strange noise.")
@@ -150,8 +150,11 @@ def test_no_canary_reaches_a_prompt_or_the_bundle(almoner: Almoner, heard: list[
     assert SECRET not in told.out + told.err
 
 
-def test_an_external_model_hears_no_canary_and_is_asked_the_same_after_it_failed(almoner: Almoner) -> None:
+def test_an_external_model_hears_no_canary_and_is_asked_the_same_after_it_failed(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ModelServer() as server:
+        made = connections(monkeypatch)
         almoner.type("init")
         almoner.type(f"models endpoint add office --model tiny-chat --url {server.url} --attempts 1 --at-once 1")
         approved(almoner, model="external:office")
@@ -167,6 +170,8 @@ def test_an_external_model_hears_no_canary_and_is_asked_the_same_after_it_failed
         assert len(server.seen) == 7
         assert all("Mention all of these in it: " in prompt for prompt in server.prompts)
         assert server.heard([SECRET]) == []
+        assert made
+        assert set(made) == {server.address}  # and nobody else could hear anything
     record = json.loads((almoner.bundle / "release.json").read_text())
     assert int(record["released"]["keywords_released"]) > 0
 

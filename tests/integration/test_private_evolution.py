@@ -13,7 +13,7 @@ from tests.integration import evolution_driver
 from tests.integration.canary import CANARIES, leaks, text_of
 from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.integration.test_kill import balance, environment, instalments, start
-from tests.support_backend import ModelServer, answer, says
+from tests.support_backend import ModelServer, answer, connections, says
 
 PARAMETERS: dict[str, Any] = {
     "samples": 3, "rounds": 2, "variations": 2, "candidates": 6, "max_new_tokens": 10, "top_k": 50,
@@ -165,13 +165,15 @@ def server() -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def office(almoner: Almoner, server: ModelServer) -> Iterator[Almoner]:
-    """A home that knows the server, which hears no word of a note."""
+def office(almoner: Almoner, server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Almoner]:
+    """A home that knows the server, which hears no word of a note; and nobody else is connected to."""
     almoner.ingested()
     almoner.type(f"{ADD} --url {server.url}")
+    made = connections(monkeypatch)
     yield almoner
     assert server.seen
     assert server.heard(CANARIES) == []
+    assert set(made) == {server.address}
 
 
 EXTERNAL = ASKED | {"model": "external:office", "parameters": PARAMETERS | {"top_k": 0}}
