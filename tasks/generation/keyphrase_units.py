@@ -28,7 +28,9 @@ from tasks.mechanisms.kde import Chunk
 if TYPE_CHECKING:
     from tasks.generation.interface import Bench
 
-UNITS_AT_ONCE = 64
+UNITS_AT_ONCE, NUMBERS_AT_ONCE = 64, 2**22
+"""How much is worked on together: units, and numbers of their features, if one unit alone has not more. Public, both;
+sketches may be a thousand times as large as they are by default, and whoever runs out of memory has paid."""
 
 Unit = tuple[int, UnitDocuments]
 """The number of its label, and its documents."""
@@ -59,22 +61,23 @@ class PhraseReader:
 
     def phrases(self) -> Iterator[list[tuple[str, ...]]]:
         """Each unit's phrases, the best first, some units at a time."""
-        for chunk in self._chunks("vocabulary"):
+        for chunk in self._chunks("vocabulary", UNITS_AT_ONCE):
             yield self._phrases_of(chunk)
 
     def vectors(self, kernel: FourierFeatures) -> Iterator[Chunk]:
         """What each unit adds, some units at a time; those that add nothing are left out."""
-        for chunk in self._chunks("sketches"):
+        numbers = 2 * kernel.features * self.wanted.phrases_per_unit
+        for chunk in self._chunks("sketches", max(1, min(UNITS_AT_ONCE, NUMBERS_AT_ONCE // numbers))):
             found = self._phrases_of(chunk)
             kept = [(unit, own) for unit, own in zip(chunk, found, strict=True) if own]
             if kept:
                 yield np.array([label for (label, _), _ in kept]), self._vectors_of(kept, kernel)
 
-    def _chunks(self, what: str) -> Iterator[list[Unit]]:
+    def _chunks(self, what: str, at_once: int) -> Iterator[list[Unit]]:
         bench, done = self.bench, 0
         units = bench.corpus.each(bench.scheme, bench.scheme_id, self.wanted.labels)
         total, told = bench.corpus.unit_count(), bench.in_tenths(f"units for the {what}")
-        while chunk := list(islice(units, UNITS_AT_ONCE)):
+        while chunk := list(islice(units, at_once)):
             yield chunk
             done += len(chunk)
             told(done, total)

@@ -143,6 +143,17 @@ def test_memory_does_not_grow_with_the_number_of_units(tmp_path):
     assert many < 1.3 * few
 
 
+@pytest.mark.parametrize("changes", [{}, {"sequences": "iterative", "phrases_per_text": 4}], ids=str)
+def test_memory_does_not_grow_with_the_size_of_sketches_times_that_of_a_chunk(tmp_path, changes):
+    """The largest sketches have 65 times as many features as usual, and 20 positions."""
+    notes = [NOTES[0] | {"patient_id": f"p{unit}"} for unit in range(64)]
+    kernel = FourierFeatures.of(27, 2**16, 1)
+    found = reader(tmp_path, notes, **changes)
+    sizes = {len(labels) for labels, rows in itertools.islice(found.vectors(kernel), 3)}
+    assert sizes == {2**22 // (2 * 2**16 * found.wanted.phrases_per_unit)}
+    assert {len(labels) for labels, rows in found.vectors(KERNEL)} == {64}
+
+
 def test_each_chunk_is_told_in_tenths(tmp_path, monkeypatch):
     monkeypatch.setattr(keyphrase_units, "UNITS_AT_ONCE", 2)
     told: list[tuple[str, int, int]] = []
