@@ -11,6 +11,7 @@ from cli import (
     audit,
     backup,
     budget,
+    dashboard,
     dataset,
     demo,
     evaluate,
@@ -47,7 +48,7 @@ def root(almoner_home: HomeOption = None) -> None:
         os.environ["ALMONER_HOME"] = str(almoner_home)
 
 
-for each in (home, approve, run, serve, publish, release, evaluate, report, backup, metrics, demo):
+for each in (home, approve, run, serve, publish, release, evaluate, report, backup, metrics, dashboard, demo):
     each.add_to(app)
 for name, group in (
     ("dataset", dataset.app),

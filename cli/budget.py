@@ -11,6 +11,7 @@ from cli.command import Answer, Opened, command
 from cli.dataset import Name
 from cli.tables import facts, table
 from flows.budgets import BudgetView, Window, view
+from flows.forecast import after, ladder, never, times
 from flows.workspace import Workspace, open_workspace
 from models_db.budgets import Amount
 from models_db.canonical import Json
@@ -22,7 +23,6 @@ from tasks.generation.quote import lifetime_epsilon
 app = typer.Typer(no_args_is_help=True, help="Budgets: show, forecast, simulate; envelopes.")
 app.add_typer(scopes.app, name="scope")
 
-LADDER = ("0.5", "1", "2", "3", "4", "6", "8", "10")
 Scope = Annotated[str | None, typer.Option(help="Out of this envelope; else out of what no envelope keeps.")]
 
 
@@ -125,17 +125,15 @@ def forecast(
     Example: almoner budget forecast clinic --delta 1e-7
     """
     found = view(open_workspace(opened.home), name)
-    left, rows = found.left(scope), []
-    for epsilon in LADDER:
-        price = release_amount(epsilon, delta)
-        now = min(_times(found.window.left, price), _times(left, price)) if found.window else None
-        ever = 0 if _never(found, price) else _times(left, price)
-        rows.append((epsilon, delta, price.rho_text, ever, now, _after(found, price) if ever else "not affordable"))
+    rows = [
+        (rung.epsilon, delta, rung.price.rho_text, rung.ever, rung.now, rung.after or "not affordable")
+        for rung in ladder(found, delta, scope)
+    ]
     fields = ("epsilon", "delta", "rho", "releases_left", "in_this_window", "epsilon_after_one")
     columns = ("epsilon", "delta", "rho each", "releases left", "in this window", "lifetime epsilon after one")
     data = [dict(zip(fields, row, strict=True)) for row in rows]
     where = f"in the envelope {scope}" if scope else "for requests without an envelope"
-    told = f"rho {left.rho_text} is left {where}; the lifetime budget is rho {found.balance.cap.rho_text}"
+    told = f"rho {found.left(scope).rho_text} is left {where}; the lifetime budget is rho {found.balance.cap.rho_text}"
     return Answer(data, [f"{told} (epsilon {found.claim.epsilon}).", table(columns, rows)])
 
 
@@ -154,12 +152,12 @@ def simulate(
     """
     found = view(open_workspace(opened.home), name)
     price, left, rows = release_amount(epsilon, delta), found.left(scope), []
-    for number in range(1, 0 if _never(found, price) else releases_ + 1):
+    for number in range(1, 0 if never(found, price) else releases_ + 1):
         asked = price * number
         if not asked.fits(left):
             break
         window = None if found.window is None else window_of(found.window, price, number)
-        rows.append((number, (found.balance.spent + asked).rho_text, _after(found, asked), window))
+        rows.append((number, (found.balance.spent + asked).rho_text, after(found, asked), window))
     data = {
         "dataset": name,
         "scope": scope,
@@ -174,20 +172,7 @@ def simulate(
     return Answer(data, [table(("release", "rho spent", "lifetime epsilon", "window"), rows), *told])
 
 
-def _times(left: Amount, price: Amount) -> int:
-    return left.rho // price.rho
-
-
-def _never(found: BudgetView, price: Amount) -> bool:
-    """Whether a release costs more than a whole window."""
-    return found.window is not None and not price.fits(found.window.cap)
-
-
 def window_of(window: Window, price: Amount, number: int) -> int:
     """In which window the release of that number has its turn; later windows are as large as this one."""
-    first, each = _times(window.left, price), _times(window.cap, price)
+    first, each = times(window.left, price), times(window.cap, price)
     return 1 if number <= first else 2 + (number - first - 1) // each
-
-
-def _after(found: BudgetView, asked: Amount) -> str:
-    return lifetime_epsilon(found.balance.spent + asked, found.claim.delta_conversion)

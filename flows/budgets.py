@@ -102,16 +102,20 @@ def view(workspace: Workspace, name: str) -> BudgetView:
     """
     require_figures(workspace, name)
     with workspace.database.read() as session:
-        dataset = datasets.find(session, name)
-        root = dataset.account_id
-        return BudgetView(
-            sharing=sharing(session, dataset),
-            blocks=datasets.partition(session, dataset).blocks,
-            claims=datasets.claims(session, dataset),
-            balance=ledger.balance(session, root),
-            envelopes=tuple(envelope_of(scope) for scope in envelopes.scopes(session, root)),
-            window=_window(session, root),
-        )
+        return view_of(session, datasets.find(session, name))
+
+
+def view_of(session: Session, dataset: Dataset) -> BudgetView:
+    """The same in a session of the caller's, who knows that the figures may be told."""
+    root = dataset.account_id
+    return BudgetView(
+        sharing=sharing(session, dataset),
+        blocks=datasets.partition(session, dataset).blocks,
+        claims=datasets.claims(session, dataset),
+        balance=ledger.balance(session, root),
+        envelopes=tuple(envelope_of(scope) for scope in envelopes.scopes(session, root)),
+        window=_window(session, root),
+    )
 
 
 def sharing(session: Session, dataset: Dataset) -> tuple[str, ...]:

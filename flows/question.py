@@ -4,6 +4,7 @@ On the ledger's machine it is collected from there; on a steward's own machine i
 into a `Matter` by the same functions, which trust the content and no digest beside it.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, model_validator
@@ -127,13 +128,22 @@ class Question(Strict):
         Raises:
             ClaimTooSmall: the mechanisms cost more than the request claims.
         """
-        if any(event.mechanism in UNPROTECTED for event in self.events):
-            return None
-        if vouched(self.events) == Amount():
-            return state_claim(self.events, 0, 0)
-        return state_claim(self.events, self.asked.epsilon or 0, self.asked.delta or 0)
+        return claim_of(self.asked, self.events)
 
     @property
     def expired(self) -> bool:
         """Whether the request waited too long."""
         return self.expires_at <= moment()
+
+
+def claim_of(asked: ApprovedRequest, events: Sequence[PrivacyEvent]) -> Claim | None:
+    """What a request that invokes `events` would promise; None without protection (public data only).
+
+    Raises:
+        ClaimTooSmall: the mechanisms cost more than the request claims.
+    """
+    if any(event.mechanism in UNPROTECTED for event in events):
+        return None
+    if vouched(events) == Amount():
+        return state_claim(events, 0, 0)
+    return state_claim(events, asked.epsilon or 0, asked.delta or 0)

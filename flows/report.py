@@ -31,8 +31,11 @@ from tasks.reporting.release import Text, release_facts, texts_of
 from tasks.reporting.twin import TwinAttacks
 
 
-def report_facts(workspace: Workspace, request_id: int, version: Version) -> tuple[Fact, ...]:
+def report_facts(workspace: Workspace, request_id: int, version: Version, *, drawn: bool = True) -> tuple[Fact, ...]:
     """Everything there is to tell of what a request produced; `tasks.reporting` leaves out what a version may not tell.
+
+    Args:
+        drawn: with the map of texts, which takes an embedder.
 
     Raises:
         WrongState: nothing was produced, or the internal version of governed data before the publish decision.
@@ -50,7 +53,7 @@ def report_facts(workspace: Workspace, request_id: int, version: Version) -> tup
         dataset = question(session, request_id, "publish").dataset
     require_figures(workspace, dataset)
     with workspace.database.read() as session:
-        return tuple(_known(workspace, session, artifact, draft))
+        return tuple(_known(workspace, session, artifact, draft, drawn=drawn))
 
 
 def bundle_facts(folder: Path) -> Iterator[Fact]:
@@ -59,7 +62,7 @@ def bundle_facts(folder: Path) -> Iterator[Fact]:
     yield from release_facts(_record(folder), metrics, _texts(folder))
 
 
-def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Path) -> Iterator[Fact]:
+def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Path, *, drawn: bool) -> Iterator[Fact]:
     record, texts = _record(draft), _texts(draft)
     asked = question(session, artifact.request_id, "publish")
     matter = at_publish(asked, draft, json.loads(artifact.files), workspace.key.public_key)
@@ -70,8 +73,8 @@ def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Pa
     yield from release_facts(record, stored, texts)
     yield from earlier_points(session, artifact, required)
     yield from _attacks(workspace, asked.request)
-    if drawn := _map(texts):
-        yield Fact("public", drawn)
+    if drawn and (texts_drawn := _map(texts)):
+        yield Fact("public", texts_drawn)
     spent = ledger.spent_by(session, artifact.request_id)
     before = question(session, artifact.request_id, "spend").given
     yield from (Fact("ledger", said) for said in ledger_parts(asked, matter, spent, before))

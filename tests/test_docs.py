@@ -53,7 +53,7 @@ CONTRACT = (
     "user add", "user list", "user grant", "user revoke", "user delegate", "user undelegate",
     "audit log", "audit verify", "audit checkpoint", "audit export", "audit mechanism",
     "attack run", "attack list", "models list", "models pull", "models endpoint add",
-    "models endpoint list", "models endpoint remove", "demo",
+    "models endpoint list", "models endpoint remove", "dashboard", "demo",
     "adapter train", "adapter list", "adapter show", "backup", "restore", "metrics",
 )  # fmt: skip
 

@@ -1,0 +1,90 @@
+"""The dashboard put together: routes, the shield around them, and the server."""
+
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from cli.web.answers import guarded
+from cli.web.chain_watch import ChainWatch
+from cli.web.door import Door
+from cli.web.login import Login
+from cli.web.sessions import Patience, Sessions
+from cli.web.shield import Shield
+from cli.web.views import Views
+from models_db.home import ProjectHome
+
+Tell = Callable[[BaseException], None]
+
+
+def application(home: ProjectHome, door: Door, tell: Tell | None = None) -> ASGIApp:
+    """The dashboard of a home behind a door, as an ASGI application.
+
+    Args:
+        tell: what is done with an error that should not happen; by default its place is printed, and not what it says.
+    """
+    views, sessions, patience = Views(home, ChainWatch(home), secured=door.token is not None), Sessions(), Patience()
+    told = tell or tell_place
+    pages = {
+        "/": views.overview,
+        "/index.json": views.overview,
+        "/datasets": views.dataset,
+        "/datasets.json": views.dataset,
+        "/datasets/{name:path}": views.dataset,
+        "/approvals": views.approvals,
+        "/approvals.json": views.approvals,
+        "/releases": views.releases,
+        "/releases.json": views.releases,
+        "/releases/{number}": views.release,
+        "/releases/{number}/report": views.report,
+        "/releases/{number}/report.json": views.report,
+        "/releases/{number}/card": views.card,
+        "/releases/{number}/card.json": views.card,
+        "/audit": views.audit,
+        "/audit.json": views.audit,
+        "/healthz": views.health,
+        "/style.css": views.style,
+        "/favicon.svg": views.icon,
+    }
+    routes = [Route(path, guarded(page, told), methods=["GET"]) for path, page in pages.items()]
+    routes.append(Route("/login", Login(door, sessions, patience), methods=["GET", "POST"]))
+    made = Starlette(routes=routes, exception_handlers={404: views.missing})
+    made.router.redirect_slashes = False
+    return Shield(made, door, sessions, patience)
+
+
+def tell_place(problem: BaseException) -> None:
+    """On stderr: what kind of error it was and where; its text could hold what should not be in a log."""
+    places = traceback.extract_tb(problem.__traceback__)[-1:]
+    where = "".join(f" at {place.filename}:{place.lineno}" for place in places)
+    sys.stderr.write(f"Fault: {type(problem).__name__}{where}\n")
+
+
+def serve(home: ProjectHome, door: Door) -> None:
+    """Answer until somebody interrupts it.
+
+    Raises:
+        OSError: the address cannot be listened on, or the certificate not be used.
+    """
+    import uvicorn
+
+    settings = uvicorn.Config(
+        application(home, door),
+        ssl_certfile=door.certificate,
+        ssl_keyfile=door.key,
+        access_log=False,
+        log_level="error",
+        proxy_headers=False,  # whoever claims to speak for others could have their wrong tokens counted elsewhere
+        server_header=False,
+        limit_concurrency=64,
+        timeout_keep_alive=5,
+        ws="none",
+    )
+    settings.load()
+    family = socket.AF_INET6 if ":" in door.address else socket.AF_INET
+    with socket.create_server((door.address, door.port), family=family) as listening:
+        uvicorn.Server(settings).run(sockets=[listening])

@@ -1,0 +1,192 @@
+"""Who may come in: the address that is listened on, the names it answers to, the token and the certificate.
+
+On a loopback address nothing is needed; any other takes a token and TLS, and there is no switch around that.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from models_db.errors import UsageError
+
+PORT = 8717
+SHORTEST_TOKEN = 32
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+MAKE_ONE = "Make one: `umask 077; openssl rand -hex 32 > FILE`."
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where the dashboard listens.
+
+    Attributes:
+        names: the hosts that requests may name; any other is refused (DNS rebinding).
+        token: SHA-256 of the token; None lets everybody in who reaches the address.
+        certificate, key: files for TLS; both None without it.
+    """
+
+    address: str
+    port: int
+    names: frozenset[str]
+    token: bytes | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def secure(self) -> bool:
+        """Whether it speaks TLS."""
+        return self.certificate is not None
+
+    @property
+    def url(self) -> str:
+        """What to type into a browser."""
+        name = next(
+            (name for name in sorted(self.names) if not _is_address(name) and name != "localhost"), self.address
+        )
+        host = f"[{name}]" if ":" in name else name
+        return f"{'https' if self.secure else 'http'}://{host}:{self.port}/"
+
+    def answers_to(self, host: str) -> bool:
+        """Whether a Host header names this door: one of its names, with its port or, on the usual ports, without."""
+        name, _, port = host.rpartition(":") if _has_port(host) else (host, "", "")
+        usual = 443 if self.secure else 80
+        right_port = port == str(self.port) if port else self.port == usual
+        return right_port and name.strip("[]").lower() in self.names
+
+    def opens_to(self, token: str) -> bool:
+        """Whether that is the token; in a time that tells nothing of where it differs."""
+        given = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        return self.token is not None and hmac.compare_digest(given, self.token)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _has_port(host: str) -> bool:
+    return host.rpartition("]")[2].count(":") == 1
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed after `almoner dashboard`."""
+
+    address: str = "127.0.0.1"
+    port: int = PORT
+    names: tuple[str, ...] = ()
+    token_file: Path | None = None
+    token_variable: str | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def door(asked: Asked) -> Door:
+    """The door that was asked for.
+
+    Raises:
+        AddressUnfit: it is no IP address, or stands for all and no name was given.
+        TokenNeeded, TlsNeeded: the address can be reached from other machines.
+        TokenUnfit: it is too short, or others can read its file.
+        TlsHalf: a certificate without a key, or the other way round.
+    """
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if asked.address == "localhost" else asked.address)
+    except ValueError:
+        raise AddressUnfit(asked.address, "is no IP address") from None
+    if (asked.certificate is None) != (asked.key is None):
+        raise TlsHalf
+    token = _token(asked)
+    if not address.is_loopback:
+        if token is None:
+            raise TokenNeeded(asked.address)
+        if asked.certificate is None:
+            raise TlsNeeded(asked.address)
+    if address.is_unspecified and not asked.names:
+        raise AddressUnfit(asked.address, "stands for every address of this machine, so a name is needed")
+    names = {name.lower() for name in asked.names} | ({*LOOPBACK_NAMES} if address.is_loopback else set())
+    if not address.is_unspecified:
+        names.add(str(address))
+    return Door(str(address), asked.port, frozenset(names), token, asked.certificate, asked.key)
+
+
+def _token(asked: Asked) -> bytes | None:
+    if asked.token_file is not None and asked.token_variable is not None:
+        raise TokenUnfit("is named twice, as a file and as a variable")
+    if asked.token_file is not None:
+        return _digest(_private_text(asked.token_file))
+    if asked.token_variable is not None:
+        return _digest(os.environ.get(asked.token_variable, ""))
+    return None
+
+
+def _private_text(path: Path) -> str:
+    """The content of a file that nobody else can read."""
+    try:
+        with path.open("rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise TokenUnfit(f"is in {path}, which others can read; `chmod 600` it")
+            return file.read(4096).decode("ascii", "replace")
+    except OSError as problem:
+        raise TokenUnfit(f"cannot be read from {path}: {problem.strerror or type(problem).__name__}") from None
+
+
+def _digest(written: str) -> bytes:
+    token = written.strip()
+    if len(token) < SHORTEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
+        raise TokenUnfit(f"has to have at least {SHORTEST_TOKEN} ASCII characters without spaces")
+    return hashlib.sha256(token.encode()).digest()
+
+
+class AddressUnfit(UsageError):
+    """An address that cannot be listened on."""
+
+    def __init__(self, address: str, why: str) -> None:
+        super().__init__(
+            f"{address!r} {why}.",
+            "Give an address of this machine, such as 127.0.0.1; and with --name, under which it is reached.",
+            {"address": address},
+        )
+
+
+class TokenNeeded(UsageError):
+    """An address that other machines reach, without a token."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"Other machines reach {address}, so the dashboard needs a token there.",
+            f"Name its file with --token-file FILE, or a variable with --token-env NAME. {MAKE_ONE}",
+            {"address": address},
+        )
+
+
+class TlsNeeded(UsageError):
+    """An address that other machines reach, without TLS."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"Other machines reach {address}, so the dashboard speaks TLS only there.",
+            "Name a certificate and its key: --tls-cert FILE --tls-key FILE. Or listen on 127.0.0.1.",
+            {"address": address},
+        )
+
+
+class TlsHalf(UsageError):
+    """A certificate without its key, or a key without its certificate."""
+
+    def __init__(self) -> None:
+        super().__init__("TLS takes a certificate and its key.", "Give both: --tls-cert FILE --tls-key FILE.")
+
+
+class TokenUnfit(UsageError):
+    """A token that would not keep anybody out, or that others can read; it is never repeated."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"The token {why}.", MAKE_ONE)

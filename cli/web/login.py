@@ -1,0 +1,64 @@
+"""The one form that is sent: the token, for a session."""
+
+from dataclasses import dataclass
+from urllib.parse import parse_qs
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cli.web.answers import html_response, told_error
+from cli.web.door import Door
+from cli.web.sessions import Patience, Sessions
+from cli.web.shield import address_of, cookie_name, too_often
+
+LARGEST = 4096
+"""Bytes of the form."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """The form and its answer."""
+
+    door: Door
+    sessions: Sessions
+    patience: Patience
+
+    async def __call__(self, request: Request) -> Response:
+        """The form, or with POST what comes of it."""
+        if self.door.token is None:
+            return Response(status_code=303, headers={"location": "/"})
+        if request.method != "POST":
+            return html_response("login.html", wrong=False)
+        if self._from_elsewhere(request):
+            return told_error(request, 403, "FormForeign", "This form was sent by another site.", "Open /login here.")
+        if seconds := self.patience.wait(address_of(request)):
+            return too_often(request, seconds)
+        if not await run_in_threadpool(self.door.opens_to, await _token(request)):
+            self.patience.was_wrong(address_of(request))
+            return html_response("login.html", 401, wrong=True)
+        return self._let_in()
+
+    def _from_elsewhere(self, request: Request) -> bool:
+        """Browsers say where a form comes from."""
+        origin = request.headers.get("origin")
+        foreign = origin is not None and not self.door.answers_to(origin.partition("://")[2])
+        return foreign or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+
+    def _let_in(self) -> Response:
+        found = Response(status_code=303, headers={"location": "/"})
+        found.set_cookie(
+            cookie_name(self.door), self.sessions.open(), path="/", httponly=True, samesite="strict",
+            secure=self.door.secure,
+        )  # fmt: skip
+        return found
+
+
+async def _token(request: Request) -> str:
+    """What the form says; nothing, if it is too large to be one."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LARGEST:
+            return ""
+    return parse_qs(body.decode("utf-8", "replace"), max_num_fields=5).get("token", [""])[0].strip()

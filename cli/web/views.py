@@ -1,0 +1,207 @@
+"""The pages: each looks once, and tells the same as HTML or JSON."""
+
+import base64
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from cli.web.answers import html_response, json_response, templates, told_error, wants_json
+from cli.web.chain_watch import ChainWatch
+from cli.web.drawing import bar, burn_chart, burn_rows
+from flows.pages.dataset_page import dataset_page
+from flows.pages.looking import Look, Lookout, lookout
+from flows.pages.overview import overview
+from flows.pages.papers import card_of, report_of
+from flows.pages.queue import queue
+from flows.pages.record_page import record_page
+from flows.pages.release_page import release_page
+from flows.pages.request_rows import STATES, request_list
+from models_db.errors import AlmonerError, UsageError
+from models_db.home import ProjectHome
+from models_db.services import audits, datasets
+from tasks.reporting.facts import Version
+from tasks.reporting.page import page
+
+SEARCHED = ("actor", "kind", "dataset", "request", "mechanism", "since", "until")
+LONGEST = 300
+"""Characters of a parameter."""
+
+
+@dataclass(frozen=True)
+class Views:
+    """The pages of one home; every thread that answers has a look-out of its own."""
+
+    home: ProjectHome
+    chain: ChainWatch
+    secured: bool
+    _own: threading.local = field(default_factory=threading.local)
+
+    def _lookout(self) -> Lookout:
+        if not hasattr(self._own, "lookout"):
+            self._own.lookout = lookout(self.home)
+        return cast("Lookout", self._own.lookout)
+
+    def _shown(self, request: Request, name: str, make: Callable[[Look], Any], **more: Any) -> Response:
+        with self._lookout().look() as look:
+            told = make(look)
+            head = audits.head(look.session).seq if name == "audit" else 0
+        chain = self.chain.state(head) if name == "audit" else None
+        viewer = {"name": look.actor.name, "roles": sorted(look.roles)}
+        if wants_json(request):
+            beside = {"chain": chain} if chain else {}
+            return json_response({"viewer": viewer, "doubt": look.doubt, name: told, **beside})
+        frame: dict[str, Any] = {name: told, "viewer": viewer, "doubt": look.doubt, "broken": self.chain.is_bad()}
+        return html_response(f"{name}.html", **frame, chain=chain, here=name, secured=self.secured, **more)
+
+    def overview(self, request: Request) -> Response:
+        """Every dataset with its budget."""
+        after, having = _text(request, "after"), _text(request, "q") or ""
+        return self._shown(request, "overview", lambda look: overview(look, after, having), bar=bar)
+
+    def dataset(self, request: Request) -> Response:
+        """One dataset."""
+        written = request.path_params.get("name")
+        name = _text(request, "name") if written is None else _without_suffix(request, written)
+        if name is None:
+            return RedirectResponse("/", 303)
+        before = _number(request, "before")
+        drawn = {"bar": bar, "burn_chart": burn_chart, "burn_rows": burn_rows}
+        return self._shown(request, "dataset", lambda look: dataset_page(look, name, before), **drawn)
+
+    def approvals(self, request: Request) -> Response:
+        """What waits for stewards and others."""
+        after, motions_after = _number(request, "after") or 0, _number(request, "motions_after") or 0
+        return self._shown(request, "approvals", lambda look: queue(look, after, motions_after))
+
+    def releases(self, request: Request) -> Response:
+        """All requests."""
+        before, name, state = _number(request, "before"), _text(request, "dataset") or "", _text(request, "state") or ""
+        if state and state not in STATES:
+            raise StateUnknown
+
+        def make(look: Look) -> Any:
+            wanted = datasets.find(look.session, name).id if name else None
+            return request_list(look.session, before, wanted, (state,) if state else ())
+
+        return self._shown(request, "releases", make, states=STATES, wanted={"dataset": name, "state": state})
+
+    def release(self, request: Request) -> Response:
+        """One request."""
+        number = _release(request)
+        return self._shown(request, "release", lambda look: release_page(look, number))
+
+    def report(self, request: Request) -> Response:
+        """A report of a release, on a page that can do nothing."""
+        wanted = _text(request, "version") or "public"
+        if wanted not in ("steward", "public", "internal"):
+            raise VersionUnknown
+        said = report_of(self._lookout(), _release(request), cast("Version", wanted))
+        if wants_json(request):
+            return json_response(said)
+        drawn = page(said)
+        return HTMLResponse(drawn, headers={"content-security-policy": report_policy(drawn)})
+
+    def card(self, request: Request) -> Response:
+        """The card of a release, as the text it is."""
+        number = _release(request)
+        card = card_of(self._lookout(), number)
+        if wants_json(request):
+            return json_response({"request": number, "card": card})
+        return PlainTextResponse(card, headers={"content-security-policy": "sandbox; default-src 'none'"})
+
+    def audit(self, request: Request) -> Response:
+        """The record, searched."""
+        wanted = {name: found for name in SEARCHED if (found := _text(request, name))}
+        before = _number(request, "before")
+        return self._shown(request, "audit", lambda look: record_page(look, wanted, before), searched=SEARCHED)
+
+    def health(self, request: Request) -> Response:
+        """Whether the ledger can be read; tells nobody anything else."""
+        try:
+            with self._lookout().look():
+                return json_response({"ok": True})
+        except AlmonerError:
+            return json_response({"ok": False}, 503)
+
+    def style(self, request: Request) -> Response:
+        """The style of reports, and what the dashboard has besides."""
+        sheets = (templates().get_template(name).render() for name in ("style.css", "dashboard.css"))
+        return Response("\n".join(sheets), media_type="text/css")
+
+    def icon(self, request: Request) -> Response:
+        """The picture beside the title."""
+        return Response(templates().get_template("favicon.svg").render(), media_type="image/svg+xml")
+
+    def missing(self, request: Request, problem: Exception) -> Response:
+        """No page there."""
+        return told_error(request, 404, "NoPage", "There is no such page.", "Begin at /.")
+
+
+def report_policy(drawn: str) -> str:
+    """What a report may do: show itself in its own style, and nothing else, wherever its texts come from."""
+    style = drawn.partition("<style>")[2].partition("</style>")[0]
+    named = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return (
+        f"sandbox; default-src 'none'; style-src 'sha256-{named}'; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'"
+    )
+
+
+def _release(request: Request) -> int:
+    written = _without_suffix(request, str(request.path_params["number"]))
+    if not (written.isascii() and written.isdigit() and len(written) < 10):
+        raise NumberUnfit(written)
+    return int(written)
+
+
+def _without_suffix(request: Request, written: str) -> str:
+    return written.removesuffix(".json") if request.url.path.endswith(".json") else written
+
+
+def _text(request: Request, name: str) -> str | None:
+    found = request.query_params.get(name)
+    if found is not None and (len(found) > LONGEST or "\0" in found):
+        raise ParameterUnfit(name)
+    return found or None
+
+
+def _number(request: Request, name: str) -> int | None:
+    written = _text(request, name)
+    if written is None:
+        return None
+    if not (written.isascii() and written.isdigit() and len(written) < 16):
+        raise NumberUnfit(written)
+    return int(written)
+
+
+class NumberUnfit(UsageError):
+    """A number was needed."""
+
+    def __init__(self, written: str) -> None:
+        super().__init__(f"{written[:LONGEST]!r} is no number.", "Follow the links of the pages.")
+
+
+class ParameterUnfit(UsageError):
+    """A parameter that nothing could be."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The parameter {name} is too long, or no text.", "Follow the links of the pages.")
+
+
+class StateUnknown(UsageError):
+    """No state of requests."""
+
+    def __init__(self) -> None:
+        super().__init__("There is no such state of a request.", f"There are: {', '.join(STATES)}.")
+
+
+class VersionUnknown(UsageError):
+    """No version of a report."""
+
+    def __init__(self) -> None:
+        super().__init__("There is no such version of a report.", "There are: steward, public, internal.")

@@ -1,0 +1,160 @@
+"""A dataset: its claims, burn-down, forecast, envelopes, windows and requests."""
+
+from dataclasses import dataclass
+
+from flows.budgets import BudgetView, Window, sharing, view_of
+from flows.forecast import ladder
+from flows.pages.burn_down import BurnDown, burn_down
+from flows.pages.figures import Figures, figures_of, percent, rho
+from flows.pages.looking import Look
+from flows.pages.request_rows import RequestList, request_list
+from models_db.services import datasets
+from models_db.services.datasets import LifetimeClaim
+from tasks.generation.quote import Envelope
+from tasks.reporting.numbers import small
+
+DELTA = "1e-7"
+"""Of the releases that the forecast counts in, as `almoner budget forecast` has it."""
+
+
+@dataclass(frozen=True)
+class ClaimLine:
+    """A lifetime claim that was, or is, in force."""
+
+    epsilon: str
+    delta: str
+
+
+@dataclass(frozen=True)
+class EnvelopeLine:
+    """An open envelope."""
+
+    name: str
+    rho_cap: str
+    rho_spent: str
+    rho_held: str
+    rho_left: str
+    left_percent: str
+
+
+@dataclass(frozen=True)
+class WindowLine:
+    """The window of time in which something would be reserved now; days, None before it is opened."""
+
+    period: str
+    opens: str | None
+    closes: str | None
+    rho_cap: str
+    rho_used: str
+    rho_left: str
+    used_percent: str
+
+
+@dataclass(frozen=True)
+class RungLine:
+    """Releases of one epsilon that fit: ever, and in the window; `after` is the lifetime epsilon after one."""
+
+    epsilon: str
+    rho: str
+    ever: int
+    now: int | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Budget:
+    """All that shows what is left; withheld as a whole where the policy says so."""
+
+    figures: Figures
+    burn: BurnDown | None
+    delta: str
+    ladder: tuple[RungLine, ...]
+    envelopes: tuple[EnvelopeLine, ...]
+    window: WindowLine | None
+
+
+@dataclass(frozen=True)
+class DatasetPage:
+    """One dataset.
+
+    Attributes:
+        sharing: the datasets that draw on its budget, itself among them.
+        versions: how often data was taken in.
+        claims: every lifetime claim it has had, the one in force last.
+        budget: None where the policy keeps the figures from the viewer.
+    """
+
+    name: str
+    unit: str
+    text_field: str
+    relation: str
+    governed: bool
+    population: int | None
+    registered_at: str
+    sharing: tuple[str, ...]
+    blocks: int
+    versions: int
+    claims: tuple[ClaimLine, ...]
+    budget: Budget | None
+    requests: RequestList
+
+
+def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPage:
+    """A dataset by name, with a page of its requests.
+
+    Raises:
+        DatasetUnknown: there is none.
+    """
+    session = look.session
+    dataset = datasets.find(session, name)
+    burn = burn_down(session, dataset.account_id, dataset.created_at) if look.figures else None
+    return DatasetPage(
+        name=dataset.name,
+        unit=dataset.unit_field or "record",
+        text_field=dataset.text_field,
+        relation=dataset.relation,
+        governed=dataset.governed,
+        population=dataset.population,
+        registered_at=dataset.created_at,
+        sharing=sharing(session, dataset),
+        blocks=datasets.partition(session, dataset).blocks,
+        versions=len(datasets.versions(session, dataset)),
+        claims=tuple(map(_claim, datasets.claims(session, dataset))),
+        budget=_budget(view_of(session, dataset), burn) if look.figures else None,
+        requests=request_list(session, before, dataset.id),
+    )
+
+
+def _budget(found: BudgetView, burn: BurnDown | None) -> Budget:
+    rungs = (RungLine(one.epsilon, rho(one.price), one.ever, one.now, one.after) for one in ladder(found, DELTA))
+    return Budget(
+        figures=figures_of(found.balance, found.claim.delta_conversion),
+        burn=burn,
+        delta=DELTA,
+        ladder=tuple(rungs),
+        envelopes=tuple(map(_envelope, found.envelopes)),
+        window=None if found.window is None else _window(found.window),
+    )
+
+
+def _claim(claim: LifetimeClaim) -> ClaimLine:
+    return ClaimLine(claim.epsilon, small(claim.delta))
+
+
+def _envelope(one: Envelope) -> EnvelopeLine:
+    held = one.cap - one.spent - one.left
+    return EnvelopeLine(
+        one.name, rho(one.cap), rho(one.spent), rho(held), rho(one.left), percent(one.left.rho, one.cap.rho)
+    )
+
+
+def _window(one: Window) -> WindowLine:
+    return WindowLine(
+        one.period,
+        one.opens_at and one.opens_at[:10],
+        one.closes_at and one.closes_at[:10],
+        rho(one.cap),
+        rho(one.used),
+        rho(one.left),
+        percent(one.used.rho, one.cap.rho),
+    )

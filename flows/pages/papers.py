@@ -1,0 +1,99 @@
+"""What of a release's files may be read, by whom: its report in a version, and its card.
+
+A steward sees what `almoner report` makes. Everybody else sees the public version, and only while the release is out:
+before the decision its texts are nobody's but the stewards', and what was retracted is not shown again.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flows.pages.looking import Look, Lookout
+from flows.report import report_facts
+from models_db.errors import Refused
+from models_db.services import artifacts, releases
+from models_db.tables import Artifact, Dataset
+from tasks.publishing.layout import CARD, FileUnfit, measure, plain_file
+from tasks.reporting.facts import Version, contents
+
+DECIDED = ("published", "retracted", "discarded")
+LARGEST_CARD = 4 << 20
+
+
+@dataclass(frozen=True)
+class Papers:
+    """The versions of a report that may be read, the first one by default; and whether the card may."""
+
+    reports: tuple[Version, ...]
+    card: bool
+
+
+def papers_of(look: Look, state: str, made: Artifact | None, *, governed: bool) -> Papers:
+    """What the viewer may read of what a request has produced."""
+    if made is None:
+        return Papers((), card=False)
+    reports = tuple(_versions(look, state, governed=governed))
+    return Papers(reports, card=bool(reports))
+
+
+def _versions(look: Look, state: str, *, governed: bool) -> Iterator[Version]:
+    if look.is_steward:
+        yield "steward"
+        yield "public"
+        if state in DECIDED or not governed:
+            yield "internal"
+    elif state == "published":
+        yield "public"
+
+
+def report_of(lookout: Lookout, number: int, version: Version) -> Mapping[str, Any]:
+    """The content of a report, as `tasks.reporting.page.page` draws it.
+
+    Raises:
+        RequestUnknown: there is no such request.
+        PaperWithheld: the viewer may not read it.
+        ArtifactChanged, FileUnfit: the files are not here, or not those that were produced.
+    """
+    with lookout.look() as look:
+        if version not in _papers(look, number).reports:
+            raise PaperWithheld(number, f"the {version} version of the report")
+    # Without the map of texts: an embedder is more than whoever waits for requests should load.
+    return contents(version, report_facts(lookout.workspace(), number, version, drawn=False))
+
+
+def card_of(lookout: Lookout, number: int) -> str:
+    """The card of a release as it lies in quarantine, Markdown.
+
+    Raises:
+        RequestUnknown: there is no such request.
+        PaperWithheld: the viewer may not read it.
+        FileUnfit: the file is not here, or not the one that was produced.
+    """
+    with lookout.look() as look:
+        made = artifacts.artifact_of(look.session, number)
+        if not _papers(look, number).card or made is None:
+            raise PaperWithheld(number, "the card")
+    path = lookout.home.inside("quarantine", made.folder, CARD)
+    if measure(path) != json.loads(made.files).get(CARD):
+        raise FileUnfit(CARD, "is not the one that was produced")
+    with plain_file(path) as file:
+        return file.read(LARGEST_CARD).decode()
+
+
+def _papers(look: Look, number: int) -> Papers:
+    request = releases.find(look.session, number)
+    made, state = artifacts.artifact_of(look.session, number), releases.state_of(look.session, number)
+    governed = look.session.get_one(Dataset, request.dataset_id).governed
+    return papers_of(look, state, made, governed=governed)
+
+
+class PaperWithheld(Refused):
+    """Somebody asked for a paper of a release that they may not read."""
+
+    def __init__(self, number: int, what: str) -> None:
+        super().__init__(
+            f"Of request {number}, {what} is not shown to you now.",
+            "Stewards see what a run produced; everybody else its public report while the release is out.",
+            {"request": number},
+        )

@@ -1,0 +1,111 @@
+"""Requests as lists show them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from flows.pages.figures import rho
+from models_db.budgets import Amount
+from models_db.configurations import cost_of
+from models_db.services import listings
+from models_db.tables import Dataset, Request
+from tasks.reporting.numbers import small
+
+PAGE = 50
+STATES = (
+    "submitted",
+    "approved",
+    "rejected",
+    "withdrawn",
+    "running",
+    "produced",
+    "discarded",
+    "published",
+    "retracted",
+)
+
+
+@dataclass(frozen=True)
+class RequestLine:
+    """A request in a list; epsilon and delta are what it claims, None without a claim."""
+
+    number: int
+    dataset: str
+    kind: str
+    mechanism: str
+    epsilon: str | None
+    delta: str | None
+    state: str
+    requester: str
+    submitted_at: str
+    standing: int | None
+    rho_spent: str
+
+
+@dataclass(frozen=True)
+class RequestList:
+    """One page of requests, newest first; `next_before` asks for older ones."""
+
+    requests: tuple[RequestLine, ...]
+    next_before: int | None
+
+
+def request_list(
+    session: Session, before: int | None = None, dataset_id: int | None = None, states: Sequence[str] = ()
+) -> RequestList:
+    """The newest requests that fit, with what each has spent."""
+    found = listings.some_requests(session, PAGE + 1, before=before, dataset_id=dataset_id, states=states)
+    shown = found[:PAGE]
+    numbers = [request.id for request, _ in shown]
+    names, datasets = listings.names(session), datasets_of(session, [request for request, _ in shown])
+    spent = listings.spent_by_each(session, numbers)
+    lines = tuple(
+        line_of(request, state, datasets[request.dataset_id].name, names, spent.get(request.id, Amount()))
+        for request, state in shown
+    )
+    return RequestList(lines, numbers[-1] if len(found) > PAGE else None)
+
+
+def line_of(request: Request, state: str, dataset: str, names: Mapping[int, str], spent: Amount) -> RequestLine:
+    """One request."""
+    body = body_of(request)
+    return RequestLine(
+        number=request.id,
+        dataset=dataset,
+        kind=str(body.get("kind")),
+        mechanism=str(body.get("mechanism")),
+        epsilon=body.get("epsilon"),
+        delta=said_delta(body),
+        state=state,
+        requester=names[request.requester_id],
+        submitted_at=request.created_at,
+        standing=request.standing_id,
+        rho_spent=rho(spent),
+    )
+
+
+def datasets_of(session: Session, requests: Sequence[Request]) -> dict[int, Dataset]:
+    """The datasets of some requests by id, in one statement."""
+    return listings.datasets_by_id(session, {request.dataset_id for request in requests})
+
+
+def body_of(request: Request) -> dict[str, Any]:
+    """The canonical request."""
+    body: dict[str, Any] = json.loads(request.canonical)
+    return body
+
+
+def said_delta(body: Mapping[str, Any]) -> str | None:
+    """The delta that a request claims, as people write small ones."""
+    return None if body.get("delta") is None else small(str(body["delta"]))
+
+
+def cost(request: Request) -> Amount | None:
+    """What a request's plan costs; None where it has no plan that this almoner can read."""
+    try:
+        return cost_of(body_of(request))
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,203 @@
+"""What is read for many at once is what the other services say of each."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import event, select
+
+from flows.pages.looking import Look
+from flows.pages.queue import GATES, Waiting, queue
+from models_db.errors import Refused
+from models_db.services import artifacts, datasets, envelopes, gates, ledger, listings, motions, people, releases
+from models_db.services.audits import Actor
+from models_db.services.gates import Decision
+from models_db.tables import Approval, Motion, Publication
+from models_db.tables.releases import TRANSITIONS
+from tests.conftest import Ledgers
+from tests.contracts.town import Town
+from tests.support import World
+
+STATES = {after for _, after in TRANSITIONS}
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def town(ledgers: Ledgers, request: pytest.FixtureRequest) -> Iterator[Town]:
+    """What is done to it is undone, so one for each backend will do."""
+    with ledgers.new(request.param) as database:
+        yield Town.build(World.create(database))
+
+
+def test_accounts(town: Town) -> None:
+    with town.world.database.read() as session:
+        every = datasets.every(session)
+        accounts = {dataset.account_id for dataset in every}
+        found, claims = listings.balances(session, accounts), listings.lifetimes(session, accounts)
+        windows = listings.open_windows(session, accounts)
+        for dataset in every:
+            assert found[dataset.account_id] == ledger.balance(session, dataset.account_id)
+            claim, lifetime = claims[dataset.account_id], datasets.lifetime(session, dataset)
+            assert (claim.epsilon, claim.delta) == (lifetime.epsilon, lifetime.delta)
+            assert claim.delta_conversion == lifetime.delta_conversion
+            assert windows.get(dataset.account_id) == envelopes.current_window(session, dataset.account_id)
+        assert any(balance.reserved.rho for balance in found.values())
+        assert windows
+        assert len({claims[account].epsilon for account in claims}) > 1  # a cap was raised
+
+
+def test_datasets_by_name(town: Town) -> None:
+    with town.world.database.read() as session:
+        names = [dataset.name for dataset in datasets.every(session)]
+        first = [dataset.name for dataset in listings.some_datasets(session, 3)]
+        rest = [dataset.name for dataset in listings.some_datasets(session, 100, first[-1])]
+        assert sorted(first + rest) == sorted(names)
+        assert [one.name for one in listings.some_datasets(session, 9, having="arbou")] == ["harbour"]
+        assert listings.some_datasets(session, 9, having="%") == []
+
+
+def test_requests_and_their_states(town: Town) -> None:
+    with town.world.database.read() as session:
+        every = releases.every(session)
+        found = listings.some_requests(session, len(every) + 1)
+        assert [request.id for request, _ in found] == [request.id for request in every][::-1]
+        assert len({state for _, state in found}) >= 7
+        spent = listings.spent_by_each(session, [request.id for request in every])
+        made = listings.artifacts_of_each(session, [request.id for request in every])
+        for request, state in found:
+            assert state == releases.state_of(session, request.id)
+            assert spent.get(request.id, ledger.NOTHING) == ledger.spent_by(session, request.id)
+            assert made.get(request.id) == artifacts.artifact_of(session, request.id)
+        counted = listings.counted_states(session, {one.dataset_id for one in every}, STATES)
+        assert sum(counted.values()) == len(every)
+        for (dataset, state), count in counted.items():
+            assert count == sum((one.dataset_id, now) == (dataset, state) for one, now in found)
+        newest = listings.newest_requests(session, {one.dataset_id for one in every})
+        assert {one.dataset_id: one.id for one in every} == {dataset: one.id for dataset, one in newest.items()}
+
+
+def test_pages_of_requests_lose_and_repeat_none(town: Town) -> None:
+    with town.world.database.read() as session:
+        every = [request.id for request in releases.every(session)]
+        down: list[int] = []
+        while page := listings.some_requests(session, 4, before=down[-1] if down else None):
+            down += [request.id for request, _ in page]
+        up: list[int] = []
+        while page := listings.some_requests(session, 4, after=up[-1] if up else 0):
+            up += [request.id for request, _ in page]
+        assert down[::-1] == up == every
+        waiting = listings.some_requests(session, 100, states=("produced",))
+        assert waiting
+        assert all(releases.state_of(session, request.id) == "produced" for request, _ in waiting)
+
+
+def test_decisions_count_as_at_the_gates(town: Town) -> None:
+    with town.world.database.read() as session:
+        every = releases.every(session)
+        moved = motions.every(session)
+        deciders = listings.deciding_people(session)
+        given = listings.decisions(session, [one.id for one in every], [one.id for one in moved])
+        accounts = {one.account_id for one in datasets.every(session)}
+        rules = listings.rulebook(session, {one.policy_id for one in (*every, *moved)}, accounts)
+        of = {dataset.id: dataset.account_id for dataset in datasets.every(session)}
+        seen = 0
+        for request in every:
+            for gate in ("spend", "publish"):
+                made = artifacts.artifact_of(session, request.id)
+                subject = request.digest if gate == "spend" or made is None else made.digest
+                standing = {
+                    one.on_behalf_of or one.approver_id
+                    for one in given
+                    if (one.request_id, one.gate, one.subject_digest, one.decision)
+                    == (request.id, gate, subject, "approve")
+                    and deciders.stands(one, request.dataset_id)
+                }
+                needed = rules.needed(request.policy_id, of[request.dataset_id], gate)
+                assert (len(standing), needed) == gates.gate_count(session, request, gate, subject)
+                seen += len(standing)
+        for motion in moved:
+            standing = {
+                one.on_behalf_of or one.approver_id
+                for one in given
+                if one.motion_id == motion.id and one.decision == "approve" and deciders.stands(one, motion.dataset_id)
+            }
+            needed = rules.needed(motion.policy_id, of[motion.dataset_id], "motion")
+            assert (len(standing), needed) == gates.motion_count(session, motion)
+        assert seen > 5
+        assert session.scalars(select(Approval).where(Approval.on_behalf_of.is_not(None))).first() is not None
+
+
+def test_motions(town: Town) -> None:
+    with town.world.database.read() as session:
+        every = motions.every(session)
+        waiting = [one.id for one in every if motions.state_of(session, one) == "open"]
+        assert [one.id for one in listings.open_motions(session, 100)] == waiting
+        assert [one.id for one in listings.open_motions(session, 100, waiting[0])] == waiting[1:]
+        uses = listings.uses_of_each(session, [one.id for one in every])
+        assert all(uses.get(one.id, 0) == motions.uses(session, one) for one in every)
+        called_back = session.scalars(select(Motion).where(Motion.kind == "retraction")).all()
+        published = session.scalars(select(Publication.id)).all()
+        behind = listings.requests_of_publications(session, published)
+        for one in called_back:
+            assert behind[one.publication_id or 0] == motions.retracted_request(session, one)
+
+
+def test_a_history_by_day(town: Town) -> None:
+    with town.world.database.read() as session:
+        for dataset in datasets.every(session):
+            block = listings.fullest_block(session, dataset.account_id)
+            assert block is not None
+            assert block.rho_spent == ledger.balance(session, dataset.account_id).spent.rho
+            assert sum(rho for _, rho in listings.spent_by_day(session, block.id)) == block.rho_spent
+
+
+def test_as_many_statements_for_many_as_for_one(town: Town) -> None:
+    counted: list[str] = []
+    engine = town.world.database.engine
+    event.listen(engine, "before_cursor_execute", lambda *told: counted.append(told[2]))
+    with town.world.database.read() as session:
+        numbers = [request.id for request in releases.every(session)]
+        for asked in (numbers[:1], numbers):
+            counted.clear()
+            listings.spent_by_each(session, asked)
+            listings.decisions(session, asked)
+            assert len(counted) == 2
+
+
+class Back(Exception):
+    """Nothing of it is kept."""
+
+
+def admitted(world: World, actor: Actor, waiting: Waiting, subject: str) -> bool:
+    """Whether the database would take that person's approval, in their own name or in somebody's."""
+    with world.database.read() as session:
+        givers = [None, *(person.name for person in people.every(session) if person.id != actor.id)]
+    expires = "9999-01-01T00:00:00.000000Z"
+    for giver in givers:
+        decision = Decision(waiting.number, waiting.step, subject, "approve", "because", expires, giver)
+        try:
+            with world.database.write() as session:
+                gates.decide(session, actor, decision, "signature")
+                raise Back
+        except Back:
+            return True
+        except Refused:
+            continue
+    return False
+
+
+def test_the_queue_names_whom_the_database_would_let_decide(town: Town) -> None:
+    world = town.world
+    with world.database.read() as session:
+        looked = queue(Look(session, world.steward, frozenset({"steward"}), figures=True, doubt=""))
+        everybody = [Actor(person.id, person.name) for person in people.every(session)]
+        rejected = {one.request_id for one in listings.decisions(session, [*range(100)]) if one.decision == "reject"}
+    asked = [one for one in (*looked.requests, *looked.motions) if one.step in GATES and not one.expired]
+    assert {one.step for one in asked} == {*GATES}
+    for one in asked:
+        if one.what == "request" and one.number in rejected:  # only by hand: a rejection moves it on
+            assert one.approvals.may_decide == ()
+            continue
+        subject = world.subject(one.number, one.step)
+        found = tuple(sorted(actor.name for actor in everybody if admitted(world, actor, one, subject)))
+        assert one.approvals.may_decide == found, one
+        assert one.approvals.yours == (world.steward.name in found)
+    assert len({one.approvals.may_decide for one in asked}) > 1

@@ -1,0 +1,109 @@
+"""Homes for the dashboard to look at: an empty one, and one with something of everything, some of it hostile."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from cli.app import app
+from cli.web.application import application
+from cli.web.door import Asked, Door, door
+from flows.budgets import lifetime_claim
+from models_db.budgets import Amount
+from models_db.engine import Database
+from models_db.home import ProjectHome
+from models_db.services import datasets, envelopes, people, policies
+from models_db.services.audits import Actor
+from models_db.services.datasets import Registration
+from tests.support import World, planned
+
+EVIL = '<script>alert("x")</script>'
+RTL = "\u202egnp.exe"
+HOSTILE_NAMES = (f"{EVIL} & co", "a/b/../c", "..", "100 % of 'it'?x=1#y", "x.json", "W" * 100, "Ünïcödé 診療所")
+TOKEN = "t" * 20 + "0123456789abcdef"
+MILLION = 10**6
+
+
+@dataclass(frozen=True)
+class Home:
+    """A project home whose owner has every role, and the short way to every state in it."""
+
+    home: ProjectHome
+    world: World
+
+    @classmethod
+    def made(cls, folder: Path) -> "Home":
+        """As `almoner init` makes it."""
+        home = ProjectHome(folder / "home")
+        done = CliRunner().invoke(app, ["init", "--home", str(home.root)])
+        assert done.exit_code == 0, done.output
+        database = Database(home.database_url)
+        with database.read() as session:
+            owner, policy = people.every(session)[0], policies.in_force(session)
+            assert policy is not None
+        actor = Actor(owner.id, owner.name)
+        return cls(home, World(database, policy.id, actor, actor, actor, actor))
+
+    def dataset(self, name: str, epsilon: str = "8", blocks: int = 1) -> str:
+        """A dataset with a lifetime claim and one version."""
+        with self.world.database.write() as session:
+            claim = lifetime_claim(epsilon, "1e-6")
+            account = datasets.open_account(session, claim, blocks, f"scheme-{name[:20]}").id
+            datasets.register(
+                session, self.world.admin, Registration(name, "patient_id", "text", True, None, None), account
+            )
+        self.world.version(name, [name.encode().ljust(32, b"\0")[:32]])
+        return name
+
+    def request(self, dataset: str, rho: int = MILLION, **more: Any) -> int:
+        """A request with a price."""
+        plan = {"blocks": [0], "invocations": [{"event": {}, "instalments": [{"rho": str(rho), "delta": "0"}]}]}
+        body: dict[str, Any] = {"epsilon": "1", "delta": "0.0000001", "plan": plan} | more
+        return self.world.request(dataset, **body)
+
+    def spent(self, dataset: str, rho: int, *, publish: bool = False) -> int:
+        """A request that was run, with an artifact."""
+        number = self.request(dataset, rho)
+        self.world.decide(number)
+        attempt = self.world.start(number)
+        self.world.hold(attempt, planned(Amount(rho)))
+        self.world.arm(attempt)
+        self.world.produce(attempt)
+        if publish:
+            self.world.decide(number, "publish")
+        return number
+
+    def client(self, behind: Door | None = None, **more: Any) -> TestClient:
+        """A program that asks the dashboard."""
+        made = behind or door(Asked())
+        return TestClient(
+            application(self.home, made, **more), base_url=made.url.rstrip("/"), follow_redirects=False,
+            raise_server_exceptions=True,
+        )  # fmt: skip
+
+
+def plenty(folder: Path) -> Home:
+    """Something of everything."""
+    home = Home.made(folder)
+    home.dataset("clinic", blocks=2)
+    cap = home.world.balance("clinic").cap.rho
+    for share in (7, 11, 9, 20):
+        home.spent("clinic", cap * share // 100)
+    home.spent("clinic", cap // 50, publish=True)
+    with home.world.database.write() as session:
+        found = datasets.find(session, "clinic")
+        envelopes.open_scope(session, home.world.steward, found, f"trial-7 {EVIL}", Amount(cap // 10, 10), "agreed")
+    home.dataset("harbour")
+    home.spent("harbour", home.world.balance("harbour").cap.rho * 93 // 100)
+    home.request("harbour", home.world.balance("harbour").cap.rho // 5)
+    for name in HOSTILE_NAMES:
+        home.dataset(name)
+        home.request(name, kind=f"summaries{RTL}", mechanism="token_level_summary")
+    home.world.cap(Amount(cap * 2, 10**12), carry=False)
+    standing = home.world.standing(Amount(cap // 100), carry=False)
+    assert standing
+    withdrawn = home.request("clinic")
+    home.world.decide(withdrawn, verdict="reject")
+    return home
