@@ -113,11 +113,10 @@ class KeyphraseRun:
         Raises:
             StepLost: an interrupted run has paid for a stage and lost it.
             ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot be asked; known before it is paid.
-            EndpointFailed: an external model does not answer; one that is not there is known before, too.
+            EndpointFailed: an external model does not answer; one that never would is known before, too.
         """
-        if not any(self.bench.steps.paid):
-            self._require_ready()
         self.bench.begin_steps(self.plan)
+        self._require_ready()
         sequences = self.sequences  # every stage takes place before the first text, whatever was released
         figures = {"phrases_drawn_without_a_score": sequences.unscored}
         if self.wanted.vocabulary.charged:
@@ -181,9 +180,13 @@ class KeyphraseRun:
         return {"phrases": [list(chosen) for chosen in found.phrases], "unscored": found.unscored}
 
     def _require_ready(self) -> None:
-        """Check that the model has room for every label's public words and an answer, before anything is paid."""
-        for label in dict.fromkeys(self._labels):
-            self.bench.backend.require_ready([self._prompt(label, ())], self._how(label))
+        """Check that the model can be asked, before anything is paid: with every label's public words, without phrases.
+
+        An external one is asked once, with those of the first label.
+        """
+        backend, labels = self.bench.backend, list(dict.fromkeys(self._labels))
+        for label in labels[:1] if backend.external else labels:
+            backend.require_ready([self._prompt(label, ())], self._how(label))
 
     def _how(self, label: str | None) -> Sampling:
         wanted = self.wanted

@@ -120,6 +120,7 @@ class KeyphraseSeeding:
             steps=wanted.max_new_tokens,
             prompt_tokens=_TOKENS_AROUND + _TOKENS_OF_A_PHRASE * wanted.phrases_per_text,
             amount=amount,
+            prompts=1 + wanted.samples,  # the first finds out whether somebody answers
         )
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
@@ -129,9 +130,9 @@ class KeyphraseSeeding:
             ModelNotPulled: the embedder is not here.
             LabelsNotKept: labels are declared, and the version has none.
             ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot be asked.
-            EndpointUnreachable: nobody is where the external model should be. None of these has armed anything.
+            EndpointFailed: the external model does not answer public words. None of these has armed anything.
             StepLost: an interrupted run has paid for a stage and lost it.
-            EndpointFailed: an external model does not answer; what was released is kept.
+            EndpointFailed, later: an external model answers no more; what was released is kept.
         """
         from tasks.generation.keyphrase_run import KeyphraseRun
 

@@ -125,16 +125,27 @@ def test_every_vocabulary_and_sequence_is_charged_what_its_plan_says_and_armed_i
         assert len(plan) == {"public": 1, "counted": 2, "private": 3}[vocabulary]
 
 
-@pytest.mark.parametrize("external", [False, True])
-def test_a_model_that_cannot_be_asked_costs_nothing(almoner: Almoner, external: bool) -> None:
+def test_a_model_without_room_costs_nothing(almoner: Almoner) -> None:
     """Values are paid for before texts are written: whether somebody can write them is asked before that."""
-    almoner.type("init")
-    almoner.type("models endpoint add office --model tiny-chat --url http://127.0.0.1:9/v1 --attempts 1")
-    model = {"model": "external:office"} if external else {"parameters": PARAMETERS | {"max_new_tokens": 4000}}
-    approved(almoner, **model)
-    failed = almoner.ask("run 1", expected=3 if external else 2)
-    assert failed["error"] == ("EndpointUnreachable" if external else "ContextTooLong")
+    approved(almoner, parameters=PARAMETERS | {"max_new_tokens": 4000})
+    assert almoner.ask("run 1", expected=2)["error"] == "ContextTooLong"
     assert (balance(almoner).spent, balance(almoner).held) == (Amount(), Amount())
+
+
+def test_an_endpoint_that_never_answers_costs_nothing(almoner: Almoner) -> None:
+    """With another address or model the request would be another one, and be paid for again."""
+    with ModelServer() as server:
+        almoner.type("init")
+        almoner.type(f"models endpoint add office --model tiny-chat --url {server.url} --attempts 1")
+        approved(almoner, model="external:office")
+        server.always = says(404)
+        for failure in ("EndpointDeclines", "EndpointUnreachable"):
+            assert almoner.ask("run 1", expected=3)["error"] == failure
+            assert (balance(almoner).spent, balance(almoner).held) == (Amount(), Amount())
+            if failure == "EndpointDeclines":
+                server.stop()
+        assert len(server.seen) == 1
+        assert "Mention" not in server.prompts[0]
 
 
 def test_no_canary_reaches_a_prompt_or_the_bundle(almoner: Almoner, heard: list[str]) -> None:
@@ -158,17 +169,17 @@ def test_an_external_model_hears_no_canary_and_is_asked_the_same_after_it_failed
         almoner.type("init")
         almoner.type(f"models endpoint add office --model tiny-chat --url {server.url} --attempts 1 --at-once 1")
         approved(almoner, model="external:office")
-        server.next = [answer, answer, says(500)]
+        server.next = [*[answer] * 3, says(500)]  # the first to find out whether anybody answers
         assert almoner.ask("run 1", expected=3)["error"] == "EndpointBroken"
         assert balance(almoner).spent == total(instalments(almoner))
         before = list(server.prompts)
         assert almoner.ask("run 1")["texts"] == 6
         assert balance(almoner).spent == total(instalments(almoner))
         published(almoner)
-        assert server.prompts[:3] == before
-        assert server.prompts[3] == before[2]  # and not those that were answered
-        assert len(server.seen) == 7
-        assert all("Mention all of these in it: " in prompt for prompt in server.prompts)
+        assert server.prompts[:4] == before
+        assert server.prompts[4] == before[3]  # and not those that were answered
+        assert len(server.seen) == 8
+        assert ["Mention all of these in it: " in prompt for prompt in server.prompts] == [False] + [True] * 7
         assert server.heard([SECRET]) == []
         assert made
         assert set(made) == {server.address}  # and nobody else could hear anything

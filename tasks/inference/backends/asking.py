@@ -6,7 +6,6 @@ in time however slowly its answer comes; nothing is logged.
 """
 
 import json
-import socket
 import ssl
 import time
 from collections.abc import Mapping
@@ -85,15 +84,6 @@ def client_for(endpoint: Endpoint) -> httpx.Client:
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         timeout=httpx.Timeout(endpoint.timeout, connect=min(CONNECT, endpoint.timeout), pool=None),
     )
-
-
-def reached(endpoint: Endpoint) -> bool:
-    """Whether somebody takes a connection where the endpoint, or its proxy, should be. Nothing is sent."""
-    try:
-        with socket.create_connection(endpoint.first_hop, timeout=min(CONNECT, endpoint.timeout)):
-            return True
-    except OSError:
-        return False
 
 
 def _trusted(endpoint: Endpoint) -> ssl.SSLContext:

@@ -105,12 +105,6 @@ class Endpoint(Written):
         return [self.host_name, *([] if self.proxy is None else [str(_split(self.proxy).hostname)])]
 
     @property
-    def first_hop(self) -> tuple[str, int]:
-        """Host and port of who is connected to: the proxy, if there is one."""
-        parts = self._parts if self.proxy is None else _split(self.proxy)
-        return str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
-
-    @property
     def host(self) -> str:
         """The host as records name it, with its port if one is written."""
         return self._parts.netloc.lower()

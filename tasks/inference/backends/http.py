@@ -15,9 +15,9 @@ import httpx
 
 from models_db.canonical import Json
 from tasks.inference.backends.answers import Answers
-from tasks.inference.backends.asking import HOPELESS, Trouble, ask, client_for, message, reached
+from tasks.inference.backends.asking import HOPELESS, Trouble, ask, client_for, message
 from tasks.inference.backends.endpoints import Endpoint
-from tasks.inference.backends.failures import FAILURES, EndpointUnreachable
+from tasks.inference.backends.failures import FAILURES
 from tasks.inference.backends.interface import SEES, Sampling, Written
 from tasks.inference.backends.pace import PATIENCE, Pace, wait_after
 from tasks.inference.backends.secret import Key, key_for
@@ -63,17 +63,12 @@ class HttpBackend:
         return f"{SEES} ({self.endpoint.revision})"
 
     def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
-        """As `TextBackend.require_ready`, with as many attempts as for an answer. What it would answer is not known.
+        """As `TextBackend.require_ready`; who goes on and asks again has the answers on disk.
 
         Raises:
-            EndpointUnreachable.
+            EndpointFailed, AnswersUnwritable: as `write`.
         """
-        for attempt in range(self.endpoint.attempts):
-            if reached(self.endpoint):
-                return
-            if attempt + 1 < self.endpoint.attempts:
-                self.sleep(threading.Event(), wait_after(attempt))
-        raise EndpointUnreachable(self.endpoint.name, "no connection", self.endpoint.attempts)
+        self.write(prompts, how)
 
     def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
         """As `TextBackend.write`.

@@ -63,10 +63,13 @@ class TextBackend(Protocol):
         """Whether prompts leave this machine's programs."""
 
     def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
-        """Check that such prompts can be asked, before anything is paid for; nothing is asked, and nothing sent.
+        """Check that such prompts can be asked, before anything is paid for.
+
+        A local model is asked nothing. An external one is asked the prompts, because only an answer tells that address,
+        key, model and fields are right; answers are dropped. So these are public words, and few.
 
         Raises:
-            EndpointUnreachable: nobody takes a connection where the external model should be.
+            EndpointFailed: as `write`.
             ContextTooLong: a prompt is longer than the local model can read.
             NoChatTemplate, ControlTokens: the local model cannot be asked.
         """

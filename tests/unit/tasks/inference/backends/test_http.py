@@ -192,16 +192,18 @@ def raised(act: Callable[[], object]) -> BaseException:
     return found.value
 
 
-def test_who_is_not_there_is_found_out_without_being_asked(
-    server: ModelServer, naps: Naps, backend: Callable[..., HttpBackend]
+def test_whoever_tries_first_has_the_answer_on_disk_and_the_same_prompt_gets_another(
+    server: ModelServer, backend: Callable[..., HttpBackend]
 ) -> None:
-    backend().require_ready(["a note"], HOW)
-    assert server.seen == []
-    made = backend(attempts=3)
-    server.stop()
-    with pytest.raises(EndpointUnreachable, match="no connection"):
+    server.next = [says(404)]  # a model that is not there; nobody knows before it is asked
+    with pytest.raises(EndpointDeclines):
+        backend().require_ready(["a note"], HOW)
+    server.next = [says_json(completion(text)) for text in ("a trial", "a text")]
+    for _ in range(2):  # the second goes on
+        made = backend()
         made.require_ready(["a note"], HOW)
-    assert naps.taken == [0.5, 1.0]
+        assert [text.text for text in made.write(["a note"], HOW)] == ["a text"]
+    assert len(server.seen) == 3
 
 
 def test_nobody_there(server: ModelServer, backend: Callable[..., HttpBackend]) -> None:
