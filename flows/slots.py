@@ -235,13 +235,18 @@ def _attempts(workspace: Workspace, number: int) -> int:
         return sum(step.to_state == "running" for step in releases.history(session, number))
 
 
+def _is_running(workspace: Workspace, number: int) -> bool:
+    with workspace.database.read() as session:
+        return releases.state_of(session, number) == "running"
+
+
 def _ended(workspace: Workspace, slot: ScheduleSlot, problem: AlmonerError, begun: int) -> Ran:
     """What is told of a run that has not ended with an artifact."""
     number = slot.request_id or 0
-    tried = _attempts(workspace, number) > begun
     if isinstance(problem, RunInterrupted):
         raise problem
-    if isinstance(problem, EnvironmentProblem) and not isinstance(problem, TaskFailed) and not tried:
+    tried, lost = _attempts(workspace, number) > begun, _is_running(workspace, number)
+    if lost or (isinstance(problem, EnvironmentProblem) and not isinstance(problem, TaskFailed) and not tried):
         return Ran(slot.schedule_id, number, "not now", problem.name, problem.message)
     with workspace.database.write() as session:
         schedules.give_up(session, workspace.actor, slot, problem.name, problem.message)

@@ -148,7 +148,7 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
     ("slot_end_of_a_run", "slot_end", "INSERT",
      "NOT EXISTS (SELECT 1 FROM schedule_slot o WHERE o.id = NEW.slot_id AND o.request_id IS NOT NULL"
      f" AND {STATE} IN ('submitted', 'approved'))",
-     "only a run that is to come is given up"),
+     "what runs or has run is not given up"),
     ("slot_end_by_runner", "slot_end", "INSERT",
      f"NOT {role('NEW.actor_id', 'runner', 'NEW.at')}",
      "only a runner gives a run up"),

@@ -206,7 +206,7 @@ def decide(
         if refusal.facts["rule"] == _DECIDED:
             raise SlotTaken(schedule.id, slot) from None
         if refusal.facts["rule"] == _IDLE:
-            raise ScheduleIdle(schedule.id, state_of(session, schedule.id)) from None
+            raise ScheduleIdle(schedule.id, "paused or over") from None
         raise
     dataset = session.get_one(Dataset, schedule.dataset_id)
     told: dict[str, Json] = {"schedule": schedule.id, "slot": slot, "skipped": skipped}

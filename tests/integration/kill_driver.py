@@ -19,12 +19,13 @@ import flows.execute
 import flows.keep
 import flows.publish
 import flows.running
+import flows.slots
 import tasks.corpus.ingest
 import tasks.ingest
 import tasks.insights.facet_fast
 import tasks.publishing.bundle
 from cli.app import app
-from models_db.services import artifacts, ledger
+from models_db.services import artifacts, ledger, schedules
 from tasks.generation.ink_rule import InvisibleInkRule
 from tests import tiny_embedder, tiny_model
 
@@ -51,6 +52,8 @@ AFTER: dict[str, Place] = {
     "before delivery is recorded": (flows.publish, "deliver", 1),
     "before a version is recorded": (tasks.corpus.ingest, "put_in_place", 1),
     "in the middle of an ingest": (tasks.corpus.ingest, "_insert", 20),
+    "while a slot is decided": (schedules, "decide", 1),  # in the transaction, before it commits
+    "after a slot is decided": (flows.slots, "decide", 1),
 }
 BEFORE: dict[str, Place] = {
     "before a metric is kept": (flows.running.Run, "keep_result", 1),

@@ -1,13 +1,22 @@
 """Schedules as people type them: due slots become releases, or are skipped for a reason that is recorded."""
 
+import os
+import signal
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from flows import slots as deciding
 from flows.poller import Poller, Settings
 from flows.slots import BUSY
+from flows.workspace import open_workspace
+from models_db.engine import LedgerUnreachable
+from tasks.inference.registry import ModelNotPulled
 from tests.integration.story import Almoner
+from tests.integration.test_approving import Team
+from tests.integration.test_kill import killed
 from tests.support import fetch
 
 SMALL = {"epsilon": 1.0, "delta": 1.0e-7, "evaluation": ["length"]}
@@ -26,7 +35,7 @@ def authorised(almoner: Almoner, runs: int = 3, **changes: Any) -> None:
     almoner.brought(f"authorised {runs} {changes!r}", prepare)
 
 
-def scheduled(almoner: Almoner, options: str = "--every 1m", start: str = LONG_AGO) -> int:
+def scheduled(almoner: Almoner, options: str = "--every 1w", start: str = LONG_AGO) -> int:
     made = almoner.ask(f'schedule create 1 {options} --start {start} --reason "every month"')
     return int(made["schedule"])
 
@@ -69,3 +78,269 @@ def test_a_schedule_is_made_run_paused_resumed_and_ended(any_almoner: Almoner) -
     assert "request 1, produced" in almoner.type("schedule list").out.replace("\n", " ")
     assert almoner.ask("schedule show 1")["slots"][0]["request"] == 1
     assert almoner.ask("doctor")["ok"] is True
+
+
+# --- skipped for a reason --------------------------------------------------------------------------------------
+
+
+def look(almoner: Almoner, ahead: int = 0, settings: Settings | None = None) -> Any:
+    """One look of a poller whose clock is some minutes ahead."""
+    return Poller(almoner.home, settings or Settings()).look(datetime.now(UTC) + timedelta(minutes=ahead)).to_json()
+
+
+def skipped(almoner: Almoner) -> str:
+    """The reason for which the newest slot was skipped."""
+    (slot,) = almoner.ask("schedule show 1 --limit 1")["slots"]
+    assert (slot["state"], slot["request"]) == ("skipped", None)
+    assert slot["detail"]
+    return str(slot["reason"])
+
+
+def test_a_used_up_authorisation_skips(almoner: Almoner) -> None:
+    authorised(almoner, runs=1)
+    scheduled(almoner)
+    almoner.type(f"release request {almoner.request_file(**SMALL)} --standing 1")
+    almoner.type("run 1")
+    assert look(almoner)["runs"] == []
+    assert skipped(almoner) == "StandingExhausted"
+    assert "all 1 runs are used" in almoner.ask("schedule show 1")["slots"][0]["detail"]
+
+
+def test_an_empty_budget_skips(almoner: Almoner) -> None:
+    authorised(almoner)
+    scheduled(almoner)
+    almoner.type('budget scope open clinic study --epsilon 8 --delta 1e-6 --reason "a study"')
+    look(almoner)
+    assert skipped(almoner) == "BudgetExceeded"
+    assert fetch(almoner.database, "SELECT * FROM request") == []
+
+
+def test_another_policy_skips(almoner: Almoner) -> None:
+    authorised(almoner)
+    scheduled(almoner)
+    text = almoner.home.policy.read_text().replace("attempts: 5", "attempts: 4")
+    almoner.type(f"policy adopt {almoner.write('other.yaml', text)}")
+    look(almoner)
+    assert skipped(almoner) == "StandingExhausted"
+    assert "another policy is in force" in almoner.ask("schedule show 1")["slots"][0]["detail"]
+
+
+def test_an_ended_and_a_waiting_authorisation_skip(almoner: Almoner) -> None:
+    authorised(almoner)
+    scheduled(almoner)
+    almoner.type('standing end 1 --reason "over"', piped="clinic\n")
+    look(almoner)
+    assert skipped(almoner) == "StandingExhausted"
+    assert "stewards have ended it" in almoner.ask("schedule show 1")["slots"][0]["detail"]
+    assert almoner.ask('schedule create 1 --every 1d --reason "again"', expected=1)["error"] == "NotForSchedules"
+
+    file = almoner.request_file(**SMALL)
+    number = almoner.ask(f'standing propose {file} --runs 3 --until 2099-12-31 --reason "again"')["motion"]
+    made = almoner.ask(f'schedule create {number} --every 1w --start {LONG_AGO} --reason "once approved"')["schedule"]
+    assert [slot["skipped"] for slot in look(almoner)["slots"] if slot["schedule"] == made] == ["StandingExhausted"]
+    assert "it waits for approvals" in almoner.ask(f"schedule show {made}")["slots"][0]["detail"]
+
+
+def test_a_paused_schedule_does_nothing(almoner: Almoner) -> None:
+    authorised(almoner)
+    scheduled(almoner)
+    almoner.type('schedule pause 1 --reason "cleaning"')
+    assert look(almoner) == {"slots": [], "runs": [], "problems": []}
+    assert slots(almoner) == []
+
+
+def test_a_run_that_is_not_finished_skips_the_next(almoner: Almoner) -> None:
+    authorised(almoner)
+    scheduled(almoner, "--every 1m")
+    workspace, now = open_workspace(almoner.home), datetime.now(UTC)
+    (due,) = deciding.due(workspace, now - timedelta(minutes=2))
+    assert deciding.decide(workspace, due).request_id == 1
+    (later,) = deciding.due(workspace, now)
+    decided = deciding.decide(workspace, later)
+    assert (decided.request_id, decided.skipped) == (None, BUSY)
+    assert slots(almoner) == [(1, None), (None, BUSY)]
+    assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
+
+
+# --- one look after the other ----------------------------------------------------------------------------------
+
+
+def test_a_look_does_everything_once_and_the_next_nothing(almoner: Almoner) -> None:
+    authorised(almoner)
+    scheduled(almoner)
+    first, now = look(almoner), datetime.now(UTC)
+    assert [run["outcome"] for run in first["runs"]] == ["produced"]
+    poller = Poller(almoner.home)
+    for minutes in (-60, -1, 0):  # a clock that goes back finds the slot decided
+        assert poller.look(now + timedelta(minutes=minutes)).to_json() == {"slots": [], "runs": [], "problems": []}
+    assert len(slots(almoner)) == 1
+
+
+def test_a_clock_that_runs_ahead_decides_what_the_ledger_lets_it(almoner: Almoner) -> None:
+    """The poller believes it is next week, the ledger does not: the slot stays to be decided, and is when it comes."""
+    authorised(almoner)
+    scheduled(almoner)
+    ahead = look(almoner, ahead=8 * 24 * 60)
+    assert [problem["error"] for problem in ahead["problems"]] == ["Denied"]
+    assert slots(almoner) == []
+    assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
+
+
+def test_what_failed_is_given_up_and_told(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    authorised(almoner)
+    scheduled(almoner)
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.running.code_digest", lambda: "c" * 64)
+        done = look(almoner)
+    assert [(run["outcome"], run["reason"]) for run in done["runs"]] == [("given up", "PlanChanged")]
+    assert look(almoner)["runs"] == []
+    (slot,) = almoner.ask("schedule show 1")["slots"]
+    assert (slot["state"], slot["reason"]) == ("given up", "PlanChanged")
+    assert almoner.ask("doctor")["ok"] is True
+    almoner.type("run 1")  # a person still may
+    assert almoner.ask("schedule show 1")["slots"][0]["state"] == "produced"
+
+
+def test_what_is_missing_here_decides_nothing(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    authorised(almoner)
+    scheduled(almoner)
+
+    def not_there(*_: object) -> None:
+        raise ModelNotPulled("tiny")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.pricing.model_facts", not_there)
+        assert [problem["error"] for problem in look(almoner)["problems"]] == ["ModelNotPulled"]
+    assert slots(almoner) == []
+    assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
+
+
+def test_requests_approved_by_hand_are_run_if_that_is_wanted(almoner: Almoner) -> None:
+    almoner.approved()
+    assert look(almoner)["runs"] == []
+    done = look(almoner, settings=Settings(approved=True))
+    assert [(run["schedule"], run["request"], run["outcome"]) for run in done["runs"]] == [(None, 1, "produced")]
+    assert look(almoner, settings=Settings(approved=True))["runs"] == []
+
+
+# --- processes that die ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("point", "decided", "attempts"),
+    [
+        ("while a slot is decided", [], 0),
+        ("after a slot is decided", [(1, None)], 0),
+        ("mid generation", [(1, None)], 1),
+        ("after commit", [(1, None)], 1),
+    ],
+)
+def test_a_poller_that_is_killed_asks_for_nothing_twice(
+    almoner: Almoner, point: str, decided: list[tuple[object, ...]], attempts: int
+) -> None:
+    authorised(almoner)
+    scheduled(almoner)
+    killed("schedule run 1", point)
+    assert slots(almoner) == decided
+    assert fetch(almoner.database, "SELECT count(*) FROM request") == [(len(decided),)]
+    assert fetch(almoner.database, "SELECT count(*) FROM standing_use") == [(attempts,)]
+
+    was_produced = point == "after commit"
+    paused = not was_produced and bool(decided)
+    if paused:  # so that the next look has nothing but the run that was interrupted
+        almoner.type('schedule pause 1 --reason "one thing after the other"')
+    done = look(almoner)
+    assert [run["outcome"] for run in done["runs"]] == ([] if was_produced and not done["slots"] else ["produced"])
+    asked = len(slots(almoner))
+    assert fetch(almoner.database, "SELECT count(*) FROM request") == [(asked,)]
+    assert almoner.state() == "produced"
+    if point == "mid generation":
+        (started,) = fetch(
+            almoner.database, "SELECT body FROM audit WHERE kind = 'run.started' AND body LIKE '%goes_on%'"
+        )
+        assert '"goes_on_from":1' in str(started[0])
+    almoner.type("run sweep")
+    assert almoner.ask("doctor")["ok"] is True
+
+
+def test_an_attempt_that_this_process_has_lost_is_gone_on_from(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger went away in the middle of a run, and with it the chance to close it; the process lives on."""
+    authorised(almoner)
+    scheduled(almoner)
+
+    def gone(*_: object, **__: object) -> None:
+        raise LedgerUnreachable("somewhere")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("models_db.services.ledger.arm", gone)
+        patch.setattr("models_db.services.runs.fail", gone)
+        done = look(almoner)
+    assert [(run["outcome"], run["reason"]) for run in done["runs"]] == [("not now", "LedgerUnreachable")]
+    assert almoner.state() == "running"
+    assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
+
+
+# --- roles -----------------------------------------------------------------------------------------------------
+
+
+def test_where_roles_are_separate_one_asks_and_another_runs(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    almoner.ingested()
+    team = Team(almoner, almoner.home.database_url, monkeypatch)
+    text = almoner.home.policy.read_text().replace("several_roles: true", "several_roles: false")
+    almoner.type(f"policy adopt {almoner.write('team.yaml', text)}")
+    sue, anna = team.enrol("sue", "steward"), team.enrol("anna", "analyst")
+    team.at(anna).type(
+        f'standing propose {anna.request_file(**SMALL)} --runs 3 --until 2099-12-31 --reason "every month"'
+    )
+    team.at(sue).type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
+    assert team.at(sue).ask('schedule create 1 --every 1m --reason "mine"', expected=1)["error"] == "RoleMissing"
+    scheduled(team.at(anna))
+
+    first = look(team.at(anna))
+    assert [(slot["request"], slot["skipped"]) for slot in first["slots"]] == [(1, None)]
+    assert first["runs"] == []  # an analyst runs nothing
+    assert [(run["request"], run["outcome"]) for run in look(team.at(almoner))["runs"]] == [(1, "produced")]
+    team.at(almoner)
+
+
+def test_who_asked_does_not_run_where_roles_are_separate(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt would use up a run of the authorisation before the ledger refused it."""
+    almoner.ingested()
+    team = Team(almoner, almoner.home.database_url, monkeypatch)
+    text = almoner.home.policy.read_text().replace("several_roles: true", "several_roles: false")
+    almoner.type(f"policy adopt {almoner.write('team.yaml', text)}")
+    sue = team.enrol("sue", "steward")
+    file = team.at(almoner).request_file(**SMALL)
+    almoner.type(f'standing propose {file} --runs 3 --until 2099-12-31 --reason "every month"')
+    team.at(sue).type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
+    scheduled(team.at(almoner))
+    assert [slot["request"] for slot in look(almoner)["slots"]] == [1]
+    assert look(almoner) == {"slots": [], "runs": [], "problems": []}
+    assert fetch(almoner.database, "SELECT count(*) FROM standing_use") == [(0,)]
+
+
+# --- serve -----------------------------------------------------------------------------------------------------
+
+
+def test_serve_looks_once(almoner: Almoner) -> None:
+    authorised(almoner)
+    scheduled(almoner)
+    done = almoner.ask("serve --once --without-prefect")
+    assert [run["outcome"] for run in done["runs"]] == ["produced"]
+    assert almoner.type("serve --once --without-prefect").out == "Nothing is due.\n"
+
+
+def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner) -> None:
+    authorised(almoner)
+    scheduled(almoner)
+    almoner.type('schedule pause 1 --reason "a short look"')
+    timer = threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    try:
+        done = almoner.ask("serve --without-prefect --every 1")
+    finally:
+        timer.cancel()
+    assert done["looks"] >= 1
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

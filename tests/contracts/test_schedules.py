@@ -1,0 +1,239 @@
+"""Schedules and slots on both backends: decided once, and only forwards, whatever clocks and pollers do."""
+
+import multiprocessing
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from multiprocessing.queues import Queue
+
+import pytest
+
+from models_db.base import moment
+from models_db.engine import Database
+from models_db.services import audit_check, datasets, motions, policies, releases, schedules, told
+from models_db.services.denials import Denied, RoleMissing
+from models_db.services.schedules import ScheduleIdle, ScheduleUnknown, SlotTaken, Timing
+from tests.contracts.meeting import meanwhile
+from tests.contracts.moving_clock import MovingClock
+from tests.support import ROUTINE, World, fetch, snapshot
+
+FIFTY = 50
+LONG_AGO = "2026-01-01T00:00:00.000000Z"
+HOUR = timedelta(hours=1)
+
+
+def made(world: World, standing: int | None = None) -> int:
+    """A schedule of the clinic, due every minute since long ago."""
+    number = standing or world.standing(runs=FIFTY)
+    with world.database.write() as session:
+        clinic, motion = datasets.find(session, "clinic"), motions.find(session, number)
+        timing = Timing("interval", "1m", "UTC", LONG_AGO)
+        return schedules.create(session, world.analyst, clinic, motion, timing, "every minute").id
+
+
+def skip(world: World, number: int, slot: str) -> None:
+    with world.database.write() as session:
+        schedules.lock(session, number)
+        schedules.require_free(session, number, slot)
+        schedules.decide(session, world.analyst, schedules.find(session, number), slot, skipped="BudgetExceeded")
+
+
+def ask(world: World, number: int, slot: str) -> None:
+    """What a poller does with a slot, in one transaction."""
+    with world.database.write() as session:
+        schedules.lock(session, number)
+        schedules.require_free(session, number, slot)
+        schedule, clinic = schedules.find(session, number), datasets.find(session, "clinic")
+        policy = policies.in_force(session)
+        assert policy is not None
+        made_now = releases.submit(
+            session, world.analyst, clinic, datasets.newest_version(session, clinic), policy,
+            ROUTINE | {"nonce": f"{slot} {datetime.now(UTC)}"}, timedelta(days=30),
+            standing=motions.find(session, schedule.standing_id),
+        )  # fmt: skip
+        schedules.decide(session, world.analyst, schedule, slot, request_id=made_now.id)
+
+
+def minute(number: int) -> str:
+    return moment(datetime(2026, 1, 1, tzinfo=UTC) + number * timedelta(minutes=1))
+
+
+@pytest.fixture
+def clinic(world: World) -> World:
+    world.dataset()
+    return world
+
+
+def change(world: World, number: int, kind: str, by: str = "steward") -> None:
+    with world.database.write() as session:
+        schedules.change(session, getattr(world, by), number, kind, "because")
+
+
+def decided(world: World) -> list[tuple[object, ...]]:
+    return fetch(world.database, "SELECT slot, request_id, skipped FROM schedule_slot ORDER BY id")
+
+
+def test_a_slot_is_decided_once_and_only_forwards(clinic: World) -> None:
+    number = made(clinic)
+    ask(clinic, number, minute(5))
+    for earlier in (minute(5), minute(4), minute(0)):
+        before = snapshot(clinic.database)
+        with pytest.raises(SlotTaken) as taken:
+            ask(clinic, number, earlier)
+        assert taken.value.facts == {"schedule": number, "slot": earlier}
+        assert snapshot(clinic.database) == before
+    skip(clinic, number, minute(6))
+    assert [row[0] for row in decided(clinic)] == [minute(5), minute(6)]
+    with clinic.database.read() as session:
+        assert [slot.request_id for slot in schedules.unfinished(session)] == [1]
+        assert told.differences(session) == []
+        assert audit_check.verify(session).holds
+
+
+def test_the_database_says_so_too(clinic: World) -> None:
+    """Without the question before: what decides is the guard."""
+    number = made(clinic)
+    skip(clinic, number, minute(5))
+    for slot, refusal in ((minute(5), SlotTaken), (minute(4), SlotTaken), (moment(datetime.now(UTC) + HOUR), Denied)):
+        with pytest.raises(refusal), clinic.database.write() as session:
+            schedules.decide(session, clinic.analyst, schedules.find(session, number), slot, skipped="x")
+    change(clinic, number, "paused")
+    with pytest.raises(ScheduleIdle), clinic.database.write() as session:
+        schedules.decide(session, clinic.analyst, schedules.find(session, number), minute(6), skipped="x")
+
+
+def test_who_may_do_what(clinic: World) -> None:
+    number = made(clinic)
+    with pytest.raises(RoleMissing):
+        change(clinic, number, "paused", by="runner")
+    change(clinic, number, "paused", by="analyst")
+    change(clinic, number, "resumed", by="analyst")
+    change(clinic, number, "paused")
+    with pytest.raises(RoleMissing):
+        change(clinic, number, "resumed", by="analyst")
+    with pytest.raises(ScheduleIdle):
+        change(clinic, number, "paused")
+    change(clinic, number, "resumed")
+    change(clinic, number, "ended", by="analyst")
+    for kind in ("paused", "resumed", "ended"):
+        with pytest.raises(ScheduleIdle):
+            change(clinic, number, kind)
+    with pytest.raises(ScheduleUnknown):
+        change(clinic, 99, "paused")
+    again = made(clinic, standing=1)
+    with clinic.database.read() as session:
+        row = schedules.find(session, again)
+    with pytest.raises(RoleMissing), clinic.database.write() as session:
+        schedules.decide(session, clinic.runner, row, minute(1), skipped="x")
+
+
+def test_what_was_paused_is_due_from_the_day_it_went_on(clinic: World) -> None:
+    number = made(clinic)
+    for kind in ("paused", "resumed"):
+        change(clinic, number, kind)
+    with clinic.database.read() as session:
+        resumed = schedules.changes(session, number)[-1].at
+        assert schedules.due_from(session, schedules.find(session, number)) == resumed > LONG_AGO
+        assert schedules.state_of(session, number) == "active"
+
+
+def test_one_pauses_while_another_decides(clinic: World) -> None:
+    number = made(clinic)
+
+    def pause(session: object) -> None:
+        schedules.change(session, clinic.steward, number, "paused", "because")  # type: ignore[arg-type]
+
+    assert meanwhile(clinic.database, pause, lambda: ask(clinic, number, minute(1))) == ScheduleIdle.__name__
+    assert decided(clinic) == []
+
+
+def test_one_decides_a_later_slot_meanwhile(clinic: World) -> None:
+    number = made(clinic)
+
+    def later(session: object) -> None:
+        schedules.lock(session, number)  # type: ignore[arg-type]
+        row = schedules.find(session, number)  # type: ignore[arg-type]
+        schedules.decide(session, clinic.analyst, row, minute(9), skipped="x")  # type: ignore[arg-type]
+
+    assert meanwhile(clinic.database, later, lambda: ask(clinic, number, minute(8))) == SlotTaken.__name__
+    assert [row[0] for row in decided(clinic)] == [minute(9)]
+
+
+# --- two pollers -----------------------------------------------------------------------------------------------
+
+
+def _poll(url: str, world: World, number: int, results: "Queue[int]") -> None:
+    """Ask for fifty slots, in order, in a process of its own."""
+    database, won = Database(url), 0
+    mine = World(database, world.policy_id, world.admin, world.analyst, world.steward, world.runner)
+    for each in range(FIFTY):
+        try:
+            ask(mine, number, minute(each))
+        except SlotTaken:
+            continue
+        won += 1
+    database.dispose()
+    results.put(won)
+
+
+def test_two_processes_race_for_fifty_slots_and_each_is_asked_for_once(clinic: World) -> None:
+    number = made(clinic)
+    clinic.database.dispose()
+    context = multiprocessing.get_context("spawn")
+    results: Queue[int] = context.Queue()
+    bare = World(None, *_people(clinic))  # type: ignore[arg-type]
+    racers = [context.Process(target=_poll, args=(clinic.database.url, bare, number, results)) for _ in range(2)]
+    for racer in racers:
+        racer.start()
+    won = [results.get(timeout=120) for _ in racers]
+    for racer in racers:
+        racer.join(60)
+    assert sum(won) == FIFTY
+    rows = decided(clinic)
+    assert [row[0] for row in rows] == [minute(each) for each in range(FIFTY)]
+    assert sorted(int(str(row[1])) for row in rows) == list(range(1, FIFTY + 1))
+    assert fetch(clinic.database, "SELECT count(*) FROM request") == [(FIFTY,)]
+    with clinic.database.read() as session:
+        assert audit_check.verify(session).holds
+        assert told.differences(session) == []
+
+
+def _people(world: World) -> tuple[object, ...]:
+    return world.policy_id, world.admin, world.analyst, world.steward, world.runner
+
+
+# --- clocks ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock() -> Iterator[MovingClock]:
+    with MovingClock() as moving:
+        yield moving
+
+
+def test_a_clock_that_is_set_back_and_forth_decides_nothing_twice(
+    sqlite_database: Database, clock: MovingClock
+) -> None:
+    world = World.create(sqlite_database)
+    world.dataset()
+    number, now = made(world), datetime.now(UTC)
+    clock.ahead += HOUR
+    ask(world, number, moment(now + HOUR / 2))
+    clock.ahead -= HOUR  # the chain has a link from the future now: nothing is recorded before that time comes
+    for slot in (moment(now), moment(now + HOUR / 2)):
+        before = snapshot(sqlite_database)
+        with pytest.raises(Exception, match=r"clock is behind|is decided already"):
+            ask(world, number, slot)
+        assert snapshot(sqlite_database) == before
+    clock.ahead += 2 * HOUR
+    with pytest.raises(SlotTaken):
+        ask(world, number, moment(now + HOUR / 2))
+    ask(world, number, moment(now + HOUR))
+    assert len(decided(world)) == 2
+
+
+def test_on_postgresql_the_servers_clock_says_what_has_come(postgresql_database: Database) -> None:
+    world = World.create(postgresql_database)
+    world.dataset()
+    number = made(world)
+    with pytest.raises(Denied, match="before it has come"):
+        skip(world, number, moment(datetime.now(UTC) + HOUR))
