@@ -2,17 +2,19 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+ROOMS := cli flows tasks models_db migrations
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: help setup weights demo test test-slow test-all lint bench lock clean
+.PHONY: help setup weights demo test test-slow test-all lint audit bench lock clean
 
 help:
 	@echo "make demo      the whole story on a fictional clinic, in a temporary home"
 	@echo "make test      the tests (make test-all: with the slow statistics)"
 	@echo "make lint      ruff, mypy, import contracts"
+	@echo "make audit     pip-audit and bandit, in an environment of their own (needs the internet)"
 	@echo "make bench     the benchmarks' small runs"
 
 setup: $(VENV)/.ready
@@ -46,6 +48,12 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+audit:
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip --disable-pip-version-check install --quiet bandit==1.9.4 pip-audit==2.10.1
+	.venv-audit/bin/bandit --quiet --recursive --exit-zero --format json $(ROOMS) | .venv-audit/bin/python .ci/audit.py
+	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement requirements.lock
+
 bench: weights
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/drawing.py
@@ -59,4 +67,4 @@ lock: setup
 	mv requirements.new requirements.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-audit .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -83,6 +83,17 @@ def test_a_command_explains_itself(name: str) -> None:
     parsed(example.group(1))
 
 
+def test_the_page_of_commands_says_what_their_help_says() -> None:
+    """Each command is on docs/commands.md, with the first line of its help and its example, and no other is."""
+    page = (ROOT / "docs" / "commands.md").read_text()
+    rows = dict(re.findall(r"^\| `almoner ([a-z -]+)` \| (.+) \|$", page, re.MULTILINE))
+    helps = {name: command.help or "" for name, command in COMMANDS.items()}
+    assert rows == {name: text.split("\n")[0].strip() for name, text in helps.items()}
+    examples = [line for block in code_blocks(page) for line in block.splitlines()]
+    shown = [re.findall(r"^Example: (almoner .+)$", text, re.MULTILINE)[0] for text in helps.values()]
+    assert sorted(examples) == sorted(shown)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_a_home_and_answers_in_json(name: str) -> None:
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
