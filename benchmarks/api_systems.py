@@ -11,12 +11,18 @@ the same sizes is not made again. There are no seeds: randomness is the operatin
     phrases_*       its keyphrases alone, joined: no model is asked; what the phrases themselves are worth
     evolution_1x    private evolution with as many prompts as seeding: one vote, the best quarter of the candidates
     evolution_10x   with ten times the prompts: three rounds, as many texts as seeding
+    invisible_ink   which does show private texts to the model: each text is drawn over so many references
     public_only     the model's own texts of each label, and `real` the corpus's: no epsilon, no privacy in the latter
+
+Seeding draws from the built-in public topics, which leave all of rho to the sketches; `phrases_selected` draws from a
+vocabulary that is selected from the units, as is the default.
 
 A logistic regression on points of the texts (all-MiniLM-L6-v2) is tested on real texts that nothing has read: plainly,
 after CORAL (`tasks.evaluation.coral`) and with Deep CORAL's loss. The target of both is a part of the same corpus that
 is declared public, without its labels (`api_data`); whoever has no such texts of the domain goes by the plain figure.
-Costs are prompts, tokens of all answers, and seconds of processor time of the release, loading the embedder included.
+Costs are prompts, tokens of all answers, and seconds of processor time of the release, loading the embedder included;
+with `--remember`, points of units and of their phrases are made for the first cell alone, which is then the only one
+whose seconds tell.
 """
 
 import argparse
@@ -45,6 +51,8 @@ from tasks.corpus.store import Corpus
 from tasks.evaluation.coral import Target, align
 from tasks.evaluation.embedded import Points, Remembering, points
 from tasks.evaluation.softmax import Classes, Softmax, fit
+from tasks.evaluation.subject import Embedder
+from tasks.generation import evolution_votes, keyphrase_units
 from tasks.generation.interface import Ask, Bench, Generated
 from tasks.generation.keyphrase_run import KeyphraseRun
 from tasks.generation.keyphrases import Stages, layout_of_texts
@@ -54,19 +62,24 @@ from tasks.inference.embedding import load_embedder
 from tasks.inference.engine import Engine
 from tasks.inference.loading import load
 from tasks.inference.prompt_spec import PromptSpec
+from tasks.insights.points import points_of
+from tasks.insights.public_topics import PUBLIC_TOPICS
 
 MODEL = "smollm2-135m-instruct"
 DELTA = Decimal("1e-5")
 EPSILONS = ("1", "3", "6", "10", "15")
 TOP_K = 50
 SEEDING, EVOLUTION, PUBLIC_ONLY, REAL = "keyphrase_seeding", "private_evolution", "public_only", "real"
+INK, REFERENCES, REFERENCE_TOKENS = "invisible_ink", 8, 128
 CHARGED = {
+    "phrases_selected": SEEDING,
     "phrases_independent": SEEDING,
     "phrases_iterative": SEEDING,
     "seeding_independent": SEEDING,
     "seeding_iterative": SEEDING,
     "evolution_1x": EVOLUTION,
     "evolution_10x": EVOLUTION,
+    INK: INK,
 }
 FREE = (PUBLIC_ONLY, REAL)
 KEPT_OF_A_VOTE = 4
@@ -138,11 +151,17 @@ class Recording:
 
 @dataclass(frozen=True)
 class Made:
-    """Texts with labels, and what they took."""
+    """Texts with labels, and what they took.
+
+    Attributes:
+        prompts: what a model was asked, as far as it is public.
+        private: private texts that it was shown beside them, each in a prompt of its own.
+    """
 
     pairs: Sequence[Pair]
     prompts: Sequence[str] = ()
     tokens: int = 0
+    private: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,12 +189,15 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--units", type=int, help="so many private texts at most")
     parser.add_argument("--others", type=int, help="so many public texts, and so many tests, at most")
+    parser.add_argument("--remember", action="store_true", help="make the point of every text once, for all cells")
     parser.add_argument("--table", action="store_true", help="only print the tables of what is there")
     asked = parser.parse_args()
     if asked.each % KEPT_OF_A_VOTE or asked.each < 1:
         parser.error(
             f"--each is a multiple of {KEPT_OF_A_VOTE}: private evolution with few prompts keeps one in so many"
         )
+    if asked.remember:
+        remember_points()
     if not asked.table:
         with tempfile.TemporaryDirectory() as folder:
             measure(asked, Workplace(asked, Path(folder)))
@@ -191,6 +213,19 @@ def measure(asked: argparse.Namespace, place: "Workplace") -> None:
             with asked.out.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(line) + "\n")
             print(*asdict(cell).values(), line["accuracy"], line["coral"], line["work"], flush=True)
+
+
+def remember_points() -> None:
+    """From here on no text is given its point twice: units of a public corpus are the same for every cell."""
+    known: dict[str, Any] = {}
+
+    def found(embed: Embedder, texts: Sequence[str], progress: Any = None) -> Any:
+        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        known.update(zip(missing, points_of(embed, missing), strict=True))
+        return np.array([known[text] for text in texts], np.float32).reshape(len(texts), -1)
+
+    for reader in (keyphrase_units, evolution_votes):
+        reader.points_of = found  # type: ignore[attr-defined]
 
 
 def cells(asked: argparse.Namespace) -> Iterator[Cell]:
@@ -217,7 +252,12 @@ def parameters_of(system: str, labels: Sequence[str], units: int, sizes: Sizes) 
     common = {"samples": total, "labels": tuple(labels), "max_new_tokens": sizes.tokens, "temperature": "1"}
     common |= {"top_k": TOP_K}
     if CHARGED.get(system) == SEEDING:
-        return common | {"references": max(1, units // len(labels)), "sequences": system.split("_")[1]}
+        common |= {"references": max(1, units // len(labels))}
+        topics = {"method": "public", "words": tuple(PUBLIC_TOPICS)}
+        how = system.split("_")[1]
+        return common if how == "selected" else common | {"sequences": how, "vocabulary": topics}
+    if system == INK:
+        return common | {"references": REFERENCES, "max_reference_tokens": REFERENCE_TOKENS}
     if system == "evolution_1x":
         return common | {"samples": total // KEPT_OF_A_VOTE, "rounds": 1, "candidates": sizes.each}
     if system == "evolution_10x":
@@ -252,9 +292,9 @@ class Workplace:
             "units": len(sides.parts.private),
             "tests": len(sides.tests),
             "target": f"{len(sides.target.points)} texts of {cell.corpus}, declared public",
-            "prompts": len(made.prompts),
+            "prompts": len(made.prompts) + made.private,
             "tokens": made.tokens,
-            "private_texts_shown": sum(example.text in said for example in sides.parts.private),
+            "private_texts_shown": made.private + sum(example.text in said for example in sides.parts.private),
             **took,
             **figures,
         }
@@ -291,9 +331,9 @@ class Workplace:
         if alone:
             stages = Stages.of(wanted, plan.amount)  # type: ignore[arg-type]  # they are those of keyphrase seeding
             run = KeyphraseRun.of(wanted, stages, plan, bench)  # type: ignore[arg-type]
-            texts = [", ".join(run.released.phrases[each] for each in own) for own in run.sequences.phrases]
+            texts = [", ".join(run.phrases[each] for each in own) for own in run.sequences.phrases]
             return Made(list(zip(texts, (label or "" for label in layout_of_texts(wanted)), strict=True)))  # type: ignore[arg-type]
-        return _of(system.generate(plan, wanted, bench), prompt, recording)
+        return _of(system.generate(plan, wanted, bench), prompt, recording, REFERENCES if cell.system == INK else 0)
 
     def bench(self, corpus: Corpus, prompt: PromptSpec, *, asked: bool) -> tuple[Bench, Recording]:
         """A bench without a ledger, at which everything that a model is asked is kept."""
@@ -330,11 +370,16 @@ class Workplace:
         return Engine(load(self.asked.model, self.asked.device))
 
 
-def _of(made: Generated, prompt: PromptSpec, recording: Recording) -> Made:
-    """What a system has made; one that reads the engine itself has told it the public row, once for each text."""
+def _of(made: Generated, prompt: PromptSpec, recording: Recording, shown: int) -> Made:
+    """What a system has made; one that reads the engine itself has told it the public row, once for each text.
+
+    Args:
+        shown: references of a text.
+    """
     pairs = [(text.text, text.label or "") for text in made.texts]
     prompts = recording.prompts or [prompt.fill("public", label) for _, label in pairs]
-    return Made(pairs, prompts, recording.tokens or sum(text.tokens for text in made.texts))
+    tokens = recording.tokens or sum(text.tokens for text in made.texts)
+    return Made(pairs, prompts, tokens, private=shown * len(pairs))
 
 
 def _right(classifier: Softmax, sides: Sides) -> float:

@@ -48,11 +48,6 @@ class ReleasedValues:
     vocabulary: tuple[str, ...]
     sums: Sums
 
-    @property
-    def phrases(self) -> tuple[str, ...]:
-        """What sequences are drawn from: the vocabulary, or public topics where it is empty."""
-        return self.vocabulary or tuple(sorted(PUBLIC_TOPICS))
-
     def to_json(self) -> dict[str, Json]:
         """The stable stored form."""
         return {"vocabulary": list(self.vocabulary), "sketches": sums_json(self.sums)}
@@ -120,9 +115,8 @@ class KeyphraseRun:
         sequences = self.sequences  # every stage takes place before the first text, whatever was released
         figures = {"phrases_drawn_without_a_score": sequences.unscored}
         if self.wanted.vocabulary.charged:
-            released = len(self.released.vocabulary)
-            figures["keywords_released"] = released
-            figures["public_topics_added"] = 0 if released else len(self.released.phrases)
+            figures["keywords_released"] = len(self.released.vocabulary)
+            figures["public_topics_added"] = len(self.phrases) - len(self.released.vocabulary)
         values = self.released.to_json() if self.wanted.extends is None else None  # who extends has its parent's
         return Generated(tuple(self._texts()), {name: str(value) for name, value in figures.items()}, values)
 
@@ -135,6 +129,17 @@ class KeyphraseRun:
         purse = StagePurse(self.bench, VOCABULARY, 0)
         words = self.stages.vocabulary.draw(purse, self.reader.phrases, self.bench.rng, self.embed)
         return ReleasedValues(tuple(words), self._sums())
+
+    @cached_property
+    def phrases(self) -> tuple[str, ...]:
+        """What sequences are drawn from, in the order of the alphabet.
+
+        A selected vocabulary that has room for more is filled up with public topics: a handful of phrases that
+        everybody shares says less of a label than none.
+        """
+        own, settings = self.released.vocabulary, self.wanted.vocabulary
+        full = settings.method != "private" or len(own) >= settings.size
+        return own if full else tuple(sorted({*own, *PUBLIC_TOPICS}))
 
     @cached_property
     def sequences(self) -> Sequences:
@@ -169,7 +174,7 @@ class KeyphraseRun:
         density = self.stages.sketches.density(released.sums, wanted.references)
         noise = float(self.stages.noise(wanted))
         found = draw_sequences(
-            Scorer(points_of(self.embed, released.phrases), self._kernel),
+            Scorer(points_of(self.embed, self.phrases), self._kernel),
             Drawer(noise * float(wanted.least_deviations), self.bench.rng),
             density,
             [numbers[label] if label is not None else 0 for label in self._labels],
@@ -229,5 +234,5 @@ class KeyphraseRun:
                 shown -= 1
 
     def _asked(self, text: int, shown: int) -> str:
-        phrases = [self.released.phrases[number] for number in self.sequences.phrases[text][:shown]]
+        phrases = [self.phrases[number] for number in self.sequences.phrases[text][:shown]]
         return self._prompt(self._labels[text], phrases)

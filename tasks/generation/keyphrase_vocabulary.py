@@ -60,7 +60,7 @@ class Vocabulary:
         wanted = self.settings
         if self.selecting is not None:
             known = {name: value for name, value in self.selecting.facts.items() if name != "keyword set"}
-            said = f"selected from the units, at most {wanted.size} phrases; if none, the {TOPICS_FROM}"
+            said = f"selected from the units, at most {wanted.size} phrases; if fewer, also the {TOPICS_FROM}"
             return {"vocabulary": said, **known}
         words = f"{len(wanted.words)} public phrases" + (f" ({wanted.words_from})" if wanted.words_from else "")
         if self.counting is None:

@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -191,9 +191,7 @@ def test_texts_are_written_from_released_values(workshop, wanted):
     assert all("Mention all of these in it: " in prompt for prompt in backend.prompts)
     known = {*PUBLIC["words"], *PUBLIC_TOPICS, "kettle broke", "tomato broke", "violin broke", "radio broke", "broke"}
     for prompt in backend.prompts:
-        phrases = prompt.split("in it: ")[1].rstrip(".").split(", ")
-        assert len(set(phrases)) == 2
-        assert set(phrases) <= known
+        assert seeds_in(prompt, known) == 2
     assert SECRET not in "".join(backend.prompts)
 
 
@@ -279,6 +277,15 @@ def test_labels_follow_their_own_units(workshop):
     assert sum(right) > 0.7 * len(right)
 
 
+def seeds_in(prompt: str, words: Iterable[str]) -> int:
+    """How many of these words a prompt asks for; 0 if it asks for anything else. Some topics have commas in them."""
+    left, found = prompt.split("in it: ")[1].rstrip("."), 0
+    for word in sorted(words, key=len, reverse=True):
+        found += word in left
+        left = left.replace(word, "", 1)
+    return found if not left.replace(", ", "") else 0
+
+
 SILENT = [{"patient_id": "p", "text": " . ! ", "ward": "a"}]
 
 
@@ -294,8 +301,13 @@ def test_an_empty_vocabulary_falls_back_to_public_topics_and_says_so(tmp_path):
     assert made.released["public_topics_added"] == str(len(PUBLIC_TOPICS))
     for prompt in backend.prompts:
         assert len([topic for topic in PUBLIC_TOPICS if topic in prompt]) >= 2
-    full, _ = run(shop_of(tmp_path / "full", NOTES), PRIVATE)
-    assert full.released["public_topics_added"] == "0"
+
+
+@pytest.mark.parametrize(("size", "added"), [(3, 0), (400, len(PUBLIC_TOPICS))])
+def test_a_vocabulary_with_room_for_more_is_filled_up_with_public_topics(workshop, size, added):
+    made, _ = run(workshop, asked(vocabulary={"method": "private", "size": size, "per_unit": 2}), MUCH)
+    assert 0 < int(made.released["keywords_released"]) <= size
+    assert made.released["public_topics_added"] == str(added)
 
 
 def test_scores_that_are_all_noise_are_drawn_uniformly_and_counted(tmp_path):
@@ -345,9 +357,8 @@ def test_an_extension_reads_nothing_pays_nothing_and_draws_from_the_same_values(
     more, backend = run(shop, extending(wanted, samples=30), kept=stored)
     assert (len(more.texts), more.values) == (30, None)
     assert [step for step in shop.seen if step[0] == "arm"] == [("arm", 0, 0)]
-    words = {*stored["vocabulary"]} or {*PUBLIC_TOPICS}
-    for prompt in first.prompts + backend.prompts:
-        assert set(prompt.split("in it: ")[1].rstrip(".").split(", ")) <= words
+    words = [*stored["vocabulary"], *(PUBLIC_TOPICS if wanted.vocabulary.method == "private" else ())]
+    assert all(seeds_in(prompt, words) for prompt in first.prompts + backend.prompts)
 
 
 def test_an_extension_is_one_event_that_says_what_its_parent_has_paid():
