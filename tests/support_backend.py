@@ -5,6 +5,7 @@ It can be told to misbehave. Beside it is a small system that shows released val
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -61,9 +62,11 @@ class ModelServer:
 
     Args:
         network: what writes, and its tokenizer: the tiny model, unless told otherwise.
+        tls: certificate and key of a server that speaks https.
     """
 
-    def __init__(self, network: Callable[[], tuple[Any, Any]] | None = None) -> None:
+    def __init__(self, network: Callable[[], tuple[Any, Any]] | None = None, tls: ssl.SSLContext | None = None) -> None:
+        self.scheme = "https" if tls else "http"
         self.network = network or _network
         self.seen: list[Seen] = []
         self.next: list[Trick] = []
@@ -72,6 +75,8 @@ class ModelServer:
         self.lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._server.model_server = self  # type: ignore[attr-defined]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
@@ -92,7 +97,7 @@ class ModelServer:
     @property
     def url(self) -> str:
         """Its address, as an endpoint is configured with it."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"{self.scheme}://127.0.0.1:{self._server.server_address[1]}/v1"
 
     @property
     def address(self) -> tuple[str, int]:

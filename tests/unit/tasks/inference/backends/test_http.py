@@ -1,18 +1,26 @@
 """The HTTP backend against a real server that writes with the tiny model, and misbehaves when it is told to."""
 
+import ipaddress
 import json
 import logging
 import socket
+import ssl
 import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from models_db.errors import AlmonerError
 from tasks.inference.backends.asking import _certificates
@@ -311,6 +319,38 @@ def test_certificates_are_verified(server: ModelServer, backend: Callable[..., H
     assert server.seen == []
     with pytest.raises(EndpointUnreachable, match="ca_file"):
         backend(ca_file=str(tmp_path / "none.pem"))
+
+
+def self_signed(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """A certificate of this machine that nobody has signed, and a server's context with it."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "here")])
+    alternatives = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    made = made.add_extension(alternatives, critical=False)
+    both = folder / "both.pem"
+    both.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        + made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(both)
+    return both, context
+
+
+def test_a_request_over_tls_comes_to_an_end_too(backend: Callable[..., HttpBackend], tmp_path: Path) -> None:
+    trusted, context = self_signed(tmp_path)
+    with ModelServer(tls=context) as secure:
+        assert len(backend(url=secure.url, ca_file=str(trusted)).write(["a"], HOW)) == 1
+        with pytest.raises(EndpointUnreachable, match="not one that is trusted"):
+            backend(url=secure.url).write(["b"], HOW)
+        secure.always = hints_for_ever
+        with pytest.raises(EndpointSlow):
+            backend(url=secure.url, ca_file=str(trusted), timeout=1, attempts=1).write(["c"], HOW)
+        assert secure.prompts == ["a", "c"]
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(EndpointSlow):
+        backend(url=f"https://127.0.0.1:{silent.getsockname()[1]}/v1", timeout=1, attempts=1).write(["d"], HOW)
 
 
 def test_the_key_is_told_to_nobody_else(
