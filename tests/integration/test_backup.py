@@ -47,6 +47,7 @@ def spent(almoner: Almoner) -> str:
     return str(almoner.ask("budget show clinic")["rho_spent"])
 
 
+@pytest.mark.parametrize("backend", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_a_home_comes_back_and_goes_on(any_almoner: Almoner, backend: str) -> None:
     """Published releases, waiting ones, keys and texts: everything is there, and the next release can be made."""
     any_almoner.published()
