@@ -1,14 +1,13 @@
 """Answers: a page or the same as JSON, and errors by name; nobody is ever shown a traceback."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, is_dataclass
 from functools import wraps
 from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -21,6 +20,7 @@ JSON = "application/json"
 LONGEST_ADVICE = 400
 
 Endpoint = Callable[[Request], Response]
+Tell = Callable[[BaseException], None]
 
 
 def templates() -> Environment:
@@ -79,7 +79,7 @@ def status_of(problem: AlmonerError) -> int:
     return 403 if isinstance(problem, Refused) else 400
 
 
-def guarded(endpoint: Endpoint, tell: Callable[[BaseException], None]) -> Endpoint:
+def guarded(endpoint: Endpoint, tell: Tell) -> Endpoint:
     """An endpoint whose errors become pages; whoever runs the server is told of what should not happen."""
 
     @wraps(endpoint)
@@ -88,11 +88,26 @@ def guarded(endpoint: Endpoint, tell: Callable[[BaseException], None]) -> Endpoi
             return endpoint(request)
         except AlmonerError as problem:
             return told_error(request, status_of(problem), problem.name, problem.message, problem.advice)
-        except HTTPException:
-            raise
         except Exception as problem:  # noqa: BLE001  # the last line: nothing of it may reach the other side
-            tell(problem)
-            return told_error(request, 500, "Fault", "Something is wrong with almoner here.",
-                              "Whoever runs the dashboard finds more where it was started.")  # fmt: skip
+            return _fault(request, problem, tell)
 
     return answered
+
+
+def guarded_async(endpoint: Callable[[Request], Awaitable[Response]], tell: Tell) -> Any:
+    """The same for one that waits for what is sent to it."""
+
+    @wraps(endpoint)
+    async def answered(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except Exception as problem:  # noqa: BLE001  # as above
+            return _fault(request, problem, tell)
+
+    return answered
+
+
+def _fault(request: Request, problem: BaseException, tell: Tell) -> Response:
+    tell(problem)
+    return told_error(request, 500, "Fault", "Something is wrong with almoner here.",
+                      "Whoever runs the dashboard finds more where it was started.")  # fmt: skip

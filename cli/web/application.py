@@ -3,13 +3,12 @@
 import socket
 import sys
 import traceback
-from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from cli.web.answers import guarded
+from cli.web.answers import Tell, guarded, guarded_async
 from cli.web.chain_watch import ChainWatch
 from cli.web.door import Door
 from cli.web.login import Login
@@ -17,8 +16,6 @@ from cli.web.sessions import Patience, Sessions
 from cli.web.shield import Shield
 from cli.web.views import Views
 from models_db.home import ProjectHome
-
-Tell = Callable[[BaseException], None]
 
 
 def application(home: ProjectHome, door: Door, tell: Tell | None = None) -> ASGIApp:
@@ -51,7 +48,8 @@ def application(home: ProjectHome, door: Door, tell: Tell | None = None) -> ASGI
         "/favicon.svg": views.icon,
     }
     routes = [Route(path, guarded(page, told), methods=["GET"]) for path, page in pages.items()]
-    routes.append(Route("/login", Login(door, sessions, patience), methods=["GET", "POST"]))
+    login = Login(door, sessions, patience)
+    routes.append(Route("/login", guarded_async(login.answer, told), methods=["GET", "POST"]))
     made = Starlette(routes=routes, exception_handlers={404: views.missing})
     made.router.redirect_slashes = False
     return Shield(made, door, sessions, patience)

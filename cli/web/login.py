@@ -24,7 +24,7 @@ class Login:
     sessions: Sessions
     patience: Patience
 
-    async def __call__(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """The form, or with POST what comes of it."""
         if self.door.token is None:
             return Response(status_code=303, headers={"location": "/"})
@@ -61,4 +61,7 @@ async def _token(request: Request) -> str:
         body += chunk
         if len(body) > LARGEST:
             return ""
-    return parse_qs(body.decode("utf-8", "replace"), max_num_fields=5).get("token", [""])[0].strip()
+    try:
+        return parse_qs(body.decode("utf-8", "replace"), max_num_fields=5).get("token", [""])[0].strip()
+    except ValueError:  # more fields than the form has
+        return ""

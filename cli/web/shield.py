@@ -42,7 +42,9 @@ class Shield:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
-            return  # a websocket is never accepted
+            else:  # a websocket
+                await send({"type": "websocket.close", "code": 1008})
+            return
         request = Request(scope)
         turned_away = self._turned_away(request)
         await (turned_away or self.app)(scope, receive, _with_headers(send))
