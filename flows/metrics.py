@@ -23,8 +23,8 @@ from flows.telemetry import ALLOWED, at_most
 from flows.workspace import Record
 from models_db.budgets import DELTA_UNIT, RHO_UNIT
 from models_db.errors import EnvironmentProblem
-from models_db.services import audits, datasets, ledger, releases
-from models_db.tables import Audit, Request
+from models_db.services import audits, datasets, listings
+from models_db.tables import Audit, Transition
 
 LOOPBACK: Final = "127.0.0.1"
 Labels = tuple[tuple[str, str], ...]
@@ -125,8 +125,10 @@ class _Ledger(Collector):
 
 
 def _budgets(session: Session) -> Iterator[Sample]:
-    for dataset in datasets.every(session):
-        balance, labels = ledger.balance(session, dataset.account_id), (("dataset", dataset.name),)
+    known = datasets.every(session)
+    balances = listings.balances(session, {dataset.account_id for dataset in known})
+    for dataset in known:
+        balance, labels = balances[dataset.account_id], (("dataset", dataset.name),)
         yield Sample("almoner_rho_cap", labels, balance.cap.rho / RHO_UNIT)
         yield Sample("almoner_rho_spent", labels, balance.spent.rho / RHO_UNIT)
         yield Sample("almoner_rho_held", labels, balance.held.rho / RHO_UNIT)
@@ -171,8 +173,11 @@ def _seconds(begun: str, ended: str) -> float:
 
 
 def _requests(session: Session) -> Iterator[Sample]:
-    states = Counter(releases.state_of(session, number) for number in session.scalars(select(Request.id)))
-    for state, number in sorted(states.items()):
+    last = select(Transition.request_id, func.max(Transition.number).label("number")).group_by(Transition.request_id)
+    newest = last.subquery()
+    here = (newest.c.request_id == Transition.request_id) & (newest.c.number == Transition.number)
+    counted = select(Transition.to_state, func.count()).join(newest, here).group_by(Transition.to_state)
+    for state, number in session.execute(counted.order_by(Transition.to_state)):
         yield Sample("almoner_requests", (("state", state),), number)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import event
 
 from flows import metrics, telemetry
 from flows.workspace import Record, open_record
@@ -103,6 +104,22 @@ def test_metrics_are_what_the_ledger_says(world: World, tmp_path: Path) -> None:
     assert found["almoner_attempts"] == {(("outcome", "produced"), ("at_most_seconds", "60")): 1}
     [[links]] = fetch(world.database, "SELECT seq FROM audit_head")
     assert found["almoner_chain_links"] == {(): links}
+
+
+def test_a_scrape_asks_as_little_of_a_long_ledger_as_of_a_short_one(world: World, tmp_path: Path) -> None:
+    world.dataset()
+    world.published()
+    database = ReadingDatabase(world.database.url)
+    record, asked = Record(ProjectHome(tmp_path), database, ""), []
+    event.listen(database.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    metrics.read(record)
+    short = len(asked)
+    for name in ("ward", "harbour"):
+        world.dataset(name)
+        world.published(name)
+    asked.clear()
+    assert len(metrics.read(record)) > len(metrics.METRICS)
+    assert len(asked) == short
 
 
 def test_what_is_written_is_read_by_prometheus(almoner: Almoner) -> None:
