@@ -14,6 +14,7 @@ from typing import IO, Final, Literal
 
 from flows.written import FileUnreadable, FileUnwritable
 from models_db.errors import EnvironmentProblem, Refused
+from models_db.home import HomeUnwritable
 from tasks.publishing.layout import FileUnfit, document, parse_document, plain_file, sync_folder
 from tasks.publishing.strict import Digest, Name, Strict, read_as
 
@@ -158,6 +159,7 @@ def unpack(archive: Path, into: Path, only: Sequence[str] = ()) -> Manifest:
     Raises:
         FileUnreadable: the archive cannot be read.
         BackupDamaged: it is no archive of ours, or not as it was written.
+        HomeUnwritable: the disk is full, or refuses.
     """
     found: dict[str, Member] = {}
     manifest: Manifest | None = None
@@ -199,15 +201,29 @@ def _unpack(opened: tarfile.TarFile, info: tarfile.TarInfo, into: Path | None) -
     file = opened.extractfile(info) if info.isreg() else None
     if file is None or path.is_absolute() or ".." in path.parts or str(path) != info.name:
         raise BackupDamaged("a member is no plain file of a home")
-    hasher = hashlib.sha256()
-    with open(os.devnull, "wb") if into is None else _new(into, path) as out:
-        while chunk := file.read(_CHUNK):
-            hasher.update(chunk)
-            out.write(chunk)
-        if into is not None:
+    reading = _Hashing(file)
+    if into is None:
+        while reading.read(_CHUNK):
+            pass
+    else:
+        _write(into, path, reading)
+    return Member(sha256=reading.hash.hexdigest(), bytes=info.size)
+
+
+def _write(into: Path, name: PurePosixPath, reading: _Hashing) -> None:
+    """Write what is read to a new file below `into`.
+
+    Raises:
+        HomeUnwritable: the disk is full, or refuses.
+    """
+    try:
+        with _new(into, name) as out:
+            while chunk := reading.read(_CHUNK):
+                out.write(chunk)
             out.flush()
             os.fsync(out.fileno())
-    return Member(sha256=hasher.hexdigest(), bytes=info.size)
+    except OSError as problem:
+        raise HomeUnwritable(into, problem.strerror or type(problem).__name__) from None
 
 
 def _new(into: Path, name: PurePosixPath) -> IO[bytes]:

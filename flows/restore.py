@@ -100,9 +100,12 @@ class _Staged:
 
 
 def _move(staged: ProjectHome, home: ProjectHome) -> None:
-    if home.root.exists():
-        home.root.rmdir()  # empty, or this fails
-    os.rename(staged.root, home.root)
+    try:
+        if home.root.exists():
+            home.root.rmdir()  # empty, or this fails
+        os.rename(staged.root, home.root)
+    except OSError as problem:
+        raise HomeUnwritable(home.root, problem.strerror or type(problem).__name__) from None
     sync_folder(home.root.parent)
 
 

@@ -1,5 +1,6 @@
 """A backup goes back into an empty home and is worked on; one that forgets a spend is refused, and says of what."""
 
+import errno
 import hashlib
 import io
 import json
@@ -142,6 +143,7 @@ def server_tool(name: str, url: str, *options: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_an_older_dump_is_refused_and_the_newest_is_not(
     team_almoner: Almoner, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +267,28 @@ def test_a_link_in_an_archive_or_a_home_is_refused(almoner: Almoner) -> None:
     assert not (almoner.folder / "more.tar").exists()
     lost(almoner)
     assert almoner.ask(f"restore {file} {NOTHING_SINCE}", expected=1)["error"] == "BackupDamaged"
+
+
+def test_a_full_disk_leaves_nothing_behind(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the archive is written, while it is unpacked, and when the home is to get its name."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    almoner.submitted()
+    file, before = taken(almoner), sorted(almoner.folder.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.backup_archive.os.fsync", full)
+        told = almoner.ask(f"backup --to {almoner.folder / 'more.tar'}", expected=2)
+    assert (told["error"], sorted(almoner.folder.iterdir())) == ("FileUnwritable", before)
+    lost(almoner)
+    before = sorted(almoner.folder.iterdir())
+    for where in ("flows.backup_archive._new", "flows.restore.os.rename"):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, full)
+            told = almoner.ask(f"restore {file} {NOTHING_SINCE}", expected=3)
+        assert (told["error"], sorted(almoner.folder.iterdir())) == ("HomeUnwritable", before), where
+    almoner.type(f"restore {file} {NOTHING_SINCE}")
 
 
 def test_what_is_there_is_never_written_over(almoner: Almoner) -> None:
