@@ -11,11 +11,14 @@ import stat
 import subprocess
 import tarfile
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url
 
+from flows.backup import take
+from flows.running import Run
 from models_db.home import ProjectHome
 from tasks.publishing.layout import document
 from tests.conftest import PostgreSQL
@@ -202,6 +205,37 @@ def test_what_is_left_out_is_what_a_later_run_could_take_for_more(almoner: Almon
         p.relative_to(almoner.home.root).as_posix() for p in (almoner.home.corpora / version).rglob("*") if p.is_file()
     }
     assert kept <= names
+
+
+def test_a_backup_from_the_middle_of_a_run_begins_anew_and_pays_anew(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken after each instalment: what was armed by then is spent, and no paid draw is made a second time."""
+    almoner.approved()
+    files: list[Path] = []
+    arm = Run.arm
+
+    def arming(run: Run, sequence: int, instalment: int) -> None:
+        arm(run, sequence, instalment)
+        files.append(almoner.folder / f"{len(files)}.tar")
+        take(run.workspace, files[-1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "arm", arming)
+        almoner.type("run 1")
+    price = Decimal(spent(almoner))
+    assert len(files) > 2
+    lost(almoner)
+    almoner.type(f"restore {files[1]} {NOTHING_SINCE}")
+    assert almoner.state() == "running"
+    armed = Decimal(spent(almoner))
+    assert 0 < armed < price
+    monkeypatch.setattr("flows.sweep._alive", lambda _: False)  # the machine it ran on is gone
+    almoner.type("run sweep")
+    assert (almoner.state(), Decimal(spent(almoner))) == ("approved", armed)
+    assert almoner.ask("run 1")["goes_on_from"] is None
+    assert Decimal(spent(almoner)) == armed + price
+    assert almoner.ask("doctor")["ok"] is True
 
 
 def damaged(file: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
