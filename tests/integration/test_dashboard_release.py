@@ -1,0 +1,142 @@
+"""Releases in the dashboard: a real one, on both backends, from the request until it is retracted."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from cli.web.application import application
+from cli.web.door import Asked, door
+from flows.workspace import signing_key_path
+from models_db.services import people
+from tasks.publishing.signing import SigningKey
+from tests.integration.story import SECRETS, Almoner
+from tests.integration.test_report import SENTINELS, plant
+
+
+def raised(problem: BaseException) -> None:
+    raise problem
+
+
+def client_of(almoner: Almoner) -> TestClient:
+    made = door(Asked())
+    return TestClient(application(almoner.home, made, raised), base_url=made.url, follow_redirects=False)
+
+
+def release(client: TestClient, number: int = 1) -> Mapping[str, Any]:
+    found = client.get(f"/releases/{number}.json")
+    assert found.status_code == 200, found.text
+    said: Mapping[str, Any] = found.json()["release"]
+    return said
+
+
+def test_a_release_is_followed_from_gate_to_gate(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    almoner.submitted()
+    client, shown = client_of(almoner), almoner.ask("release show 1")
+    said = release(client)
+    assert said["claim"]["epsilon"] == "4"
+    assert said["claim"]["unit"] == "patient_id"
+    assert said["digest"] == shown["digest"]
+    assert [row[0] for row in said["mechanisms"]] == ["noisy_count", "token_draw"]
+    assert (said["waiting"]["step"], said["waiting"]["approvals"]["needed"]) == ("spend", 1)
+    assert float(said["waiting"]["price"]) == float(said["claim"]["rho"])
+    assert (said["reports"], said["card"], said["artifact"]) == ([], False, None)
+    typed(almoner, said)
+    assert release(client)["waiting"]["command"] == "almoner run 1"
+    almoner.type("run 1")
+    said = release(client)
+    assert said["reports"] == ["steward", "public"]
+    assert said["artifact"] == almoner.ask("release show 1")["artifact"]
+    assert float(said["line"]["rho_spent"]) == float(said["claim"]["rho"])
+    typed(almoner, said)
+    said = release(client)
+    assert said["waiting"]["step"] == "deliver"
+    almoner.type(said["waiting"]["command"].removeprefix("almoner ").replace("DIR", str(almoner.folder / "out")))
+    said = release(client)
+    assert (said["line"]["state"], said["waiting"]) == ("published", None)
+    assert said["reports"] == ["steward", "public", "internal"]
+    assert [one["gate"] for one in said["decisions"]] == ["spend", "publish"]
+    assert [one["to_state"] for one in said["steps"]] == ["submitted", "approved", "running", "produced", "published"]
+
+
+def typed(almoner: Almoner, said: Mapping[str, Any]) -> None:
+    """The command that the page shows does what it is shown for."""
+    almoner.type(said["waiting"]["command"].removeprefix("almoner ").replace("...", "as the page says"))
+
+
+def test_papers_are_those_of_the_commands(almoner: Almoner) -> None:
+    almoner.published()
+    plant(almoner)
+    client = client_of(almoner)
+    for version in ("steward", "public", "internal"):
+        page = client.get(f"/releases/1/report?version={version}")
+        assert page.status_code == 200
+        said = client.get(f"/releases/1/report.json?version={version}").json()
+        option = "" if version == "steward" else f"--{version}"
+        assert said | {"map": None} == almoner.ask(f"report 1 {option}") | {"map": None}
+        assert all((sentinel in page.text) == (version == "internal") for sentinel in SENTINELS)
+        assert not any(secret in page.text for secret in SECRETS)
+        policy = page.headers["content-security-policy"]
+        assert policy.startswith("sandbox; default-src 'none'; style-src 'sha256-")
+        assert "unsafe-inline" not in policy
+        assert page.headers["x-frame-options"] == "DENY"
+    card = client.get("/releases/1/card")
+    assert card.headers["content-type"] == "text/plain; charset=utf-8"
+    assert card.text == (almoner.bundle / "README.md").read_text()
+    assert client.get("/releases/1/card.json").json()["card"] == card.text
+
+
+def test_everybody_reads_what_is_out_and_stewards_the_rest(almoner: Almoner) -> None:
+    almoner.published()
+    with almoner.database.write() as session:
+        owner = people.acting(session, SigningKey.load(signing_key_path(almoner.home)).public_key)
+        people.revoke(session, owner, owner.name, "steward", "only an analyst now")
+    client = client_of(almoner)
+    assert (release(client)["reports"], release(client)["card"]) == (["public"], True)
+    assert client.get("/releases/1/report").status_code == client.get("/releases/1/card").status_code == 200
+    for version in ("steward", "internal"):
+        assert client.get(f"/releases/1/report?version={version}").status_code == 403
+
+
+def test_files_that_were_changed_are_not_shown(almoner: Almoner) -> None:
+    almoner.produced()
+    [draft] = almoner.home.quarantine.iterdir()
+    for name in ("README.md", "texts.jsonl"):
+        (draft / name).write_text("other")
+    client = client_of(almoner)
+    for path in ("/releases/1/report?version=steward", "/releases/1/report?version=public", "/releases/1/card"):
+        found = client.get(path, headers={"accept": "application/json"})
+        assert found.status_code == 403
+        assert found.json()["error"] in ("ArtifactChanged", "FileUnfit")
+    assert release(client)["line"]["state"] == "produced", "its page is still there"
+
+
+def test_the_whole_request_stands_on_its_page(almoner: Almoner) -> None:
+    almoner.submitted()
+    page = client_of(almoner).get("/releases/1").text
+    body = almoner.ask("release show 1")["canonical"]
+    for value in (body["prompt"]["description"], body["model"]["sha256"], body["code"], body["policy"]):
+        assert value in page
+    assert re.search(r"delta</th><td>0\.0000001", page)
+    assert json.dumps(body["nonce"]).strip('"') not in page, "random by design"
+
+
+@pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
+def test_on_postgresql_nothing_can_be_written(any_almoner: Almoner, backend: str) -> None:
+    from sqlalchemy import delete
+    from sqlalchemy.exc import InternalError
+
+    from flows.pages.looking import lookout
+    from models_db.tables import AuditHead
+
+    any_almoner.ingested()
+    client, before = client_of(any_almoner), any_almoner.everything()
+    for path in ("/", "/datasets/clinic", "/approvals", "/releases", "/audit", "/healthz"):
+        assert client.get(path).status_code == 200, path
+    assert any_almoner.everything() == before
+    with pytest.raises(InternalError, match="read-only transaction"), lookout(any_almoner.home).look() as look:
+        look.session.execute(delete(AuditHead))
