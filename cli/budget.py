@@ -10,6 +10,7 @@ from cli import scope as scopes
 from cli.command import Answer, Opened, command
 from cli.dataset import Name
 from cli.tables import facts, table
+from flows.affording import afforded
 from flows.budgets import BudgetView, Window, view
 from flows.forecast import after, ladder, never, times
 from flows.workspace import Workspace, open_workspace
@@ -145,13 +146,18 @@ def simulate(
     delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
     releases_: Annotated[int, typer.Option("--releases", min=1, max=10_000, help="How many.")] = 10,
     scope: Scope = None,
+    rotate_over: Annotated[
+        int | None, typer.Option(metavar="K", help="Also count releases that take turns over K groups of blocks.")
+    ] = None,
 ) -> Answer:
     """The lifetime epsilon after each of a number of equal releases, until the budget is used up.
 
     Example: almoner budget simulate clinic --epsilon 1 --releases 12
     """
-    found = view(open_workspace(opened.home), name)
+    workspace = open_workspace(opened.home)
+    found = view(workspace, name)
     price, left, rows = release_amount(epsilon, delta), found.left(scope), []
+    turns = None if rotate_over is None else afforded(workspace, name, price, rotate_over, scope)
     for number in range(1, 0 if never(found, price) else releases_ + 1):
         asked = price * number
         if not asked.fits(left):
@@ -164,9 +170,11 @@ def simulate(
         "epsilon": plain_decimal(Decimal(epsilon)),
         "delta": plain_decimal(Decimal(delta)),
         "affordable": len(rows),
+        **({"rotation": turns.to_json()} if turns else {}),
         "steps": [dict(zip(("release", "rho_spent", "epsilon_spent", "window"), row, strict=True)) for row in rows],
     }
     told = [f"{len(rows)} of {releases_} releases fit into what is left."]
+    told.extend([str(turns)] if turns else [])
     if found.window:
         told.append(f"Window 1 is the {found.window.period} that is open or opens next.")
     return Answer(data, [table(("release", "rho spent", "lifetime epsilon", "window"), rows), *told])

@@ -50,9 +50,11 @@ def create(
         **asdict(made.timing),
         "coming": list(made.coming),
         "slots_until_it_ends": made.slots_until,
+        "afforded": made.afforded.to_json() if made.afforded else None,
     }
+    plain = {name: value for name, value in data.items() if name != "afforded"}
     last = "Dry run: nothing was made." if made.number is None else f"Schedule {made.number}. Next: `almoner serve`."
-    return Answer(data, [facts(data, title="Schedule"), last])
+    return Answer(data, [facts(plain, title="Schedule"), *([str(made.afforded)] if made.afforded else []), last])
 
 
 def _rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, str]:

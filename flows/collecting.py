@@ -1,7 +1,7 @@
 """The questions of requests and motions, collected from the ledger."""
 
 import json
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import select
@@ -42,7 +42,7 @@ def question(session: Session, request_id: int, gate: Gate) -> Question:
             "stewards": stewards(session),
             "given": _given(gates.approvals(session, request_id, gate), counting),
             "counted": gates.gate_count(session, request, gate, subject)[0],
-            "budget": _budget(session, dataset),
+            "budget": _budget(session, dataset, body),
             "previous": _previous(session, request),
             "notices": tuple(_notices(session, dataset, body)) if state in UNRUN else (),
         }
@@ -70,8 +70,10 @@ def _given(found: Iterable[tuple[Approval, Principal]], counting: Container[int]
     )
 
 
-def _budget(session: Session, dataset: Dataset) -> Budget:
-    cap, balance = datasets.lifetime(session, dataset), ledger.balance(session, dataset.account_id)
+def _budget(session: Session, dataset: Dataset, request: Mapping[str, Any]) -> Budget:
+    """The budget that a request draws on: of one that rotates, that of the blocks it reads."""
+    blocks = request["plan"]["blocks"] if "rotate_over" in request else None
+    cap, balance = datasets.lifetime(session, dataset), ledger.balance(session, dataset.account_id, blocks)
     return Budget(
         epsilon_cap=cap.epsilon,
         delta_cap=cap.delta,
@@ -141,7 +143,7 @@ def motion_question(session: Session, number: int) -> MotionQuestion:
             "stewards": stewards(session),
             "given": _given(decided, {one.id for one, _ in decided}),
             "counted": gates.motion_count(session, motion)[0],
-            "budget": _budget(session, dataset),
+            "budget": _budget(session, dataset, {}),
             "release": _retracted(session, motion),
         }
     )

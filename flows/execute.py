@@ -11,6 +11,7 @@ from prefect import flow
 from flows import telemetry
 from flows.assess import load_scorer
 from flows.extend import values_for
+from flows.heartbeat import beating
 from flows.keep import keep
 from flows.resuming import Resumed, journal_folder
 from flows.running import Run, begin, ending_safely
@@ -21,7 +22,8 @@ from models_db.budgets import Amount
 from models_db.canonical import Json
 from models_db.home import ProjectHome
 from models_db.services import ledger, runs
-from tasks.corpus.store import Corpus, open_corpus
+from tasks.corpus.partition import SomeBlocks
+from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
 from tasks.evaluate import evaluate_texts, require_tools
 from tasks.generate import generate_texts
 from tasks.generation.constraints_request import schema_of
@@ -38,7 +40,7 @@ from tasks.inference.engine import Engine
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
 from tasks.mechanisms.rng import OS_RANDOM
-from tasks.progress import report, tell
+from tasks.progress import tell
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def produce(run: Run, device: str, where: str, workers: int) -> tuple[str, int]:
     with telemetry.stage("hold"):
         run.hold(where, bench.rng.kind)
     with telemetry.stage("generate"):
-        generated = generate_texts(quote.system, quote.plan, quote.parameters, bench)
+        generated = generate_texts(quote.system, quote.plan.at_work, quote.parameters, bench)
     corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
     schema = schema_of(quote.parameters)
     with telemetry.stage("evaluate"):
@@ -125,7 +127,7 @@ def produce(run: Run, device: str, where: str, workers: int) -> tuple[str, int]:
 def measuring_of(run: Run, bench: Bench) -> Measuring:
     """What draws the charged metrics of a run."""
     return Measuring(
-        plan=run.quote.plan,
+        plan=run.quote.plan.at_work,
         charged=run.quote.charged,
         labels=labels_of(run.quote.parameters),
         bench=bench,
@@ -151,7 +153,7 @@ def prepare(run: Run, device: str, workers: int) -> Bench:
         prompt=run.quote.prompt,
         rng=OS_RANDOM,
         arm=run.arm,
-        progress=report,
+        progress=beating(run),
         workers=Workers.on(loading, device, workers) if workers > 1 and not outside else None,
         earlier=run.earlier,
         begun=run.begun,
@@ -171,7 +173,7 @@ def _corpus(run: Run, *, extends: bool) -> Corpus:
     corpus = open_corpus(run.workspace.home, run.facts.version_uid)
     if names_of(run.quote.parameters) and not extends:
         corpus.require_labels()
-    return corpus
+    return PartOfCorpus.of(corpus, run.scheme) if isinstance(run.scheme, SomeBlocks) else corpus
 
 
 def external_backend(run: Run) -> HttpBackend | None:
@@ -184,7 +186,7 @@ def external_backend(run: Run) -> HttpBackend | None:
     require_public_prompts(run.quote.system, run.quote.request.model)
     if run.quote.endpoint is None:
         return None
-    return HttpBackend.of(run.quote.endpoint, journal_folder(run.workspace.home, run.request_id), report)
+    return HttpBackend.of(run.quote.endpoint, journal_folder(run.workspace.home, run.request_id), beating(run))
 
 
 def scorer_of(run: Run, device: str) -> LanguageModel | None:

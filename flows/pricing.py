@@ -6,9 +6,10 @@ from flows.endpoints import endpoints_of
 from flows.workspace import Workspace, code_digest
 from models_db.budgets import Amount
 from models_db.requests import PublicMetadata, ReleaseRequest
-from models_db.services import datasets, envelopes, ledger
+from models_db.services import datasets, envelopes, ledger, turns
 from models_db.tables import Account, Dataset, DatasetVersion
 from tasks.generation.quote import DatasetFacts, Envelope, ModelFacts, Quote, model_facts, quote
+from tasks.generation.rotation import Rotation, next_turn
 from tasks.inference.backends.endpoints import is_external
 
 
@@ -22,8 +23,14 @@ def price(workspace: Workspace, request: ReleaseRequest) -> Quote:
     with workspace.database.read() as session:
         dataset = datasets.find(session, request.dataset)
         scope = envelopes.find_scope(session, dataset, request.scope) if request.scope is not None else None
-        facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset), scope)
+        turn = _turn(session, dataset, request.rotate_over)
+        facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset), scope, turn)
     return quote(request, facts, model_named(workspace, request.model), workspace.policy_digest, code_digest())
+
+
+def _turn(session: Session, dataset: Dataset, groups: int | None) -> Rotation | None:
+    """The turn that a request takes which rotates: the blocks with most left now."""
+    return None if groups is None else next_turn(groups, turns.left_by_block(session, dataset.account_id))
 
 
 def model_named(workspace: Workspace, name: str) -> ModelFacts:
@@ -37,9 +44,17 @@ def model_named(workspace: Workspace, name: str) -> ModelFacts:
 
 
 def dataset_facts(
-    session: Session, dataset: Dataset, version: DatasetVersion, scope: Account | None = None
+    session: Session,
+    dataset: Dataset,
+    version: DatasetVersion,
+    scope: Account | None = None,
+    turn: Rotation | None = None,
 ) -> DatasetFacts:
-    """The public facts of a dataset and its budget, and of an envelope of it, as they are now."""
+    """The public facts of a dataset and its budget, and of an envelope of it, as they are now.
+
+    Args:
+        turn: of a request that rotates; the budget is then that of the blocks it reads.
+    """
     cap, scheme = datasets.lifetime(session, dataset), datasets.partition(session, dataset)
     return DatasetFacts(
         name=dataset.name,
@@ -53,9 +68,10 @@ def dataset_facts(
         epsilon_cap=cap.epsilon,
         delta_cap=cap.delta,
         delta_conversion=cap.delta_conversion,
-        balance=ledger.balance(session, dataset.account_id),
+        balance=ledger.balance(session, dataset.account_id, turn.blocks if turn else None),
         envelope=None if scope is None else envelope_of(scope),
         public=PublicMetadata.stored(dataset.public_metadata),
+        turn=turn,
     )
 
 

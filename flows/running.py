@@ -27,9 +27,10 @@ from models_db.services import datasets, envelopes, gates, ledger, motions, rele
 from models_db.services.ledger import Attempt
 from models_db.tables import Dataset, DatasetVersion, Request
 from tasks.corpus.keys import load_key
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import PartitionScheme, SomeBlocks
 from tasks.generation.journal import Earlier, Journal, JournalInUse, JournalUnfit
 from tasks.generation.quote import DatasetFacts, Quote, quote, written_request
+from tasks.generation.rotation import Rotation, RotationUnfit, rotation_in
 from tasks.generation.steps import Steps
 from tasks.publishing.approvals import SignedDecision
 
@@ -180,7 +181,7 @@ def begin(workspace: Workspace, request_id: int, journal: Journal, *, anew: bool
         dataset = session.get_one(Dataset, request.dataset_id)
         version = session.get_one(DatasetVersion, request.version_id)
         scope = envelopes.require_open(session, request.scope_id) if request.scope_id is not None else None
-        facts = dataset_facts(session, dataset, version, scope)
+        facts = dataset_facts(session, dataset, version, scope, turn_of(session, dataset, request_id, body))
         key_name = datasets.partition(session, dataset).key_name
         policy = policy_of(session, request)
     if sum(step.to_state == "running" for step in steps) >= policy.attempts:
@@ -191,6 +192,8 @@ def begin(workspace: Workspace, request_id: int, journal: Journal, *, anew: bool
     with told_by_policy(workspace):
         priced.require_affordable(left.of(priced.plan) if left else None)
     scheme = PartitionScheme(load_key(partition_key_path(workspace.home, key_name)), facts.blocks)
+    if facts.turn:
+        scheme = SomeBlocks.of(scheme, priced.plan.blocks)
     token = secrets.token_hex(16)
     attempt = _started(workspace, request_id, token, priced.plan.blocks, left.last if left else None)
     run = Run(workspace, attempt, token, priced, body, scheme, journal, left)
@@ -198,6 +201,18 @@ def begin(workspace: Workspace, request_id: int, journal: Journal, *, anew: bool
         with ending_safely(run):
             journal.discard()
     return run
+
+
+def turn_of(session: Session, dataset: Dataset, request_id: int, body: Mapping[str, Any]) -> Rotation | None:
+    """Which blocks an approved request reads, if it rotates over them.
+
+    Raises:
+        PlanChanged: there is no such turn.
+    """
+    try:
+        return rotation_in(body, datasets.partition(session, dataset).blocks)
+    except (ValueError, RotationUnfit):
+        raise PlanChanged(request_id, "group") from None
 
 
 def _left(workspace: Workspace, request_id: int, priced: Quote, journal: Journal, anew: bool) -> Resumed | None:

@@ -1,15 +1,18 @@
 """Schedules as people make and look at them: when they are due, what they draw on, and what became of each slot."""
 
+import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
 
+from flows.affording import Afforded, afforded
 from flows.motions import require_reason
 from flows.timetable import Timetable, timing_of
 from flows.workspace import Workspace
 from models_db.base import moment
 from models_db.canonical import Json
+from models_db.configurations import cost_of
 from models_db.errors import Refused
 from models_db.services import motions, releases, schedules
 from models_db.services.schedules import Timing
@@ -71,6 +74,7 @@ class Made:
         number: None in a dry run.
         coming: its first moments.
         slots_until: how many there are until the authorisation ends, counted up to 10 000.
+        afforded: how many runs what is left affords; None where the policy keeps that from who asks.
     """
 
     number: int | None
@@ -78,6 +82,7 @@ class Made:
     timing: Timing
     coming: tuple[str, ...]
     slots_until: int
+    afforded: Afforded | None
 
 
 def create(
@@ -104,11 +109,13 @@ def create(
     with workspace.database.read() as session:
         motion = _live(session, standing)
         dataset = session.get_one(Dataset, motion.dataset_id).name
+        asked = json.loads(str(motion.configuration))
+    runs = afforded(workspace, dataset, cost_of(asked), asked.get("rotate_over"), asked.get("scope"))
     timetable = Timetable.of(timing)
     coming = tuple(moment(at) for at in timetable.coming(now, COMING))
     until = timetable.until(now, datetime.fromisoformat(str(motion.until)), MOST_COUNTED)
     number = None if dry_run else _recorded(workspace, standing, timing, reason)
-    return Made(number, dataset, timing, coming, until)
+    return Made(number, dataset, timing, coming, until, runs)
 
 
 def _recorded(workspace: Workspace, standing: int, timing: Timing, reason: str) -> int:

@@ -149,8 +149,9 @@ def _lifetime(question: Question) -> Grid:
         rows.append(("held by runs", "", _rho(budget.held), _fail(budget.held)))
     rows.append(("cap", budget.epsilon_cap, _rho(budget.cap), _fail(budget.cap)))
     used = f"{share} used afterwards" if question.state in UNRUN else f"{share} used; nothing more is charged"
+    whose = f"{question.dataset}, of the blocks it reads" if question.asked.rotate_over else question.dataset
     return Grid(
-        f"Lifetime budget of {question.dataset}, all releases together at delta {small(budget.delta_cap)}: {used}",
+        f"Lifetime budget of {whose}, all releases together at delta {small(budget.delta_cap)}: {used}",
         ("", "epsilon", "rho", "failure delta"),
         tuple(rows),
         signed=False,

@@ -218,7 +218,7 @@ def _of_the_whole(said: PublicMetadata) -> PublicMetadata:
 class ReleaseRequest(Written):
     """One request file."""
 
-    later_fields = frozenset({"scope", "public_metadata", "evaluation_share"})
+    later_fields = frozenset({"scope", "public_metadata", "evaluation_share", "rotate_over"})
 
     dataset: Annotated[str, Field(min_length=1, max_length=100)]
     kind: Kind
@@ -232,6 +232,7 @@ class ReleaseRequest(Written):
     evaluation_share: Annotated[Exact, Field(gt=0, le=Decimal("0.5"))] = Decimal("0.1")
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     public_metadata: Annotated[PublicMetadata, AfterValidator(_of_the_whole)] | None = None
+    rotate_over: Annotated[int, Field(ge=2, le=100_000)] | None = None
 
 
 Model = TypeVar("Model", bound=BaseModel)

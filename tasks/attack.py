@@ -75,14 +75,14 @@ def release(quote: Quote, corpus: Corpus, model: "LanguageModel", key: bytes, wh
     bench = Bench(
         engine=Engine(model),
         corpus=corpus,
-        scheme=PartitionScheme(key, quote.dataset.blocks),
+        scheme=PartitionScheme(key, len(quote.plan.blocks)),
         scheme_id=f"{_ANY_SCHEME}/{what}",
         prompt=quote.prompt,
         rng=OS_RANDOM,
         arm=lambda sequence, instalment: None,
         progress=lambda _, done, total: report(what, done, total),
     )
-    return [text.text for text in quote.system.generate(quote.plan, quote.parameters, bench).texts]
+    return [text.text for text in quote.system.generate(quote.plan.at_work, quote.parameters, bench).texts]
 
 
 @dataclass(frozen=True)

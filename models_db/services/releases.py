@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.canonical import Json, canonical, digest
+from models_db.configurations import whichever_turn
 from models_db.errors import Refused, UsageError
 from models_db.recording import lock_request, record
 from models_db.services import audits
@@ -100,9 +101,9 @@ def submit(
 
 
 def configuration(body: Mapping[str, Json]) -> dict[str, Json]:
-    """What a request asks for, whenever it is asked: without the nonce and the version of the data."""
+    """What a request asks for, whenever it is asked: without the nonce, the version of the data and its turn."""
     dataset = body.get("dataset")
-    plain = {name: value for name, value in body.items() if name not in ("nonce", "dataset")}
+    plain = {name: value for name, value in whichever_turn(body).items() if name not in ("nonce", "dataset")}
     return {**plain, "dataset": dataset["name"]} if isinstance(dataset, Mapping) else plain
 
 

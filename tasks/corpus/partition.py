@@ -5,10 +5,13 @@ position, or on how many units there are. That is what makes "deleting one unit 
 true, and with it parallel composition over blocks and batches.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tasks.corpus.keys import KEY_BYTES, keyed_hash
+
+NOWHERE = -1
+"""The block of a unit that a partition of some blocks does not read."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,10 @@ class PartitionScheme:
     def block_of(self, unit: str) -> int:
         """The unit's block: HMAC-SHA256(key, "block", unit) mod K."""
         return int.from_bytes(keyed_hash(self.key, "block", unit), "big") % self.blocks
+
+    def reads(self, unit: str) -> bool:
+        """Whether the unit is in any of the blocks; of a whole partition every unit is."""
+        return True
 
     def batch_of(self, unit: str, scheme_id: str, batches: int) -> int:
         """The unit's batch within its block: HMAC-SHA256(key, "batch", scheme_id, unit) mod `batches`.
@@ -70,6 +77,44 @@ class PartitionScheme:
         Equal texts tie, and then their order makes no difference.
         """
         return keyed_hash(self.key, "document", unit, text)
+
+
+@dataclass(frozen=True)
+class SomeBlocks(PartitionScheme):
+    """Some of a dataset's blocks as a partition of their own, numbered from 0: all that a rotating release reads.
+
+    Whether a unit is in one of them depends on its own id, the key and public numbers alone, as before. A unit of any
+    other block is in none: it has no row, no batch and no part in a count.
+
+    Attributes:
+        blocks: how many they are.
+        whole: how many the dataset has.
+        read: their numbers in the dataset, in ascending order.
+    """
+
+    whole: int = 1
+    read: tuple[int, ...] = (0,)
+
+    @classmethod
+    def of(cls, scheme: PartitionScheme, read: Sequence[int]) -> "SomeBlocks":
+        """The blocks `read` of a dataset's partition.
+
+        Raises:
+            ValueError: they are none, or not of that partition in ascending order.
+        """
+        numbers = tuple(read)
+        if not numbers or list(numbers) != sorted(set(numbers) & set(range(scheme.blocks))):
+            raise ValueError(f"{numbers} are no blocks of {scheme.blocks}")
+        return cls(scheme.key, len(numbers), scheme.blocks, numbers)
+
+    def block_of(self, unit: str) -> int:
+        """The place of the unit's block among those that are read; `NOWHERE` for every other."""
+        number = int.from_bytes(keyed_hash(self.key, "block", unit), "big") % self.whole
+        return self.read.index(number) if number in self.read else NOWHERE
+
+    def reads(self, unit: str) -> bool:
+        """Whether the unit is in one of them."""
+        return self.block_of(unit) != NOWHERE
 
 
 def _require_positive(name: str, number: int) -> None:

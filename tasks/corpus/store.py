@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import PartitionScheme, SomeBlocks
 from tasks.corpus.versions import version_folder
 
 DATABASE = "documents.sqlite"
@@ -202,9 +202,68 @@ class Corpus:
         number_of = {label: number for number, label in enumerate(labels)}
         with _reading(self.database) as connection:
             for number, unit, carried in _units(connection, number_of):
+                if not scheme.reads(unit):
+                    continue
                 under = scheme.labels_of(unit, scheme_id, carried)
                 row = _row(connection, scheme, number, unit, under[0] if labels else None)
                 yield number_of[under[0]] if labels else 0, row
+
+
+@dataclass(frozen=True)
+class PartOfCorpus(Corpus):
+    """What of a version is in some blocks: no method of it reads a unit of another.
+
+    Attributes:
+        part: those blocks; the only partition that it can be read by.
+    """
+
+    part: SomeBlocks
+
+    @classmethod
+    def of(cls, corpus: Corpus, part: SomeBlocks) -> "PartOfCorpus":
+        """The part of a version that lies in some blocks."""
+        return cls(corpus.uid, corpus.database, part)
+
+    def unit_count(self) -> int:
+        """How many units those blocks have. Private, as `Corpus.unit_count`."""
+        with _reading(self.database) as connection:
+            return sum(self.part.reads(unit) for _, unit, _ in _units(connection, ()))
+
+    def texts(self, label: str | None = None) -> Iterator[str]:
+        """Refused: internal metrics read whole versions, of public data alone, and there nothing rotates."""
+        raise WholeAsked
+
+    def labelled(self) -> Iterator[tuple[str, str]]:
+        """Refused, as `texts`."""
+        raise WholeAsked
+
+    def batches(
+        self,
+        scheme: PartitionScheme,
+        scheme_id: str,
+        batches_per_block: int,
+        wanted: Collection[Place],
+        labels: Sequence[str] = (),
+        most: int = 1,
+    ) -> dict[Place, list[UnitDocuments]]:
+        """As `Corpus.batches`, of those blocks."""
+        self._require(scheme)
+        return super().batches(scheme, scheme_id, batches_per_block, wanted, labels, most)
+
+    def each(
+        self, scheme: PartitionScheme, scheme_id: str, labels: Sequence[str] = ()
+    ) -> Iterator[tuple[int, UnitDocuments]]:
+        """As `Corpus.each`, of those blocks."""
+        self._require(scheme)
+        return super().each(scheme, scheme_id, labels)
+
+    def _require(self, scheme: PartitionScheme) -> None:
+        if scheme != self.part:
+            raise WholeAsked
+
+
+class WholeAsked(ValueError):
+    """Somebody would read more of a version than the blocks that a release is charged for."""
 
 
 def open_corpus(home: ProjectHome, uid: str) -> Corpus:

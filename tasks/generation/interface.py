@@ -6,7 +6,7 @@ first private byte of each step is read (PRIVACY §6); the ledger refuses what w
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Never, Protocol
@@ -88,6 +88,11 @@ class Plan:
     measuring: tuple[PlannedInvocation, ...] = ()
     amount: Amount = field(default_factory=Amount)
     prompts: int = 0
+
+    @property
+    def at_work(self) -> "Plan":
+        """The plan as its system carries it out: its blocks numbered from 0, as `SomeBlocks` numbers them."""
+        return replace(self, blocks=tuple(range(len(self.blocks))))
 
     def require_invoking(self, events: Sequence[PrivacyEvent]) -> None:
         """Check that these are the mechanisms of the texts: what is drawn is what was planned.

@@ -25,6 +25,7 @@ from tasks.generation.external import Cost, require_public_prompts, with_externa
 from tasks.generation.groups import SUMMARIES, GroupsNeeded, PartParameters, names_of, require_parts_for, with_catalogue
 from tasks.generation.interface import Ask, Generator, Plan
 from tasks.generation.measuring import plan_with_metrics
+from tasks.generation.rotation import Rotation
 from tasks.generation.systems import system_for
 from tasks.inference import registry
 from tasks.inference.backends.endpoints import Endpoint, endpoint_of, is_external
@@ -67,6 +68,8 @@ class DatasetFacts:
     balance: Balance
     envelope: Envelope | None = None
     public: PublicMetadata = field(default_factory=PublicMetadata)
+    turn: Rotation | None = None
+    """Of a request that rotates: which blocks it reads. `balance` is then theirs."""
 
     @property
     def left(self) -> Amount:
@@ -269,8 +272,9 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     prompt, written_prompt = PromptSpec.of(worded, names), prompt_json(worded, names)
     metrics = requested(request.evaluation, governed=dataset.governed)
     ask = Ask(_amount(request, system, parameters), parameters, dataset.blocks, dataset.population, dataset.governed)
-    plan = plan_with_metrics(system, ask, metrics, request.evaluation_share)
-    plan = with_external_fact(plan, model.name, model.revision)
+    turn = _turn(request, dataset)
+    plan = plan_with_metrics(system, turn.asked(ask) if turn else ask, metrics, request.evaluation_share)
+    plan = with_external_fact(turn.planned(plan) if turn else plan, model.name, model.revision)
     public = as_json(dataset.public.under(request.public_metadata).without_groups())
     body: dict[str, Json] = {
         "format": FORMAT,
@@ -293,9 +297,25 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "code": code,
         **({"evaluation_share": as_json(request.evaluation_share)} if plan.measuring else {}),
         **({} if request.scope is None else {"scope": request.scope}),
+        **(turn.to_json() if turn else {}),
         **({"public_metadata": public} if public else {}),
     }
     return Quote(request, system, parameters, metrics, prompt, plan, body, dataset, model.endpoint)
+
+
+def _turn(request: ReleaseRequest, dataset: DatasetFacts) -> Rotation | None:
+    """Which blocks the request reads, if it rotates.
+
+    Raises:
+        NothingToRotate: the data has no budget that would last longer.
+    """
+    if request.rotate_over is None:
+        return None
+    if not dataset.governed:
+        raise NothingToRotate(dataset.name)
+    if dataset.turn is None or dataset.turn.groups != request.rotate_over:
+        raise ValueError("the turn of a request that rotates was not decided")
+    return dataset.turn
 
 
 def written_request(body: Mapping[str, Any]) -> ReleaseRequest:
@@ -363,4 +383,15 @@ class WordingUnused(UsageError):
             f"A release of {kind} words its prompts itself; only `prompt.description` is used.",
             "Leave `preset` and the templates out of `prompt`.",
             {"kind": kind},
+        )
+
+
+class NothingToRotate(UsageError):
+    """Rotation over blocks of data that is marked public."""
+
+    def __init__(self, dataset: str) -> None:
+        super().__init__(
+            f"The dataset {dataset!r} is marked public: no budget of it lasts longer by rotating over blocks.",
+            "Leave `rotate_over` out.",
+            {"dataset": dataset},
         )

@@ -6,21 +6,30 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 
 from flows import telemetry
+from flows.deployed import deployments
 from flows.execute import execute
+from flows.knock import knock
+from flows.poller import Settings
 from flows.propose import propose
 from flows.publish import publish
+from flows.workspace import open_workspace
 from models_db.services.gates import GateClosed
 from tasks.failures import TaskFailed
 from tasks.generation.ink_rule import InvisibleInkRule
 from tests.collector import Collector
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.story import REQUEST, Almoner
+from tests.integration.test_schedules import authorised, scheduled
+from tests.support import fetch
 
 TASKS = {"generate_texts", "evaluate_texts", "require_publishable", "deliver"}
 
@@ -117,6 +126,34 @@ def test_a_failing_release_tells_prefect_nothing_private(
     assert leaks(caplog.text) == []
     assert leaks("".join(traceback.format_exception(failed.value))) == []
     assert almoner.state() == "approved"
+
+
+def test_a_schedule_is_a_deployment_that_knocks(almoner: Almoner, prefect_home: Path) -> None:
+    """What Prefect starts decides the slot by the ledger, and a second knock finds nothing to do."""
+    authorised(almoner)
+    scheduled(almoner, '--cron "0 6 * * 1" --zone Europe/Berlin')
+    for rule in ("--every 12h", '--rrule "FREQ=MONTHLY;BYDAY=1MO;BYHOUR=6;BYMINUTE=0" --zone Europe/Berlin'):
+        scheduled(almoner, rule)
+    made = deployments(open_workspace(almoner.home), Settings())
+    assert [each.name for each in made] == ["clinic-1", "clinic-2", "clinic-3"]
+    assert {each.entrypoint for each in made} == {"flows.knock.knock"}
+    known = [each.apply() for each in made]
+    with get_client(sync_client=True) as client:
+        found = [client.read_deployment(each) for each in known]
+    assert [each.parameters["schedule"] for each in found] == [1, 2, 3]
+    cron, interval, rule = (each.schedules[0].schedule for each in found)
+    assert isinstance(cron, CronSchedule)
+    assert isinstance(interval, IntervalSchedule)
+    assert isinstance(rule, RRuleSchedule)
+    assert (cron.cron, cron.timezone) == ("0 6 * * 1", "Europe/Berlin")
+    assert interval.interval == timedelta(hours=12)
+    assert "DTSTART:20260101T000000" in rule.rrule
+
+    done = knock(almoner.home.root, 1)
+    assert done["runs"] == [{"schedule": 1, "request": 1, "outcome": "produced", "reason": "", "detail": ""}]
+    assert knock(almoner.home.root, 1) == {"slots": [], "runs": [], "problems": []}
+    assert fetch(almoner.database, "SELECT count(*) FROM schedule_slot") == [(1,)]
+    assert leaks(text_of(prefect_home)) == []
 
 
 def test_a_refusal_is_an_error_of_ours_in_prefect_too(almoner: Almoner, prefect_home: Path) -> None:
