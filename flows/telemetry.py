@@ -6,18 +6,23 @@ the promise (PRIVACY §1, docs/observability.md). Nothing is registered globally
 """
 
 import functools
+import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from models_db.errors import AlmonerError, EnvironmentProblem, UsageError
+from tasks.progress import tell
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -184,8 +189,26 @@ def _sent(trace: Watched, address: str) -> Iterator[None]:
 def send(told_spans: list[Span], begun: float, address: str) -> None:
     """Send one trace over OTLP and HTTP; every span begins at the full hour in which the flow began."""
     # these take a while to import
-    from opentelemetry.context import Context
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace.export import SpanExportResult
+
+    exporter = OTLPSpanExporter(endpoint=address, timeout=SECONDS_TO_SEND)
+    try:
+        with _saying_nothing():
+            sent = exporter.export(_made(told_spans, int(begun // HOUR) * HOUR * 10**9))
+        if sent is not SpanExportResult.SUCCESS:
+            tell("The trace could not be sent: the collector does not answer, or refuses it. Nothing else is changed.")
+    finally:
+        exporter.shutdown()  # type: ignore[no-untyped-call]
+
+
+def _made(told_spans: list[Span], start: int) -> "Sequence[ReadableSpan]":
+    """Finished spans of OpenTelemetry, the first around the others, by a provider that nobody else knows.
+
+    Args:
+        start: nanoseconds since 1970.
+    """
+    from opentelemetry.context import Context
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -196,7 +219,6 @@ def send(told_spans: list[Span], begun: float, address: str) -> None:
     provider = TracerProvider(resource=Resource({"service.name": "almoner"}), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(kept))
     tracer = provider.get_tracer("almoner")
-    start = int(begun // HOUR) * HOUR * 10**9
     around = Context()  # no parent, whatever else is traced in this process
     for number, each in enumerate(told_spans):
         made = tracer.start_span(each.name, context=around, attributes=dict(each.attributes), start_time=start)
@@ -205,12 +227,19 @@ def send(told_spans: list[Span], begun: float, address: str) -> None:
         made.end(start + each.at_most * 10**9)
         if number == 0:
             around = set_span_in_context(made)
-    exporter = OTLPSpanExporter(endpoint=address, timeout=SECONDS_TO_SEND)
+    return kept.get_finished_spans()
+
+
+@contextmanager
+def _saying_nothing() -> Iterator[None]:
+    """OpenTelemetry logs each try, with the address; whether it worked is said once, by us."""
+    logger = logging.getLogger("opentelemetry")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
     try:
-        exporter.export(kept.get_finished_spans())
+        yield
     finally:
-        exporter.shutdown()  # type: ignore[no-untyped-call]
-        provider.shutdown()
+        logger.setLevel(before)
 
 
 def require_sendable(address: str) -> None:

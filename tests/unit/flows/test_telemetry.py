@@ -9,6 +9,7 @@ import pytest
 from flows import telemetry
 from flows.telemetry import STEPS, Watched
 from models_db.errors import Refused
+from tasks.progress import listening
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "observability.md").read_text()
 ADDRESS = "http://localhost:9/v1/traces"
@@ -118,6 +119,19 @@ def test_without_the_extra_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(telemetry, "find_spec", lambda _: None)
     with pytest.raises(telemetry.TelemetryMissing):
         working()
+
+
+def test_who_waits_is_told_once_that_a_trace_was_not_sent(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody listens on the port: no address, no traceback, no line for each try."""
+    monkeypatch.setenv(telemetry.SETTING, ADDRESS)
+    monkeypatch.setattr(telemetry, "SECONDS_TO_SEND", 0.2)
+    said: list[str] = []
+    with listening(lambda *_: None, said.append):
+        assert working() == "the patient Ann Smith"
+    assert [line.partition(":")[0] for line in said] == ["The trace could not be sent"]
+    assert caplog.text == ""
 
 
 def test_a_collector_that_is_not_there_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
