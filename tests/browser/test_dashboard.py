@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -193,6 +194,9 @@ def sent(tab: Tab, token: str) -> None:
     """Fill in the form, send it, and wait for what comes."""
     tab.ask(f"document.querySelector('#token').value = {json.dumps(token)}; 0")
     tab.events.clear()
-    tab.send("Runtime.evaluate", expression="document.querySelector('form').requestSubmit()")
+    tab.ask("setTimeout(() => document.querySelector('form').requestSubmit()); 0")
+    until = time.monotonic() + 60
     while not any(event["method"] == "Page.loadEventFired" for event in tab.events):
-        tab.ask("0")
+        assert time.monotonic() < until
+        time.sleep(0.02)
+        tab.send("Page.enable")  # whatever is asked for brings what happened with it

@@ -146,6 +146,8 @@ def test_a_wrong_token_is_not_repeated(client: TestClient) -> None:
         ({"sec-fetch-site": "cross-site"}, False),
         ({"sec-fetch-site": "same-site"}, False),
         ({"sec-fetch-site": "same-origin"}, True),
+        ({"sec-fetch-site": "same-origin", "origin": "null"}, True),
+        ({"sec-fetch-site": "cross-site", "origin": "http://127.0.0.1:8717"}, False),
     ],
 )
 def test_a_form_of_another_site_is_not_taken(client: TestClient, headers: dict[str, str], let_in: bool) -> None:
