@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from models_db.base import moment
 from models_db.canonical import Json
 from models_db.errors import Refused
-from models_db.recording import lock_accounts, lock_request, take_lease
+from models_db.recording import lock_accounts, lock_request, renew_lease, take_lease
 from models_db.services import audits, gates, ledger, motions, releases
 from models_db.services.audits import Actor
 from models_db.tables import (
@@ -123,6 +123,11 @@ def running(session: Session) -> Sequence[Lease]:
     """The leases of requests that are in the state 'running'."""
     leases = session.scalars(select(Lease).order_by(Lease.request_id)).all()
     return [lease for lease in leases if releases.state_of(session, lease.request_id) == "running"]
+
+
+def renew(session: Session, request_id: int, token: str) -> bool:
+    """Prolong the lease of a run that lives; False if it is another attempt's now."""
+    return renew_lease(session, request_id, *renewal(token))
 
 
 def may_go_on(session: Session) -> set[int]:

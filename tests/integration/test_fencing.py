@@ -4,11 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 import flows.execute
+import flows.heartbeat
 import flows.keep
 import flows.sweep
 from models_db.budgets import Amount, total
+from models_db.recording import take_lease
 from models_db.tables import Lease
 from tasks.generation.ink_rule import InvisibleInkRule
 from tests.integration.story import Almoner
@@ -114,6 +117,47 @@ def test_a_swept_run_that_fails_does_not_end_the_one_that_came_after(
     assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
     assert almoner.state() == "produced"
     assert almoner.ask("doctor")["ok"] is True
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
+    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts of released values are written when all is armed: other machines see of such a run its lease alone."""
+    almoner = any_almoner
+    monkeypatch.setattr(flows.heartbeat, "BEAT", 0.0)
+    expiries: list[object] = []
+
+    def written(*given: Any) -> None:
+        for done in range(2):
+            expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
+            bench.progress("texts", done, 2)
+        expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
+        monkeypatch.setattr(flows.heartbeat, "BEAT", 3600.0)
+        bench.progress("texts", 2, 2)
+        expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
+        with almoner.database.write() as session:  # swept away, and begun anew elsewhere
+            held = session.scalars(select(Lease)).one()
+            other = Lease(request_id=1, attempt=2, token="t", owner="o", expires_at=held.expires_at)
+            take_lease(session, other)
+        monkeypatch.setattr(flows.heartbeat, "BEAT", 0.0)
+        bench.progress("texts", 2, 2)
+        raise AssertionError("the run goes on")
+
+    bench: Any = None
+    made = flows.execute.prepare
+
+    def prepared(*given: Any) -> Any:
+        nonlocal bench
+        bench = made(*given)
+        return bench
+
+    monkeypatch.setattr(flows.execute, "prepare", prepared)
+    monkeypatch.setattr(flows.execute, "generate_texts", written)
+    almoner.approved()
+    assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
+    first, second, third, fourth = expiries
+    assert first < second < third == fourth  # type: ignore[operator]
 
 
 def test_every_armed_instalment_renews_the_lease(almoner: Almoner, when: Any) -> None:
