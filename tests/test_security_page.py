@@ -56,7 +56,9 @@ def test_the_page_is_read_as_it_is_written() -> None:
 
 def test_nothing_is_waved_through_in_the_code() -> None:
     rooms = ("cli", "flows", "tasks", "models_db", "migrations", ".ci")
-    marked = [path for room in rooms for path in (ROOT / room).rglob("*.py") if "nosec" in path.read_text()]
+    marked = [
+        path for room in rooms for path in (ROOT / room).rglob("*.py") if re.search(r"#\s*nosec", path.read_text())
+    ]
     assert marked == []
 
 
