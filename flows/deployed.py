@@ -6,7 +6,7 @@ Only where PREFECT_API_URL names a server: the temporary one that Prefect would 
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -22,10 +22,9 @@ from models_db.tables import Dataset
 
 if TYPE_CHECKING:
     from prefect.deployments.runner import RunnerDeployment
-    from prefect.runner import Runner
     from prefect.schedules import Schedule
 
-TAG = "almoner"
+TAG, THREAD = "almoner", "prefect"
 
 
 def deployments(workspace: Workspace, settings: Settings) -> "list[RunnerDeployment]":
@@ -102,15 +101,19 @@ def prefect_beside(home: ProjectHome, settings: Settings, *, wanted: bool) -> It
     runner = Runner(name=TAG, pause_on_shutdown=False)
     for each in deployments(open_workspace(home), settings):
         runner.add_deployment(each)
-    thread = threading.Thread(target=_serve, args=(runner,), name="prefect", daemon=True)
+    loop = asyncio.new_event_loop()
+    serving = loop.create_task(runner.start())
+    thread = threading.Thread(target=_serve, args=(loop, serving), name=THREAD, daemon=True)
     thread.start()
     try:
         yield True
     finally:
-        if runner.started:
-            runner.stop()
-        thread.join(timeout=30)
+        loop.call_soon_threadsafe(serving.cancel)
+        thread.join(timeout=60)
 
 
-def _serve(runner: "Runner") -> None:
-    asyncio.run(runner.start())
+def _serve(loop: asyncio.AbstractEventLoop, serving: "asyncio.Task[None]") -> None:
+    with suppress(asyncio.CancelledError):
+        loop.run_until_complete(serving)
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 
 from flows import telemetry
-from flows.deployed import deployments
+from flows.deployed import THREAD, deployments, prefect_beside
 from flows.execute import execute
 from flows.knock import knock
 from flows.poller import Settings
@@ -154,6 +155,25 @@ def test_a_schedule_is_a_deployment_that_knocks(almoner: Almoner, prefect_home: 
     assert knock(almoner.home.root, 1) == {"slots": [], "runs": [], "problems": []}
     assert fetch(almoner.database, "SELECT count(*) FROM schedule_slot") == [(1,)]
     assert leaks(text_of(prefect_home)) == []
+
+
+def is_served() -> bool:
+    return any(thread.name == THREAD for thread in threading.enumerate())
+
+
+def test_prefects_runner_works_beside_the_loop_and_ends_with_it(almoner: Almoner, prefect_home: Path) -> None:
+    authorised(almoner)
+    scheduled(almoner, '--cron "0 6 1 1 *"', start="2099-01-01")
+    with prefect_beside(almoner.home, Settings(), wanted=True) as beside:
+        assert beside is True
+        assert is_served()
+    assert not is_served()
+    with get_client(sync_client=True) as client:
+        found = client.read_deployment_by_name("schedule/clinic-1")
+    assert found.parameters["home"] == str(almoner.home.root)
+    assert found.tags == ["almoner"]
+    with prefect_beside(almoner.home, Settings(), wanted=False) as beside:
+        assert beside is False
 
 
 def test_a_refusal_is_an_error_of_ours_in_prefect_too(almoner: Almoner, prefect_home: Path) -> None:
