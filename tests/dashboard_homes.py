@@ -11,12 +11,14 @@ from cli.app import app
 from cli.web.application import application
 from cli.web.door import Asked, Door, door
 from flows.budgets import lifetime_claim
+from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.engine import Database
 from models_db.home import ProjectHome
-from models_db.services import datasets, envelopes, people, policies
+from models_db.services import datasets, envelopes, motions, people, policies, schedules
 from models_db.services.audits import Actor
 from models_db.services.datasets import Registration
+from models_db.services.schedules import Timing
 from tests.support import World, planned
 
 EVIL = '<script>alert("x")</script>'
@@ -75,6 +77,13 @@ class Home:
             self.world.decide(number, "publish")
         return number
 
+    def schedule(self, dataset: str, standing: int) -> int:
+        """A schedule that was never due."""
+        with self.world.database.write() as session:
+            found, motion = datasets.find(session, dataset), motions.find(session, standing)
+            timing = Timing("cron", "0 6 * * 1", "Europe/Berlin", moment())
+            return schedules.create(session, self.world.analyst, found, motion, timing, f"weekly {EVIL}").id
+
     def client(self, behind: Door | None = None, **more: Any) -> TestClient:
         """A program that asks the dashboard."""
         made = behind or door(Asked())
@@ -102,8 +111,8 @@ def plenty(folder: Path) -> Home:
         home.dataset(name)
         home.request(name, kind=f"summaries{RTL}", mechanism="token_level_summary")
     home.world.cap(Amount(cap * 2, 10**12), carry=False)
-    standing = home.world.standing(Amount(cap // 100), carry=False)
-    assert standing
+    home.world.standing(Amount(cap // 100), carry=False)
+    home.schedule("clinic", home.world.standing(Amount(cap // 100)))
     withdrawn = home.request("clinic")
     home.world.decide(withdrawn, verdict="reject")
     return home

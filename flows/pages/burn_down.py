@@ -11,7 +11,7 @@ from flows.pages.figures import percent
 from models_db.services import listings
 
 RECENT = timedelta(days=90)
-"""The days whose pace the forecast goes on with."""
+"""The days whose pace the forecast goes on with, today among them."""
 
 FAR = timedelta(days=3650)
 """Beyond this a forecast names no day."""
@@ -72,7 +72,7 @@ def drawn(spent: Sequence[tuple[str, int]], cap: int, block: int, since: str, to
         points.append((day, gone))
     points.append((today.isoformat(), gone))
     latest = dict(points)  # of two on one day the later one
-    first = max(date.fromisoformat(since), today - RECENT)
+    first = max(date.fromisoformat(since), today - RECENT + timedelta(days=1))
     recent = sum(rho for day, rho in spent if day >= first.isoformat())
     days = (today - first).days + 1
     return BurnDown(

@@ -1,6 +1,10 @@
 """A dataset: its claims, burn-down, forecast, envelopes, windows and requests."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy.orm import Session
 
 from flows.budgets import BudgetView, Window, sharing, view_of
 from flows.forecast import ladder
@@ -8,13 +12,16 @@ from flows.pages.burn_down import BurnDown, burn_down
 from flows.pages.figures import Figures, figures_of, percent, rho
 from flows.pages.looking import Look
 from flows.pages.request_rows import RequestList, request_list
-from models_db.services import datasets
+from flows.schedule import ScheduleRow, row
+from models_db.services import datasets, schedules
 from models_db.services.datasets import LifetimeClaim
 from tasks.generation.quote import Envelope
 from tasks.reporting.numbers import small
 
 DELTA = "1e-7"
 """Of the releases that the forecast counts in, as `almoner budget forecast` has it."""
+
+SCHEDULES = 20
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,7 @@ class DatasetPage:
         versions: how often data was taken in.
         claims: every lifetime claim it has had, the one in force last.
         budget: None where the policy keeps the figures from the viewer.
+        schedules: the newest ones, at most SCHEDULES.
     """
 
     name: str
@@ -96,6 +104,7 @@ class DatasetPage:
     versions: int
     claims: tuple[ClaimLine, ...]
     budget: Budget | None
+    schedules: tuple[ScheduleRow, ...]
     requests: RequestList
 
 
@@ -121,8 +130,15 @@ def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPag
         versions=len(datasets.versions(session, dataset)),
         claims=tuple(map(_claim, datasets.claims(session, dataset))),
         budget=_budget(view_of(session, dataset), burn) if look.figures else None,
+        schedules=tuple(_schedules(session, name)),
         requests=request_list(session, before, dataset.id),
     )
+
+
+def _schedules(session: Session, name: str) -> Iterator[ScheduleRow]:
+    now = datetime.now(UTC)
+    for schedule in schedules.every(session, name)[: -SCHEDULES - 1 : -1]:
+        yield row(session, schedule, now)
 
 
 def _budget(found: BudgetView, burn: BurnDown | None) -> Budget:

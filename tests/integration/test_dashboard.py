@@ -212,6 +212,9 @@ def test_a_dataset_agrees_with_the_commands(client: TestClient, many: Home) -> N
     assert {number: float(rho) for number, rho in listed.items()} == {n: float(rho) for n, rho in spent.items()}
     assert said["budget"]["burn"]["points"][-1]["left_percent"] == "51.1"
     assert said["budget"]["envelopes"][0]["name"] == f"trial-7 {EVIL}"
+    [schedule], [typed_schedule] = said["schedules"], typed("schedule", "list", "--dataset", "clinic")
+    assert schedule == typed_schedule
+    assert (schedule["rule"], schedule["state"], schedule["last"]) == ("0 6 * * 1", "active", None)
 
 
 def test_what_waits_is_told_with_the_command(client: TestClient) -> None:
