@@ -70,7 +70,7 @@ DELTA = Decimal("1e-5")
 EPSILONS = ("1", "3", "6", "10", "15")
 TOP_K = 50
 SEEDING, EVOLUTION, PUBLIC_ONLY, REAL = "keyphrase_seeding", "private_evolution", "public_only", "real"
-INK, REFERENCES, REFERENCE_TOKENS = "invisible_ink", 8, 128
+INK, REFERENCES, REFERENCE_TOKENS = "invisible_ink", 6, 64
 CHARGED = {
     "phrases_selected": SEEDING,
     "phrases_independent": SEEDING,
