@@ -4,14 +4,15 @@ import hashlib
 import hmac
 import json
 import os
-import smtplib
-import ssl
 from collections.abc import Mapping
-from email.message import EmailMessage
+from typing import TYPE_CHECKING
 
 from flows.channels import Channel, Email, LogChannel, Webhook, secret
 from models_db.canonical import Json, canonical
 from models_db.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from smtplib import SMTP
 
 SIGNATURE = "X-Almoner-Signature"
 NUMBER = "X-Almoner-Notice"
@@ -69,6 +70,9 @@ def _post(channel: Webhook, notice: Mapping[str, Json]) -> None:
 
 
 def _mail(channel: Email, notice: Mapping[str, Json]) -> None:
+    from email.message import EmailMessage  # only channels need these
+    from smtplib import SMTPException
+
     message = EmailMessage()
     message["Subject"], message["From"], message["To"] = subject_of(notice), channel.sender, ", ".join(channel.to)
     message["Message-ID"] = f"<{notice['notice']}.{notice['ledger']}@almoner>"
@@ -79,11 +83,14 @@ def _mail(channel: Email, notice: Mapping[str, Json]) -> None:
             if channel.user_env is not None and channel.password_env is not None:
                 server.login(secret(channel.user_env), secret(channel.password_env))
             server.send_message(message)
-    except (OSError, smtplib.SMTPException) as problem:  # ssl.SSLError is an OSError
+    except (OSError, SMTPException) as problem:  # ssl.SSLError is an OSError
         raise NotDelivered(channel.kind, type(problem).__name__) from None
 
 
-def _connected(channel: Email) -> smtplib.SMTP:
+def _connected(channel: Email) -> "SMTP":
+    import smtplib
+    import ssl
+
     if channel.tls == "implicit":
         context = ssl.create_default_context()
         return smtplib.SMTP_SSL(channel.host, channel.port, timeout=channel.timeout, context=context)

@@ -33,8 +33,12 @@ from models_db.tables import Lease, Motion, PolicyVersion, Schedule, ScheduleSlo
 from tasks.failures import TaskFailed
 from tasks.generation.journal import JournalInUse
 from tasks.generation.quote import written_request
+from tasks.inference.backends.endpoints import EndpointUnknown
+from tasks.inference.registry import UnknownModel
 
-NOT_FROM_HERE = (PolicyDiffers, OwnAuthorisation, Denied, SlotTaken, ScheduleIdle, EnvironmentProblem)
+NOT_FROM_HERE = (
+    PolicyDiffers, OwnAuthorisation, Denied, SlotTaken, ScheduleIdle, UnknownModel, EndpointUnknown, EnvironmentProblem,
+)  # fmt: skip
 """Refusals that say something of who asks, or of this home, and nothing of the slot."""
 BUSY = "RunBeforeUnfinished"
 _ONE_AT_A_TIME = threading.Lock()

@@ -91,6 +91,14 @@ MOTION = (
     ' "digest": "$d", "created_at": "$now", "expires_at": "$late", "epsilon": "99", "delta": "1",'
     ' "delta_conversion": 1, "rho": %s, "delta_fail": 9}'
 )
+SCHEDULE = (
+    '{"dataset_id": $dataset, "standing_id": $standing, "kind": "interval", "rule": "1h", "zone": "UTC",'
+    ' "starts_at": "$then", "reason": "because", "created_at": "$now", "created_by": %s}'
+)
+SLOT = (
+    '{"schedule_id": $schedule, "slot": "%s", "skipped": "BudgetExceeded", "detail": "", "at": "$now", "actor_id": %s}'
+)
+PAUSE = '{"schedule_id": $schedule, "number": 1, "kind": "paused", "reason": "because", "at": "$now", "actor_id": %s}'
 LIES: dict[str, tuple[str, list[str], str]] = {
     # what, who, statements, and what the database says
     **{
@@ -112,6 +120,29 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         "numbers its rows itself",
     ),
     "no array": ("runner", ["SELECT almoner_record('entry', '{}')"], "cannot extract elements"),
+    "a schedule by a runner": ("runner", [door("schedule", SCHEDULE % "$bad_runner")], "only an analyst makes"),
+    "a schedule in another's name": ("analyst", [door("schedule", SCHEDULE % "$analyst")], "own login"),
+    "a slot by a runner": ("runner", [door("schedule_slot", SLOT % ("$now", "$bad_runner"))], "only an analyst asks"),
+    "a slot in another's name": ("analyst", [door("schedule_slot", SLOT % ("$now", "$analyst"))], "own login"),
+    "a slot to come, on a clock of one's own": (
+        "analyst",
+        [door("schedule_slot", SLOT.replace("$now", "$late") % ("2099-01-01T00:00:00.000000Z", "$bad_analyst"))],
+        "before it has come",
+    ),
+    "a slot of somebody's own request": (
+        "analyst",
+        [door("schedule_slot", SLOT.replace('"skipped": "BudgetExceeded"', '"request_id": $submitted')
+              % ("$now", "$bad_analyst"))],
+        "under the authorisation of its schedule",
+    ),
+    "two slots in one call, the later first": (
+        "analyst",
+        [door("schedule_slot", SLOT % ("$now", "$bad_analyst"), SLOT % ("$now", "$bad_analyst"))],
+        "is decided",
+    ),
+    "a pause by an analyst who did not make it": (
+        "analyst", [door("schedule_change", PAUSE % "$bad_analyst")], "who made it"),
+    "the lock of a schedule, by nobody": ("nobody", ["SELECT almoner_lock_schedule($schedule)"], "knows nobody"),
     # who one is
     "a decision of somebody with a login": ("steward", [door("approval", APPROVAL % ("$bad_admin", ""))], "own login"),
     "a decision of a steward without a login, by a runner": (
@@ -472,6 +503,9 @@ LEGAL = {
     "money": ("runner", door("entry", ENTRY % ("$held", "ARM", "runner"))),
     "a motion": ("analyst", door("motion", MOTION % ("$policy", "$bad_analyst", 9))),
     "a step": ("runner", door("transition", TRANSITION % ("approved", 3, "approved", "running", "runner"))),
+    "a schedule": ("analyst", door("schedule", SCHEDULE % "$bad_analyst")),
+    "a slot": ("analyst", door("schedule_slot", SLOT % ("$now", "$bad_analyst"))),
+    "a pause": ("steward", door("schedule_change", PAUSE % "$bad_steward")),
     "a publication": ("runner", door("publication", '{"artifact_id": $cleared_artifact, "at": "$now",'
                                                     ' "actor_id": $bad_runner}')),
 }  # fmt: skip

@@ -86,7 +86,7 @@ def facts(town: Town) -> dict[str, str]:
         "admin": town.world.admin.id, "delegate": town.actor("delegate").id,
         "submitted": town.submitted, "approved": town.approved, "running": town.running.request_id,
         "produced": town.produced.request_id, "cleared": town.cleared.request_id, "scheduled": town.scheduled,
-        "published": town.published.request_id, "settled": town.settled.request_id,
+        "schedule": town.schedule, "published": town.published.request_id, "settled": town.settled.request_id,
         "digest": town.world.subject(town.submitted, "spend"), "artifact_digest": town.digest(town.produced),
         "artifact": town.artifact(town.produced), "cleared_artifact": town.artifact(town.cleared),
         "held": town.hold(town.held), "armed": town.hold(town.armed), "vetoed": town.hold(town.vetoed),
