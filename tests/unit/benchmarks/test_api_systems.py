@@ -20,7 +20,7 @@ from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-MODULES = ("api_data", "api_systems", "api_tables", "demonstrations", "open_bench", "summaries_data")
+MODULES = ("api_data", "api_figures", "api_systems", "api_tables", "demonstrations", "open_bench", "summaries_data")
 SAID = {
     "World": "peace treaty signed abroad",
     "Sports": "football goal jubilant",
@@ -154,6 +154,45 @@ def test_private_text_that_is_shown_is_counted(bench: dict[str, ModuleType], pla
     made = bench["api_systems"].Made([("some text", "World"), ("other", "Sports")], [f"Write. {shown}"])
     monkeypatch.setattr(place, "made", lambda *_: made)
     assert place.measured(cell(bench, "seeding_independent"))["private_texts_shown"] == 1
+
+
+def test_private_texts_that_invisible_ink_shows_are_counted(bench: dict[str, ModuleType], place: Any) -> None:
+    found = place.measured(cell(bench, "invisible_ink"))
+    references = bench["api_systems"].REFERENCES
+    assert (found["texts"], found["private_texts_shown"]) == (32, 32 * references)
+    assert found["prompts"] == 32 * (references + 1)
+
+
+def test_points_are_made_once_when_they_are_remembered(bench: dict[str, ModuleType], monkeypatch: Any) -> None:
+    systems, made = bench["api_systems"], []
+    monkeypatch.setattr(systems, "points_of", lambda embed, texts: made.extend(texts) or embed(texts))
+    for reader in (systems.keyphrase_units, systems.evolution_votes):
+        monkeypatch.setattr(reader, "points_of", None)
+    systems.remember_points()
+    first = systems.keyphrase_units.points_of(Letters(), ["a", "b", "a"])
+    second = systems.evolution_votes.points_of(Letters(), ["b", "c"])
+    assert made == ["a", "b", "c"]
+    assert (first[1] == second[0]).all()
+    assert (first[0] == first[2]).all()
+
+
+def test_plots_are_drawn_of_what_is_there(bench: dict[str, ModuleType], tmp_path: Path) -> None:
+    """Some systems have no accuracy, some are not measured, and one corpus is missing."""
+    lines = [
+        {"cell": {"corpus": corpus, "system": system, "epsilon": epsilon, "trial": trial}, "accuracy": 0.5 + trial / 10}
+        | {"coral": None if system == "invisible_ink" else 0.6, "prompts": 10, "work": 3.0}
+        for corpus in ("agnews", "mts_dialog")
+        for system, epsilon in (("real", ""), ("seeding_independent", "6"), ("invisible_ink", "6"))
+        for trial in range(3)
+    ]
+    figures = bench["api_figures"]
+    assert figures.values(lines[:3], "", "accuracy") == [0.5, 0.6, 0.7]
+    mean, low, high = figures.around([0.5, 0.7])
+    assert (round(mean, 9), low, high) == (0.6, 0.5, 0.7)
+    figures.draw_all(lines, tmp_path)
+    assert all(
+        (tmp_path / name).read_text().count("InvisibleInk") == 1 for name in ("api_accuracy.svg", "api_costs.svg")
+    )
 
 
 def test_real_texts_are_the_upper_reference(bench: dict[str, ModuleType], place: Any) -> None:

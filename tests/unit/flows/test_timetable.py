@@ -1,5 +1,6 @@
 """When schedules are due: clocks that are set forth and back, rules of every kind, and what is no rule."""
 
+import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -60,7 +61,7 @@ def test_forwards_and_backwards_say_the_same(kind: str, rule: str, zone: str) ->
     timetable = table(kind, rule, zone)
     coming = timetable.coming(at("2026-03-01T00:00"), 300)
     assert coming == sorted(set(coming))
-    for moment, following in zip(coming, coming[1:], strict=False):
+    for moment, following in itertools.pairwise(coming):
         assert timetable.newest(moment) == moment
         assert timetable.newest(following - timedelta(seconds=1)) == moment
 
