@@ -74,6 +74,7 @@ def serve(home: ProjectHome, door: Door) -> None:
         application(home, door),
         ssl_certfile=door.certificate,
         ssl_keyfile=door.key,
+        ssl_ciphers="ECDHE+AESGCM:ECDHE+CHACHA20",
         access_log=False,
         log_level="error",
         proxy_headers=False,  # whoever claims to speak for others could have their wrong tokens counted elsewhere

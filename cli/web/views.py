@@ -86,7 +86,7 @@ class Views:
 
         def make(look: Look) -> Any:
             wanted = datasets.find(look.session, name).id if name else None
-            return request_list(look.session, before, wanted, (state,) if state else ())
+            return request_list(look, before, wanted, (state,) if state else ())
 
         return self._shown(request, "releases", make, states=STATES, wanted={"dataset": name, "state": state})
 

@@ -131,7 +131,7 @@ def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPag
         claims=tuple(map(_claim, datasets.claims(session, dataset))),
         budget=_budget(view_of(session, dataset), burn) if look.figures else None,
         schedules=tuple(_schedules(session, name)),
-        requests=request_list(session, before, dataset.id),
+        requests=request_list(look, before, dataset.id),
     )
 
 

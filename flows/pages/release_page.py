@@ -107,8 +107,9 @@ def release_page(look: Look, number: int) -> ReleasePage:
     dataset, names = session.get_one(Dataset, request.dataset_id), listings.names(session)
     papers = papers_of(look, state, made, governed=dataset.governed)
     claim, why, invoked = _claim(request)
+    spent = ledger.spent_by(session, number) if look.figures else None
     return ReleasePage(
-        line=line_of(request, state, dataset.name, names, ledger.spent_by(session, number)),
+        line=line_of(request, state, dataset.name, names, spent),
         digest=request.digest,
         expires_at=request.expires_at,
         claim=claim,

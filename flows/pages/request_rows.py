@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from flows.pages.figures import rho
+from flows.pages.looking import Look
 from models_db.budgets import Amount
 from models_db.configurations import cost_of
 from models_db.services import listings
@@ -30,7 +31,12 @@ STATES = (
 
 @dataclass(frozen=True)
 class RequestLine:
-    """A request in a list; epsilon and delta are what it claims, None without a claim."""
+    """A request in a list.
+
+    Attributes:
+        epsilon, delta: what it claims; None without a claim.
+        rho_spent: None where the policy keeps figures from the viewer: together they are the budget's.
+    """
 
     number: int
     dataset: str
@@ -42,7 +48,7 @@ class RequestLine:
     requester: str
     submitted_at: str
     standing: int | None
-    rho_spent: str
+    rho_spent: str | None
 
 
 @dataclass(frozen=True)
@@ -54,22 +60,27 @@ class RequestList:
 
 
 def request_list(
-    session: Session, before: int | None = None, dataset_id: int | None = None, states: Sequence[str] = ()
+    look: Look, before: int | None = None, dataset_id: int | None = None, states: Sequence[str] = ()
 ) -> RequestList:
     """The newest requests that fit, with what each has spent."""
+    session = look.session
     found = listings.some_requests(session, PAGE + 1, before=before, dataset_id=dataset_id, states=states)
     shown = found[:PAGE]
     numbers = [request.id for request, _ in shown]
     names, datasets = listings.names(session), datasets_of(session, [request for request, _ in shown])
-    spent = listings.spent_by_each(session, numbers)
+    spent = listings.spent_by_each(session, numbers) if look.figures else None
     lines = tuple(
-        line_of(request, state, datasets[request.dataset_id].name, names, spent.get(request.id, Amount()))
+        line_of(request, state, datasets[request.dataset_id].name, names, _of(spent, request))
         for request, state in shown
     )
     return RequestList(lines, numbers[-1] if len(found) > PAGE else None)
 
 
-def line_of(request: Request, state: str, dataset: str, names: Mapping[int, str], spent: Amount) -> RequestLine:
+def _of(spent: Mapping[int, Amount] | None, request: Request) -> Amount | None:
+    return None if spent is None else spent.get(request.id, Amount())
+
+
+def line_of(request: Request, state: str, dataset: str, names: Mapping[int, str], spent: Amount | None) -> RequestLine:
     """One request."""
     body = body_of(request)
     return RequestLine(
@@ -83,7 +94,7 @@ def line_of(request: Request, state: str, dataset: str, names: Mapping[int, str]
         requester=names[request.requester_id],
         submitted_at=request.created_at,
         standing=request.standing_id,
-        rho_spent=rho(spent),
+        rho_spent=None if spent is None else rho(spent),
     )
 
 

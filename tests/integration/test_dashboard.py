@@ -307,6 +307,11 @@ def test_a_quiet_policy_keeps_figures_from_analysts(own: Home) -> None:
     assert client.get("/datasets/clinic.json").json()["dataset"]["budget"] is None
     line = client.get("/index.json").json()["overview"]["datasets"][0]
     assert (line["figures"], line["like"], line["alerts"]) == (None, None, [])
+    for path in ("/releases.json", "/datasets/clinic.json"):
+        said = client.get(path).json()
+        listed = said["releases"] if "releases" in said else said["dataset"]["requests"]
+        assert [one["rho_spent"] for one in listed["requests"]] == [None]
+    assert client.get("/releases/1.json").json()["release"]["line"]["rho_spent"] is None
     for path in ("/", "/datasets/clinic"):
         page = client.get(path).text
         assert "refusals: quiet" in page
