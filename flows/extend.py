@@ -157,6 +157,8 @@ def find_parent(workspace: Workspace, number: int) -> Parent:
         raise NotExtendable(number, f"it extends release {request['parameters']['extends']['release']} itself")
     if "evaluation_share" in request:
         raise NotExtendable(number, "a part of its budget went to charged metrics")
+    if "rotate_over" in request:
+        raise NotExtendable(number, "it took a turn over the blocks, and an extension takes none")
     return Parent(number, made.digest, values, request)
 
 
@@ -166,8 +168,8 @@ def _require_same(parent: Parent, request: Mapping[str, Any], artifact: str) -> 
         raise ParentDiffers(parent.number, "artifact")
     if request["dataset"]["name"] != parent.request["dataset"]["name"]:
         raise ParentDiffers(parent.number, "dataset")
-    for part in ("kind", "epsilon", "delta"):
-        if request[part] != parent.request[part]:
+    for part in ("kind", "epsilon", "delta", "rotate_over"):
+        if request.get(part) != parent.request.get(part):
             raise ParentDiffers(parent.number, part)
     ours, theirs = (
         {name: value for name, value in of["parameters"].items() if name not in ("samples", "extends")}

@@ -16,6 +16,9 @@ from tasks.corpus.partition import PartitionScheme
 from tasks.generation.interface import Plan
 from tasks.generation.rotation import Rotation
 from tests.integration.story import NOTES, REQUEST, Almoner
+from tests.integration.test_extend import COUNTED
+from tests.integration.test_keyphrases import NOTES as SPOKEN
+from tests.integration.test_keyphrases import SEEDED
 from tests.integration.test_schedules import look, scheduled, slots
 from tests.support import fetch
 
@@ -143,3 +146,22 @@ def test_the_planner_counts_with_turns_and_without(almoner: Almoner) -> None:
     assert told["rotation"] == {
         "runs_if_each_reads_every_block": whole - 1, "runs_in_turns": 4 * whole - 2, "groups": 4,
     }  # fmt: skip
+
+
+def test_a_system_that_reads_unit_by_unit_reads_its_turn_alone(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keyphrase seeding streams over the corpus; and what took a turn is not extended, because that takes none."""
+    almoner.type("init")
+    almoner.type("dataset register clinic --unit patient_id --epsilon 90 --delta 1e-5 --blocks 4")
+    almoner.type(f"dataset ingest clinic {almoner.notes_file(notes=SPOKEN)} --label-field ward")
+    words = {"parameters": COUNTED, "rotate_over": 2}
+    almoner.type(f"release request {almoner.request_file(**SEEDED | words)}")
+    almoner.type('approve 1 --gate spend --reason "a first look"')
+    with read_units(monkeypatch) as units:
+        almoner.type("run 1")
+    scheme, people = scheme_of(almoner), {note["patient_id"] for note in SPOKEN}
+    assert units == {unit for unit in people if scheme.block_of(unit) in {0, 2}}
+    assert spending(almoner) == [True, False, True, False]
+    assert almoner.ask("release extend 1 --samples 3", expected=1)["error"] == "NotExtendable"
+    assert almoner.type(f"report 1 --out {almoner.folder / 'report.html'}").code == 0
