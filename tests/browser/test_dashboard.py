@@ -13,14 +13,17 @@ from importlib.resources import files
 import pytest
 import uvicorn
 
+from cli.web import views
 from cli.web.answers import dataset_path
 from cli.web.application import application
 from cli.web.door import Asked, door
 from flows.pages import dataset_page
 from flows.pages.burn_down import BurnDown, drawn
+from tasks.reporting.facts import contents
 from tests.browser.chromium import Tab, running
 from tests.browser.test_report_page import DESK, PHONE, as_hex
 from tests.dashboard_homes import HOSTILE_NAMES, TOKEN, Home, plenty
+from tests.unit.tasks.reporting.a_report import the_facts
 from tests.unit.tasks.reporting.test_page import contrast
 
 pytestmark = pytest.mark.browser
@@ -118,6 +121,16 @@ def test_everybody_can_read_every_page(tab: Tab, full: str, width: int, dark: bo
 @pytest.mark.parametrize(("width", "dark"), [(PHONE, True), (DESK, False)])
 def test_everybody_can_read_an_empty_one(tab: Tab, empty: str, width: int, dark: bool) -> None:
     looked_at(tab, empty, EMPTY, width, dark)
+
+
+def test_a_report_has_its_style_and_can_do_nothing(tab: Tab, full: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sandbox of its own, by a policy that names its style by digest."""
+    monkeypatch.setattr(views, "report_of", lambda *_: contents("steward", the_facts()))
+    tab.open(Address(full + "/releases/1/report?version=steward"), DESK)  # type: ignore[arg-type]
+    assert tab.ask("getComputedStyle(document.querySelector('.tiles')).display") == "grid"
+    assert tab.ask("self.origin") == "null"
+    said = [e for e in tab.events if e["method"] in ("Runtime.consoleAPICalled", "Log.entryAdded")]
+    assert said == []
 
 
 def test_what_is_wrong_would_be_found(tab: Tab, full: str) -> None:
