@@ -1,6 +1,5 @@
 """`almoner dataset`: register a corpus with its lifetime claim, ingest it, look at it, ask for another claim."""
 
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +12,9 @@ from cli.command import Answer, Opened, command
 from cli.motion import waits
 from cli.progress import showing
 from cli.tables import facts, groups_table, table
-from flows.budgets import lifetime_claim
+from flows import corpora
 from flows.motions import propose_cap
-from flows.workspace import Workspace, open_workspace, overlap_key_path, partition_key_path
+from flows.workspace import Workspace, open_workspace
 from flows.written import read_yaml
 from models_db.canonical import canonical
 from models_db.errors import EnvironmentProblem, UsageError
@@ -23,10 +22,8 @@ from models_db.requests import PublicGroup, PublicMetadata, as_json, parse
 from models_db.services import datasets, ledger
 from models_db.services.datasets import Registration
 from models_db.tables import Dataset
-from tasks.corpus.keys import create_key, load_key
 from tasks.corpus.store import open_corpus
 from tasks.generation.quote import lifetime_epsilon
-from tasks.ingest import ingest_version
 
 app = typer.Typer(no_args_is_help=True, help="Private corpora: register, ingest, list, show, cap.")
 
@@ -72,14 +69,15 @@ def register(
     """
     workspace = open_workspace(opened.home)
     wanted = Registration(name, unit, text, not public, population, _metadata(public_metadata))
-    with workspace.database.write() as session:
-        if shares_account_with:
-            _refuse_second_claim(epsilon, delta, blocks)
-            account = datasets.find(session, shares_account_with).account_id
-        else:
-            datasets.refuse_taken(session, name)
-            account = _open_account(workspace, session, epsilon, delta, blocks or 1)
-        shown = _described(session, datasets.register(session, workspace.actor, wanted, account))
+    if shares_account_with:
+        _refuse_second_claim(epsilon, delta, blocks)
+        corpora.register_sharing(workspace, wanted, shares_account_with)
+    elif epsilon is None or delta is None:
+        raise ClaimNeeded
+    else:
+        corpora.register(workspace, wanted, epsilon, delta, blocks or 1)
+    with workspace.database.read() as session:
+        shown = _described(session, datasets.find(session, name))
     return Answer(
         shown,
         [f"Registered dataset {name}.", *_page(shown), f"Next: `almoner dataset ingest {name} PATH`."],
@@ -100,14 +98,8 @@ def ingest(
     Example: almoner dataset ingest clinic notes.jsonl --label-field section
     """
     workspace = open_workspace(opened.home)
-    with workspace.database.read() as session:
-        dataset = datasets.find(session, name)
-        datasets.admit_another_version(session, dataset)
-    overlap_key = load_key(overlap_key_path(workspace.home))
     with showing(opened):
-        version = ingest_version(
-            workspace.home, workspace.database, workspace.actor, dataset, path, overlap_key, label_field
-        )
+        version = corpora.ingest(workspace, name, path, label_field)
     shown = {"dataset": name, "version": version.number, "labels": label_field}
     return Answer(
         shown,
@@ -194,15 +186,6 @@ def _label_field(workspace: Workspace, uid: str) -> str | None:
         return open_corpus(workspace.home, uid).label_field()
     except EnvironmentProblem:  # a home may have the ledger, and not the texts
         return "(not readable here)"
-
-
-def _open_account(workspace: Workspace, session: Session, epsilon: str | None, delta: str | None, blocks: int) -> int:
-    if epsilon is None or delta is None:
-        raise ClaimNeeded
-    claim = lifetime_claim(epsilon, delta)
-    key_name = secrets.token_hex(8)
-    create_key(partition_key_path(workspace.home, key_name))
-    return datasets.open_account(session, claim, blocks, key_name).id
 
 
 def _refuse_second_claim(epsilon: str | None, delta: str | None, blocks: int | None) -> None:
