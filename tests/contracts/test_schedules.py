@@ -1,11 +1,12 @@
 """Schedules and slots on both backends: decided once, and only forwards, whatever clocks and pollers do."""
 
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from multiprocessing.queues import Queue
 
 import pytest
+from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.engine import Database
@@ -37,9 +38,10 @@ def skip(world: World, number: int, slot: str) -> None:
         schedules.decide(session, world.analyst, schedules.find(session, number), slot, skipped="BudgetExceeded")
 
 
-def ask(world: World, number: int, slot: str) -> None:
+def asking(world: World, number: int, slot: str) -> Callable[[Session], None]:
     """What a poller does with a slot, in one transaction."""
-    with world.database.write() as session:
+
+    def act(session: Session) -> None:
         schedules.lock(session, number)
         schedules.require_free(session, number, slot)
         schedule, clinic = schedules.find(session, number), datasets.find(session, "clinic")
@@ -51,6 +53,13 @@ def ask(world: World, number: int, slot: str) -> None:
             standing=motions.find(session, schedule.standing_id),
         )  # fmt: skip
         schedules.decide(session, world.analyst, schedule, slot, request_id=made_now.id)
+
+    return act
+
+
+def ask(world: World, number: int, slot: str) -> None:
+    with world.database.write() as session:
+        asking(world, number, slot)(session)
 
 
 def minute(number: int) -> str:
@@ -136,6 +145,17 @@ def test_what_was_paused_is_due_from_the_day_it_went_on(clinic: World) -> None:
         assert schedules.state_of(session, number) == "active"
 
 
+def test_two_pollers_ask_for_the_same_slot_at_once(clinic: World) -> None:
+    """The second waits for the first and finds the slot decided; what it had begun is gone."""
+    number = made(clinic)
+    assert (
+        meanwhile(clinic.database, asking(clinic, number, minute(1)), lambda: ask(clinic, number, minute(1)))
+        == "SlotTaken"
+    )
+    assert decided(clinic) == [(minute(1), 1, None)]
+    assert fetch(clinic.database, "SELECT count(*) FROM request") == [(1,)]
+
+
 def test_one_pauses_while_another_decides(clinic: World) -> None:
     number = made(clinic)
 
@@ -175,6 +195,7 @@ def _poll(url: str, world: World, number: int, results: "Queue[int]") -> None:
     results.put(won)
 
 
+@pytest.mark.slow
 def test_two_processes_race_for_fifty_slots_and_each_is_asked_for_once(clinic: World) -> None:
     number = made(clinic)
     clinic.database.dispose()

@@ -2,12 +2,12 @@
 
 import os
 import signal
-import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from flows import serving
 from flows import slots as deciding
 from flows.poller import Poller, Settings
 from flows.slots import BUSY
@@ -230,9 +230,9 @@ def test_requests_approved_by_hand_are_run_if_that_is_wanted(almoner: Almoner) -
     ("point", "decided", "attempts"),
     [
         ("while a slot is decided", [], 0),
-        ("after a slot is decided", [(1, None)], 0),
+        pytest.param("after a slot is decided", [(1, None)], 0, marks=pytest.mark.slow),
         ("mid generation", [(1, None)], 1),
-        ("after commit", [(1, None)], 1),
+        pytest.param("after commit", [(1, None)], 1, marks=pytest.mark.slow),
     ],
 )
 def test_a_poller_that_is_killed_asks_for_nothing_twice(
@@ -332,15 +332,19 @@ def test_serve_looks_once(almoner: Almoner) -> None:
     assert almoner.type("serve --once --without-prefect").out == "Nothing is due.\n"
 
 
-def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner) -> None:
+def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     authorised(almoner)
     scheduled(almoner)
     almoner.type('schedule pause 1 --reason "a short look"')
-    timer = threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM))
-    timer.start()
-    try:
-        done = almoner.ask("serve --without-prefect --every 1")
-    finally:
-        timer.cancel()
-    assert done["looks"] >= 1
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    before, real, seen = signal.getsignal(signal.SIGTERM), serving._told, []
+
+    def told(poller: Poller) -> Any:
+        seen.append(real(poller))
+        if len(seen) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return seen[-1]
+
+    monkeypatch.setattr(serving, "_told", told)
+    done = almoner.ask("serve --without-prefect --every 1")
+    assert (done["looks"], seen) == (1, [{"slots": [], "runs": [], "problems": []}] * 2)
+    assert signal.getsignal(signal.SIGTERM) is before
