@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.pages.looking import Look, Lookout
-from flows.report import report_facts
 from models_db.errors import Refused
 from models_db.services import artifacts, releases
 from models_db.tables import Artifact, Dataset
@@ -58,6 +57,8 @@ def report_of(lookout: Lookout, number: int, version: Version) -> Mapping[str, A
     with lookout.look() as look:
         if version not in _papers(look, number).reports:
             raise PaperWithheld(number, f"the {version} version of the report")
+    from flows.report import report_facts  # it knows torch, which nothing else here needs
+
     # Without the map of texts: an embedder is more than whoever waits for requests should load.
     return contents(version, report_facts(lookout.workspace(), number, version, drawn=False))
 

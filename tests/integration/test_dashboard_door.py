@@ -2,6 +2,8 @@
 
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from cli.web.door import Asked, Door, door
 from cli.web.sessions import WRONG
 from tests.dashboard_homes import TOKEN, Home
 
+ROOT = Path(__file__).resolve().parents[2]
 AS_JSON = {"accept": "application/json"}
 
 
@@ -286,3 +289,11 @@ def test_the_command_says_what_it_cannot_do(home: Home, tmp_path: Path) -> None:
     assert (code, "NotListening" in said) == (3, True)
     done = CliRunner().invoke(app, ["dashboard", "--home", str(tmp_path / "none")])
     assert (done.exit_code, "HomeMissing" in done.output) == (3, True)
+
+
+def test_whoever_waits_for_requests_has_not_loaded_models() -> None:
+    """Torch and the orchestrator would be seconds at the start, and memory for as long as it waits."""
+    heavy = "('torch', 'transformers', 'prefect')"
+    asked = f"import sys, cli.web.application; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
