@@ -11,10 +11,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+import httpx
+from prefect.exceptions import PrefectException
+
 from flows.poller import Settings
 from flows.slots import timing_of_row
 from flows.timetable import step_of
 from flows.workspace import Workspace, open_workspace
+from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from models_db.services import schedules
 from models_db.services.schedules import Timing
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from prefect.schedules import Schedule
 
 TAG, THREAD = "almoner", "prefect"
+UNANSWERED = (httpx.HTTPError, OSError, RuntimeError, PrefectException)
 
 
 def deployments(workspace: Workspace, settings: Settings) -> "list[RunnerDeployment]":
@@ -92,15 +97,25 @@ def server_is_named() -> bool:
 
 @contextmanager
 def prefect_beside(home: ProjectHome, settings: Settings, *, wanted: bool) -> Iterator[bool]:
-    """Inside, Prefect's runner serves the schedules in a thread of its own, if it is wanted and a server is named."""
+    """Inside, Prefect's runner serves the schedules in a thread of its own, if it is wanted and a server is named.
+
+    A server that goes away later leaves the loop alone, which needs none.
+
+    Raises:
+        PrefectUnreachable: the server that is named does not answer, or not as one.
+    """
     if not (wanted and server_is_named()):
         yield False
         return
     from prefect.runner import Runner
 
     runner = Runner(name=TAG, pause_on_shutdown=False)
-    for each in deployments(open_workspace(home), settings):
-        runner.add_deployment(each)
+    found = deployments(open_workspace(home), settings)
+    try:
+        for each in found:
+            runner.add_deployment(each)
+    except UNANSWERED as problem:
+        raise PrefectUnreachable(type(problem).__name__) from None  # its text may repeat the address
     loop = asyncio.new_event_loop()
     serving = loop.create_task(runner.start())
     thread = threading.Thread(target=_serve, args=(loop, serving), name=THREAD, daemon=True)
@@ -113,7 +128,18 @@ def prefect_beside(home: ProjectHome, settings: Settings, *, wanted: bool) -> It
 
 
 def _serve(loop: asyncio.AbstractEventLoop, serving: "asyncio.Task[None]") -> None:
-    with suppress(asyncio.CancelledError):
+    with suppress(asyncio.CancelledError, ExceptionGroup, *UNANSWERED):
         loop.run_until_complete(serving)
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
+
+
+class PrefectUnreachable(EnvironmentProblem):
+    """The Prefect server that the settings name does not answer."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The Prefect server that PREFECT_API_URL names cannot be used: {reason}.",
+            "Start it (`prefect server start`), or serve without it: `almoner serve --without-prefect`.",
+            {"reason": reason},
+        )

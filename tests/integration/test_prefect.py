@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import telemetry
 from flows.deployed import THREAD, deployments, prefect_beside
@@ -38,7 +39,7 @@ TASKS = {"generate_texts", "evaluate_texts", "require_publishable", "deliver"}
 @pytest.fixture(scope="session")
 def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A Prefect server of this run's own; everything it keeps is below this folder."""
-    from prefect.settings import PREFECT_HOME, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
+    from prefect.settings import PREFECT_HOME, PREFECT_LOCAL_STORAGE_PATH
     from prefect.testing.utilities import prefect_test_harness
 
     home = tmp_path_factory.mktemp("prefect")
@@ -174,6 +175,15 @@ def test_prefects_runner_works_beside_the_loop_and_ends_with_it(almoner: Almoner
     assert found.tags == ["almoner"]
     with prefect_beside(almoner.home, Settings(), wanted=False) as beside:
         assert beside is False
+
+
+def test_a_prefect_server_that_does_not_answer_is_named(almoner: Almoner) -> None:
+    authorised(almoner)
+    scheduled(almoner)
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        told = almoner.ask("serve", expected=3)
+    assert (told["error"], told["facts"]) == ("PrefectUnreachable", {"reason": "ConnectError"})
+    assert fetch(almoner.database, "SELECT count(*) FROM schedule_slot") == [(0,)]
 
 
 def test_a_refusal_is_an_error_of_ours_in_prefect_too(almoner: Almoner, prefect_home: Path) -> None:
