@@ -1,0 +1,110 @@
+"""docs/guides: the first release can be typed as it stands, figures are right, files that are named are there."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from models_db.budgets import Amount, total
+from tasks.attacks.audit_cases import case_of
+from tasks.corpus.demo import write_demo_corpus
+from tasks.mechanisms import histogram
+from tests import tiny_model
+from tests.integration.story import Almoner
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = ROOT / "docs" / "guides"
+FIRST, CARD, ADDING = (
+    (GUIDES / f"{name}.md").read_text() for name in ("first-release", "reading-a-card", "adding-a-mechanism")
+)
+MODEL = "smollm2-135m-instruct"
+"""What the first release is made with. The tiny model stands in for it, and nothing else is changed."""
+
+
+def blocks(page: str, language: str = "") -> list[str]:
+    """The fenced blocks of one language, of none by default."""
+    found = re.findall(r"^```([a-z]*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    return [lines for named, lines in found if named == language]
+
+
+def lines(page: str) -> list[str]:
+    return [
+        line.removeprefix("almoner ")
+        for block in blocks(page)
+        for line in block.splitlines()
+        if line.startswith("almoner ")
+    ]
+
+
+def test_the_guides_are_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [page.name for page in GUIDES.glob("*.md") if f"docs/guides/{page.name}" not in readme] == []
+
+
+def test_the_first_release_can_be_typed(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command in its turn, with the name of the dataset typed where it is asked for; prices are those it says."""
+    monkeypatch.chdir(almoner.folder)
+    write_demo_corpus(almoner.folder / "notes.jsonl")
+    (written,) = blocks(FIRST, "yaml")
+    almoner.write("request.yaml", written.replace(MODEL, tiny_model.NAME))
+    told = {line: almoner.type(line, piped="clinic\n").out for line in lines(FIRST) if not line.startswith("models")}
+    priced = told["release request request.yaml --dry-run"]
+    for said in ("0.266313714977", "1.041765", "0.779129417593", "3.6846", "nothing was submitted"):
+        assert said in priced
+        assert said in FIRST
+    assert "673 documents read" in told["dataset ingest clinic notes.jsonl"]
+    assert "Request 1 is produced: 3 texts wait in quarantine." in told["run 1"]
+    assert "claimed 4 at 0.0000001" in told["verify-release out/clinic-release-1"]
+    forecast = [line.split() for line in told["budget forecast clinic --delta 1e-7"].splitlines()]
+    shown = [line.split() for line in FIRST.splitlines() if re.match(r" +[\d.]+ +1e-7 ", line)]
+    assert len(shown) == 4
+    assert [row for row in shown if row not in forecast] == []
+    almoner.write("request.yaml", (almoner.folder / "request.yaml").read_text().replace("epsilon: 4.0", "epsilon: 9.0"))
+    refused = " ".join(almoner.type("release request request.yaml", 1).err.split())
+    (said,) = (block for block in blocks(FIRST, "text") if block.startswith("BudgetExceeded"))
+    assert " ".join(said.split()) in refused
+
+
+def test_what_a_card_means_is_computed() -> None:
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) times \| ([\d.]+) % \|$", CARD, re.MULTILINE)
+    assert len(rows) == 5
+    for epsilon, ratio, right in rows:
+        assert float(ratio) == pytest.approx(math.exp(float(epsilon)), rel=0.002)
+        assert float(right) == pytest.approx(100 / (1 + math.exp(-float(epsilon))), abs=0.05)
+
+
+def test_the_bill_of_a_card_adds_up() -> None:
+    (bill,) = (block for block in blocks(CARD, "text") if "token_draw" in block)
+    *charged, claimed = [Amount(int(figure.replace(".", "").ljust(13, "0"))) for figure in re.findall(r"0\.\d+", bill)]
+    assert total(charged) == claimed
+
+
+NAMED = re.compile(r"`([\w/]+/[\w.]+\.(?:py|md))`")
+
+
+def test_the_files_that_a_mechanism_needs_are_there() -> None:
+    named = NAMED.findall(ADDING)
+    assert len(set(named)) >= 15
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("EVENTS", "tests/unit/tasks/mechanisms/test_catalogue.py"),
+        ("FREE", "tests/unit/tasks/mechanisms/test_catalogue.py"),
+        ("SEEN", "tests/statistical/test_privacy_audits.py"),
+        ("CASES", "tasks/attacks/audit_cases.py"),
+    ],
+)
+def test_the_tables_that_a_mechanism_is_entered_in_are_there(name: str, file: str) -> None:
+    assert f"`{name}`" in ADDING
+    assert re.search(rf"^{name}\b.* = [{{\[]", (ROOT / file).read_text(), re.MULTILINE)
+
+
+def test_the_parts_of_the_mechanism_are_there() -> None:
+    parts = re.findall(r"^\| `(\w+)(?:\(.*?\))?` \|", ADDING, re.MULTILINE)
+    assert parts == ["MECHANISM", "loss", "event", "from_event", "draw", "calibrate_histogram"]
+    assert [p for p in parts if not (hasattr(histogram, p) or hasattr(histogram.NoisyHistogram, p))] == []
+    assert case_of(histogram.MECHANISM).neighbours == "100 units in one bin, and one more in another"
