@@ -2,6 +2,8 @@
 
 import math
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,34 @@ def test_the_first_release_can_be_typed(almoner: Almoner, monkeypatch: pytest.Mo
     refused = " ".join(almoner.type("release request request.yaml", 1).err.split())
     (said,) = (block for block in blocks(FIRST, "text") if block.startswith("BudgetExceeded"))
     assert " ".join(said.split()) in refused
+
+
+def commands_of(row: str) -> list[str]:
+    """The commands in the row of the auditors' table that begins so."""
+    (found,) = re.findall(rf"^\| {row}.*\| (.+) \|$", (GUIDES / "auditors.md").read_text(), re.MULTILINE)
+    return re.findall(r"`almoner (.+?)`", found)
+
+
+WITH = {"audit export": " --to record.jsonl", "budget show": " clinic", "release show": " 1"}
+"""What commands of the table need beside their name."""
+
+
+def test_what_an_auditor_can_do_with_a_copy(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what takes a home; a role there is tried in test_people.py."""
+    almoner.submitted()
+    monkeypatch.chdir(almoner.folder)
+    copied = almoner.folder / "copy"
+    copied.mkdir()
+    with closing(sqlite3.connect(almoner.home.root / "almoner.db")) as ledger:
+        ledger.execute("VACUUM INTO 'copy/almoner.db'")
+    reading, opening = commands_of("the address of the ledger"), commands_of("a home of your own")
+    assert (len(reading), len(opening)) == (4, 5)
+    for command in reading:
+        almoner.type(f"{command}{WITH.get(command, '')} --home copy")
+    for command in opening:
+        almoner.type(f"{command}{WITH.get(command, '')} --home copy", 3)
+        home = f"--home {almoner.home.root}"
+        almoner.type(f"{command}{WITH.get(command, '')} {home}", None if command == "doctor" else 0)
 
 
 def test_what_a_card_means_is_computed() -> None:
