@@ -21,7 +21,7 @@ def register(workspace: Workspace, wanted: Registration, epsilon: str, delta: st
     Raises:
         InvalidTarget: no claim can be made from epsilon and delta.
         DatasetExists: the name is taken.
-        NotYourRole: only a steward registers one.
+        Denied: only a steward or an admin registers one.
     """
     with workspace.database.write() as session:
         datasets.refuse_taken(session, wanted.name)
@@ -37,7 +37,7 @@ def register_sharing(workspace: Workspace, wanted: Registration, other: str) -> 
 
     Raises:
         DatasetUnknown: there is no `other`.
-        DatasetExists, NotYourRole: as `register`.
+        DatasetExists, Denied: as `register`.
         NotAlike: its units are not those of `other`.
     """
     with workspace.database.write() as session:
