@@ -100,7 +100,7 @@ def stream(kernel: FourierFeatures, units: int) -> Iterator[Chunk]:
     for start in range(0, units, CHUNK):
         some = min(CHUNK, units - start)
         steps = on_grid(made_up(some * PHRASES, start))
-        vectors = kernel.of_mean(steps, np.arange(0, some * PHRASES, PHRASES))
+        vectors = kernel.of_phrases(steps, np.arange(0, some * PHRASES, PHRASES))
         yield np.zeros(some, np.int64), vectors[:, None]
 
 

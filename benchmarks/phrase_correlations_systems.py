@@ -77,7 +77,7 @@ def sums_of(phrases: Phrases, system: str, label: Numbers, own: Numbers, labels:
 
 def _mean(kernel: FourierFeatures, steps: Numbers, positions: int) -> Singles:
     units, many, width = steps.shape
-    return kernel.of_mean(steps.reshape(-1, width), np.arange(0, units * many, many))[:, None]
+    return kernel.of_phrases(steps.reshape(-1, width), np.arange(0, units * many, many))[:, None]
 
 
 def _together(kernel: FourierFeatures, steps: Numbers, positions: int) -> Singles:

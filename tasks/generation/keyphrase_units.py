@@ -106,7 +106,7 @@ class PhraseReader:
         first = np.cumsum([0, *lengths[:-1]])
         if self.wanted.sequences == "independent":
             texts = [phrase for _, own in kept for phrase in own]
-            return kernel.of_mean(on_grid(points_of(self.embed, texts)), first)[:, None]
+            return kernel.of_phrases(on_grid(points_of(self.embed, texts)), first)[:, None]
         texts = [phrase for (_, unit), own in kept for phrase in self._in_keyed_order(unit.unit, own)]
         steps = on_grid(points_of(self.embed, texts))
         return _together(steps, first, np.array(lengths), kernel, self.wanted.positions)

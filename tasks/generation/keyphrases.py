@@ -13,6 +13,7 @@ Where this is not the paper's: sketches are Gaussian, divided by a public number
 (PRIVACY §5). A patent application (US 20250200212) covers a similar method.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -72,8 +73,12 @@ class Stages:
         return self.sketches.sigma / wanted.references
 
     def relative(self, wanted: KeyphraseParameters) -> Fraction:
-        """The same in relation to the score of a phrase that is one of the L of 1 % of n units, and far from others."""
-        return self.noise(wanted) * wanted.phrases_per_unit / SHARED
+        """The same in relation to the score of a phrase that is one of the L of 1 % of n units, and far from others.
+
+        A unit's vector has length 1, so each of L phrases that lie apart has 1 / sqrt(L) of it.
+        """
+        root = Fraction(math.isqrt(wanted.phrases_per_unit * 10**12) + 1, 10**6)
+        return self.noise(wanted) * root / SHARED
 
 
 class KeyphraseSeeding:

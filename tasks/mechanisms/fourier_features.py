@@ -35,6 +35,9 @@ DIRECTIONS = 2**14
 MOST_TOGETHER = 32
 """Phrases of which a sum can be taken: its norm stays below 2^25 steps."""
 
+_COARSE = 2**4
+"""In such steps, squares of sums over MOST_TOGETHER phrases and 2^16 frequencies add up to less than 2^63."""
+
 _TURN_BITS = 20
 _LONGEST = 2**27
 _ANGLE_BITS = _TURN_BITS + 20 - 14  # of a step of a product that are below a direction
@@ -65,16 +68,22 @@ class FourierFeatures:
         """D."""
         return len(self.turns)
 
-    def of_mean(self, steps: Steps, first: NDArray[np.int64]) -> Points:
-        """The mean of the features of each unit's phrases, float32 [units, 2D] of norm at most 1.
+    def of_phrases(self, steps: Steps, first: NDArray[np.int64]) -> Points:
+        """The features of each unit's phrases added up and made of length 1: float32 [units, 2D].
+
+        The mean of L phrases that lie apart has a length of about 1 / sqrt(L): less than what is paid for. Lengths are
+        taken of whole numbers, so they are the unit's own bit for bit; what rounding leaves above 1 is clipped where
+        rows are added up (`tasks.mechanisms.kde`).
 
         Args:
             steps: int64 [phrases, d], as `on_grid`, those of one unit after the other.
-            first: int64 [units], where each unit's phrases begin; every unit has one at least.
+            first: int64 [units], where each unit's phrases begin; every unit has one at least, and MOST_TOGETHER at
+                most.
         """
         sums = np.add.reduceat(self._waves(steps, 1), first, axis=0, dtype=np.int64)
-        counts = np.diff(np.append(first, len(steps)))
-        return (sums / (counts * (STEPS * math.sqrt(self.features)))[:, None]).astype(np.float32)
+        squares = (((sums + _COARSE // 2) // _COARSE) ** 2).sum(axis=1)
+        lengths = np.maximum(np.sqrt(squares.astype(np.float64)) * _COARSE, 1.0)
+        return (sums / lengths[:, None]).astype(np.float32)
 
     def of_together(self, sums: Steps, together: int) -> Points:
         """The features of sums of j points over sqrt(j), float32 [n, 2D] of norm at most 1.

@@ -2,7 +2,7 @@
 
 A unit adds ONE vector of L2 norm at most 1 to the sketch of its label, at each of P positions:
 
-    one position       the mean over its phrases of their paired Fourier features
+    one position       the paired Fourier features of its phrases, added up and made of length 1
     several positions  at position j the features of its first j phrases together
 
 and a unit with too few phrases adds zero. Sums over units are exact, every coordinate of every label's sum gets

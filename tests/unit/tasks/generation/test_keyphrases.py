@@ -1,6 +1,7 @@
 """Keyphrase seeding at work: its plan and price, what a model is told, what is released once, and its edges."""
 
 import json
+import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -153,7 +154,7 @@ def test_the_facts_tell_what_a_split_buys():
     assert noise == sorted(noise)
     assert units == sorted(units, reverse=True)
     stages = Stages.of(PRIVATE, release_amount("6", "1e-6", Fraction(1, 10)))
-    assert noise[1] == pytest.approx(float(stages.sketches.sigma) / 40 * 8 * 100, abs=0.001)
+    assert noise[1] == pytest.approx(float(stages.sketches.sigma) / 40 * math.sqrt(8) * 100, abs=0.001)
     greedy = asked(vocabulary=PRIVATE.vocabulary, shares={"vocabulary": "6", "sketches": "4"})
     assert SYSTEM.plan(ask(greedy, MUCH)).facts["split, twice for the vocabulary"] == "leaves nothing for the sketches"
     assert not [name for name in SYSTEM.plan(ask(asked(), MUCH)).facts if name.startswith("split")]

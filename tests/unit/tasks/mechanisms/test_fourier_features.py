@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.mechanisms.fourier_features import MOST_TOGETHER, STEPS, FourierFeatures, on_grid
+from tasks.mechanisms.kde import MOST_FEATURES
 
 WIDTH, FEATURES = 24, 600
 KERNEL = FourierFeatures.of(WIDTH, FEATURES, Decimal("0.7"))
@@ -21,7 +22,7 @@ def points(count: int, seed: int = 1) -> np.ndarray:
 
 
 def single(some: np.ndarray, kernel: FourierFeatures = KERNEL) -> np.ndarray:
-    return kernel.of_mean(on_grid(some), np.arange(len(some)))
+    return kernel.of_phrases(on_grid(some), np.arange(len(some)))
 
 
 def test_products_are_the_gaussian_kernel():
@@ -35,33 +36,44 @@ def test_products_are_the_gaussian_kernel():
 
 @given(st.integers(1, 12), st.integers(1, 9), st.integers(0, 2**16))
 @settings(deadline=None, max_examples=40)
-def test_the_norm_is_at_most_one_whatever_is_averaged(phrases, units, seed):
+def test_a_units_length_is_one_whatever_its_phrases_are(phrases, units, seed):
     some = points(phrases * units, seed) * np.float32(10.0 ** (seed % 5 - 2))
-    means = KERNEL.of_mean(on_grid(some), np.arange(0, phrases * units, phrases)).astype(float)
-    assert (means**2).sum(1).max() <= 1 + 1e-6
-    assert means.shape == (units, 2 * FEATURES)
+    found = KERNEL.of_phrases(on_grid(some), np.arange(0, phrases * units, phrases)).astype(float)
+    assert (found**2).sum(1) == pytest.approx(np.ones(units), abs=1e-4)
+    assert found.shape == (units, 2 * FEATURES)
 
 
-def test_one_phrase_has_norm_one_and_opposite_places_a_smaller_mean():
-    assert (single(points(50)).astype(float) ** 2).sum(1) == pytest.approx(np.ones(50), abs=1e-5)
-    far = np.concatenate([points(1), -points(1)])
-    assert (KERNEL.of_mean(on_grid(far), np.array([0])).astype(float) ** 2).sum() < 0.7
+def test_what_is_in_common_counts_for_more_than_what_is_not():
+    """Three phrases in one place and one elsewhere, as far apart as places are: three parts to one, of length 1."""
+    here, there = single(points(1)).astype(float)[0], single(-points(1)).astype(float)[0]
+    some = np.concatenate([points(1), points(1), points(1), -points(1)])
+    found = KERNEL.of_phrases(on_grid(some), np.array([0])).astype(float)[0]
+    expected = 3 * here + there
+    assert found == pytest.approx(expected / np.linalg.norm(expected), abs=1e-5)
+
+
+def test_squares_of_the_longest_sums_fit():
+    """As many phrases in one place as may be, and as many frequencies."""
+    wide = FourierFeatures.of(2, MOST_FEATURES, Decimal(1))
+    some = np.repeat(np.array([[1.0, 0.0]], np.float32), MOST_TOGETHER, axis=0)
+    found = wide.of_phrases(on_grid(some), np.array([0])).astype(float)
+    assert (found**2).sum() == pytest.approx(1, abs=1e-4)
 
 
 def test_a_units_features_are_its_own_bit_for_bit():
     """In whichever company, place and number; a plain product of matrices fails this."""
     some = points(301)
-    every = KERNEL.of_mean(on_grid(some), np.arange(0, 301, 7))
+    every = KERNEL.of_phrases(on_grid(some), np.arange(0, 301, 7))
     for unit in (0, 1, 21, 42):
         own = some[7 * unit : 7 * unit + 7]
-        assert (KERNEL.of_mean(on_grid(own), np.array([0]))[0] == every[unit]).all()
+        assert (KERNEL.of_phrases(on_grid(own), np.array([0]))[0] == every[unit]).all()
     turned = on_grid(np.ascontiguousarray(some[::-1]))[::-1]
-    assert (KERNEL.of_mean(turned, np.arange(0, 301, 7)) == every).all()
+    assert (KERNEL.of_phrases(turned, np.arange(0, 301, 7)) == every).all()
 
 
 def test_the_order_of_a_units_phrases_changes_no_bit():
     some = on_grid(points(9))
-    assert (KERNEL.of_mean(some, np.array([0])) == KERNEL.of_mean(some[::-1].copy(), np.array([0]))).all()
+    assert (KERNEL.of_phrases(some, np.array([0])) == KERNEL.of_phrases(some[::-1].copy(), np.array([0]))).all()
 
 
 def test_products_are_never_rounded():
@@ -92,7 +104,7 @@ def test_phrases_together_are_as_far_apart_as_one_is():
     apart = ((sums[0] - sums[1]) / STEPS / 2) ** 2
     found = KERNEL.of_together(sums[0], 4) @ KERNEL.of_together(sums[1], 4).T
     assert found[0, 0] == pytest.approx(math.exp(-apart.sum() / (2 * 0.7**2)), abs=0.1)
-    assert (KERNEL.of_together(on_grid(one), 1) == single(one)).all()
+    assert KERNEL.of_together(on_grid(one), 1) == pytest.approx(single(one), abs=1e-5)
 
 
 def test_frequencies_are_public_and_the_same_everywhere():

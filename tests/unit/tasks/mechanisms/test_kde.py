@@ -130,7 +130,7 @@ def test_a_phrase_scores_what_its_kernel_says():
     """Two units with phrases at one place, one elsewhere, n = 4: half, a quarter, and nearly nothing."""
     kernel = FourierFeatures.of(8, 400, Decimal("0.3"))
     places = np.eye(8, dtype=np.float32)[:3]
-    features = kernel.of_mean(on_grid(places), np.arange(3))
+    features = kernel.of_phrases(on_grid(places), np.arange(3))
     sketches = KdeSketches(400, 1, 1, Fraction(1, 16))
     sums = sketches.sums([(np.zeros(3, np.int64), features[[0, 0, 1], None])])
     density = sketches.density(sketches.draw(sums, OS_RANDOM), 4)
