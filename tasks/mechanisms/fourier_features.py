@@ -83,7 +83,7 @@ class FourierFeatures:
         sums = np.add.reduceat(self._waves(steps, 1), first, axis=0, dtype=np.int64)
         squares = (((sums + _COARSE // 2) // _COARSE) ** 2).sum(axis=1)
         lengths = np.maximum(np.sqrt(squares.astype(np.float64)) * _COARSE, 1.0)
-        return (sums / lengths[:, None]).astype(np.float32)
+        return np.asarray(sums / lengths[:, None], np.float32)
 
     def of_together(self, sums: Steps, together: int) -> Points:
         """The features of sums of j points over sqrt(j), float32 [n, 2D] of norm at most 1.
