@@ -37,7 +37,10 @@ BEGINS_ANEW = ("before hold", "after hold", "while arming", "after arm")
 """Killed there, a run has written down nothing that another could go on from: the count is drawn and paid again."""
 
 FEWER_ON_POSTGRESQL = ["after hold", "while arming", "mid generation", "while committing"]
-POINTS = [("sqlite", point) for point in ARMED_BEFORE] + [("postgresql", point) for point in FEWER_ON_POSTGRESQL]
+POINTS = [
+    *(("sqlite", point) for point in ARMED_BEFORE),
+    *(pytest.param("postgresql", point, marks=pytest.mark.slow) for point in FEWER_ON_POSTGRESQL),
+]
 
 
 def start(target: Any, *arguments: Any) -> BaseProcess:

@@ -119,6 +119,7 @@ def test_a_mean_over_the_rows_that_are_present_exceeds_the_claim(system: str) ->
     assert mean > CLAIM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", HONEST)
 def test_private_tokens_that_are_not_charged_exceed_the_claim(system: str) -> None:
     """Seven of eight draws are made and not paid for."""

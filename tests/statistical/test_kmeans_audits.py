@@ -95,6 +95,7 @@ class Unmetered(Rounds):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "share"), [("count_rounds", "0.98"), ("sum_rounds", "0.02")])
 def test_rounds_that_are_not_paid_exceed_the_claim(kind, share):
     """As a tree whose every level is counted at the price of one."""
