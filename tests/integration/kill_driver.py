@@ -106,7 +106,9 @@ def type_and_wait(environment: dict[str, str], line: str, point: str, sign: Path
 
 
 def _run(environment: dict[str, str], line: str, point: str, act: Callable[[], None], *, stops: bool = False) -> int:
-    os.environ |= environment
+    # The fork server keeps the environment of the test that started it, a database's address among it.
+    os.environ.clear()
+    os.environ.update(environment)
     torch.set_num_threads(1)
     patch = pytest.MonkeyPatch()
     tiny_model.install(patch, stops=stops)
