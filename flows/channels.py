@@ -4,36 +4,24 @@ A notice carries numbers, names of datasets and errors, gates and prices, and no
 that is written here and nowhere else: no redirect is followed, no proxy of the environment is asked.
 """
 
-import ipaddress
 import os
 from collections.abc import Mapping
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from flows.written import read_yaml
+from flows.written import keep_named, read_named
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
 from models_db.requests import FileInvalid, Line, Written
-from tasks.publishing.layout import write_over
+from tasks.inference.backends.endpoints import Variable, is_loopback
 
 PAGE = "docs/schedules.md"
 FILE = "notify.yaml"
 HEAD = """\
 # Where notices go (docs/schedules.md). No secret belongs here: each is read from the environment variable named for it.
 """
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name or number alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _address(url: str) -> str:
@@ -58,7 +46,6 @@ def _mailbox(written: str) -> str:
     return written
 
 
-Variable = Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]{0,99}$")]
 Mailbox = Annotated[str, Field(max_length=254), AfterValidator(_mailbox)]
 
 
@@ -122,15 +109,7 @@ def channels_of(home: ProjectHome) -> dict[str, Channel]:
     Raises:
         FileUnreadable, FileInvalid: the file is none.
     """
-    path = home.inside(FILE)
-    if not path.exists():
-        return {}
-    found = read_yaml(path, FILE, PAGE)
-    if found is None:
-        return {}
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise FileInvalid(FILE, ["a channel is a name and what belongs to it"], PAGE)
-    return {str(name): made(str(name), said) for name, said in found.items()}
+    return {name: made(name, said) for name, said in read_named(home.inside(FILE), "a channel", PAGE).items()}
 
 
 def keep_channels(home: ProjectHome, known: Mapping[str, Channel]) -> None:
@@ -139,10 +118,9 @@ def keep_channels(home: ProjectHome, known: Mapping[str, Channel]) -> None:
     Raises:
         ChannelsUnwritable: the file cannot be written.
     """
-    written = {name: {"kind": each.kind, **each.model_dump(mode="json")} for name, each in sorted(known.items())}
-    text = HEAD + (yaml.safe_dump(written, sort_keys=False) if written else "")
+    written = {name: {"kind": each.kind, **each.model_dump(mode="json")} for name, each in known.items()}
     try:
-        write_over(home.inside(FILE), text.encode(), 0o600)
+        keep_named(home.inside(FILE), HEAD, written)
     except OSError as problem:
         raise ChannelsUnwritable(FILE, problem.strerror or type(problem).__name__) from None
 

@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping
 
-import yaml
-
-from flows.written import read_yaml
+from flows.written import keep_named, read_named
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
-from models_db.requests import FileInvalid, as_json, parse
+from models_db.requests import as_json, parse
 from tasks.inference.backends.endpoints import PAGE, Endpoint, EndpointUnknown
-from tasks.publishing.layout import write_over
 
 HEAD = """\
 # Endpoints that requests can name as `model: external:NAME` (docs/external-models.md). No secret belongs here: a key is
@@ -23,14 +20,7 @@ def endpoints_of(home: ProjectHome) -> dict[str, Endpoint]:
     Raises:
         FileUnreadable, FileInvalid: the file is none.
     """
-    if not home.endpoints.exists():
-        return {}
-    found = read_yaml(home.endpoints, home.endpoints.name, PAGE)
-    if found is None:
-        return {}
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise FileInvalid(home.endpoints.name, ["an endpoint is a name and what belongs to it"], PAGE)
-    return {str(name): made(str(name), said) for name, said in found.items()}
+    return {name: made(name, said) for name, said in read_named(home.endpoints, "an endpoint", PAGE).items()}
 
 
 def made(name: str, said: Mapping[str, object]) -> Endpoint:
@@ -71,10 +61,8 @@ def remove_endpoint(home: ProjectHome, name: str) -> Endpoint:
 
 
 def _keep(home: ProjectHome, known: Mapping[str, Endpoint]) -> None:
-    written = {name: _written(endpoint) for name, endpoint in sorted(known.items())}
-    text = HEAD + (yaml.safe_dump(written, sort_keys=False) if written else "")
     try:
-        write_over(home.endpoints, text.encode(), 0o600)
+        keep_named(home.endpoints, HEAD, {name: _written(endpoint) for name, endpoint in known.items()})
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
         raise EndpointsUnwritable(str(home.endpoints), reason) from None

@@ -1,6 +1,6 @@
 """Files that people write in YAML, and new files that are written for them."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -9,6 +9,7 @@ import yaml
 
 from models_db.errors import UsageError
 from models_db.requests import FileInvalid
+from tasks.publishing.layout import write_over
 
 LARGEST_FILE = 1_000_000
 
@@ -83,3 +84,32 @@ def read_yaml(path: Path, what: str, page: str = "docs/requests.md") -> object:
         place = f"line {mark.line + 1}" if mark else "the file"
         reason = getattr(problem, "problem", None) or "malformed"
         raise FileInvalid(what, [f"{place}: not YAML ({reason})"], page) from None
+
+
+def read_named(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]:
+    """What a YAML file has under each name: a mapping. Nothing where there is no file, or an empty one.
+
+    Args:
+        what: what a name stands for, for errors.
+
+    Raises:
+        FileUnreadable, FileInvalid.
+    """
+    if not path.exists():
+        return {}
+    found = read_yaml(path, path.name, page)
+    if found is None:
+        return {}
+    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        raise FileInvalid(path.name, [f"{what} is a name and what belongs to it"], page)
+    return {str(name): said for name, said in found.items()}
+
+
+def keep_named(path: Path, head: str, named: Mapping[str, Mapping[str, object]]) -> None:
+    """Write such a file anew, in the order of names and behind its `head`; 0600.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    text = head + (yaml.safe_dump(dict(sorted(named.items())), sort_keys=False) if named else "")
+    write_over(path, text.encode(), 0o600)
