@@ -4,17 +4,20 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from flows.poller import Look, Poller, Settings
-from flows.slots import Due, due_slot, timing_of_row
+from flows.slots import Due, due_slot
 from flows.timetable import StartUnfit, Timetable
 from flows.workspace import open_workspace
 from models_db.base import moment
 from models_db.errors import Refused, UsageError
 from models_db.home import ProjectHome
 from models_db.services import schedules
+from models_db.services.schedules import Timing
 from models_db.tables import Schedule
 
 
-def carry_out(home: ProjectHome, number: int, slot: str | None, now: datetime, device: str = "auto") -> Look:
+def carry_out(
+    home: ProjectHome, number: int, slot: str | None, now: datetime, device: str = "auto", workers: int = 1
+) -> Look:
     """Decide a slot and run what it has become; without a `slot`, what is due and what is still to be run.
 
     Raises:
@@ -29,7 +32,7 @@ def carry_out(home: ProjectHome, number: int, slot: str | None, now: datetime, d
         schedule = schedules.find(session, number)
         wanted = due_slot(session, schedule, now) if slot is None else _named(schedule, slot, now)
         waiting = schedules.unfinished(session, number)
-    poller = Poller(home, Settings(device=device))
+    poller = Poller(home, Settings(device, workers))
     if wanted is not None:
         return poller.slot(Due(number, wanted))
     if not waiting:
@@ -44,7 +47,7 @@ def _named(schedule: Schedule, written: str, now: datetime) -> str:
     except ValueError:
         raise StartUnfit(written) from None
     at = (found if found.tzinfo else found.replace(tzinfo=ZoneInfo(schedule.zone))).astimezone(UTC)
-    if at > now or Timetable.of(timing_of_row(schedule)).newest(at) != at:
+    if at > now or Timetable.of(Timing.of(schedule)).newest(at) != at:
         raise NotASlot(schedule.id, written)
     return moment(at)
 

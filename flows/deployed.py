@@ -15,7 +15,6 @@ import httpx
 from prefect.exceptions import PrefectException
 
 from flows.poller import Settings
-from flows.slots import timing_of_row
 from flows.timetable import step_of
 from flows.workspace import Workspace, open_workspace
 from models_db.errors import EnvironmentProblem
@@ -39,7 +38,7 @@ def deployments(workspace: Workspace, settings: Settings) -> "list[RunnerDeploym
     """
     with workspace.database.read() as session:
         found = [
-            (schedule.id, session.get_one(Dataset, schedule.dataset_id).name, timing_of_row(schedule))
+            (schedule.id, session.get_one(Dataset, schedule.dataset_id).name, Timing.of(schedule))
             for schedule in schedules.every(session)
             if schedules.state_of(session, schedule.id) == "active"
         ]

@@ -5,13 +5,11 @@ from pathlib import Path
 
 from prefect import flow
 
-from flows.poller import Poller, Settings
+from flows.carry_out import NothingDue, carry_out
+from flows.poller import Look
 from flows.settings import PRIVATE_FLOW
-from flows.slots import Due, due_slot
-from flows.workspace import open_workspace
 from models_db.canonical import Json
 from models_db.home import ProjectHome
-from models_db.services import schedules
 
 
 @flow(name="schedule", **PRIVATE_FLOW)
@@ -23,10 +21,8 @@ def knock(home: Path, schedule: int, device: str = "auto", workers: int = 1) -> 
         SlotTaken, ScheduleIdle: somebody was faster, or it is paused or over.
         And as `flows.slots.decide`.
     """
-    found = ProjectHome.locate(home)
-    workspace = open_workspace(found)
-    with workspace.database.read() as session:
-        wanted = due_slot(session, schedules.find(session, schedule), datetime.now(UTC))
-    poller = Poller(found, Settings(device, workers))
-    done = poller.unfinished(schedule) if wanted is None else poller.slot(Due(schedule, wanted))
+    try:
+        done = carry_out(ProjectHome.locate(home), schedule, None, datetime.now(UTC), device, workers)
+    except NothingDue:
+        done = Look()
     return done.to_json()

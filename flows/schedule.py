@@ -169,8 +169,7 @@ def shown(workspace: Workspace, number: int, limit: int = 20) -> tuple[ScheduleR
 def row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
     """One schedule, read from the ledger."""
     motion, state = session.get_one(Motion, schedule.standing_id), schedules.state_of(session, schedule.id)
-    timing = Timing(schedule.kind, schedule.rule, schedule.zone, schedule.starts_at)
-    coming = Timetable.of(timing).coming(now, COMING) if state == "active" else []
+    coming = Timetable.of(Timing.of(schedule)).coming(now, COMING) if state == "active" else []
     newest = schedules.newest_slot(session, schedule.id)
     return ScheduleRow(
         schedule=schedule.id,

@@ -92,16 +92,11 @@ class Ran:
         }
 
 
-def timing_of_row(schedule: Schedule) -> Timing:
-    """When a recorded schedule is due."""
-    return Timing(schedule.kind, schedule.rule, schedule.zone, schedule.starts_at)
-
-
 def due_slot(session: Session, schedule: Schedule, now: datetime) -> str | None:
     """The newest moment of a schedule that has come and is not decided; older ones are not caught up."""
     if schedules.state_of(session, schedule.id) != "active":
         return None
-    found = Timetable.of(timing_of_row(schedule)).newest(now)
+    found = Timetable.of(Timing.of(schedule)).newest(now)
     if found is None or (slot := moment(found)) < schedules.due_from(session, schedule):
         return None
     newest = schedules.newest_slot(session, schedule.id)

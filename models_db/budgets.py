@@ -39,6 +39,11 @@ class Amount:
         """Whether this amount is affordable out of `room`."""
         return self.rho <= room.rho and self.delta <= room.delta
 
+    def times_in(self, room: "Amount") -> int | None:
+        """How often this amount is affordable out of `room`; None if it is nothing."""
+        fits = [whole // each for whole, each in ((room.rho, self.rho), (room.delta, self.delta)) if each]
+        return min(fits) if fits else None
+
     @property
     def rho_text(self) -> str:
         """Rho as an exact decimal string, such as '0.266313968610'."""

@@ -61,9 +61,3 @@ def percent(part: int, whole: int, rounding: str = ROUND_CEILING) -> str:
     """A share in percent, to one place."""
     share = Decimal(part) * 100 / whole if whole else Decimal(0)
     return figure(share.quantize(Decimal("0.1"), rounding))
-
-
-def runs_of(left: Amount, cost: Amount) -> int | None:
-    """How many runs at a cost fit into what is left; None where they cost nothing."""
-    fits = [room // each for room, each in ((left.rho, cost.rho), (left.delta, cost.delta)) if each]
-    return min(fits) if fits else None

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from flows.pages.figures import Figures, figures_of, runs_of
+from flows.pages.figures import Figures, figures_of
 from flows.pages.looking import Look
 from flows.pages.request_rows import cost
 from flows.sections import NEARLY_SPENT
@@ -111,7 +111,7 @@ def _line(dataset: Dataset, known: _Known, *, figures: bool) -> DatasetLine:
 
 def _like(newest: Request | None, balance: Balance) -> Like | None:
     price = None if newest is None else cost(newest)
-    return None if newest is None or price is None else Like(newest.id, runs_of(balance.left, price))
+    return None if newest is None or price is None else Like(newest.id, price.times_in(balance.left))
 
 
 def _alerts(balance: Balance, like: Like | None, window: Account | None) -> Iterator[str]:

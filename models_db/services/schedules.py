@@ -68,6 +68,11 @@ class Timing:
     zone: str
     starts_at: str
 
+    @classmethod
+    def of(cls, schedule: Schedule) -> "Timing":
+        """When a recorded schedule is due."""
+        return cls(schedule.kind, schedule.rule, schedule.zone, schedule.starts_at)
+
 
 def create(session: Session, actor: Actor, dataset: Dataset, standing: Motion, timing: Timing, reason: str) -> Schedule:
     """Record a schedule.

@@ -36,11 +36,14 @@ class PartitionScheme:
 
     def block_of(self, unit: str) -> int:
         """The unit's block: HMAC-SHA256(key, "block", unit) mod K."""
-        return int.from_bytes(keyed_hash(self.key, "block", unit), "big") % self.blocks
+        return self._dealt(unit, self.blocks)
 
     def reads(self, unit: str) -> bool:
         """Whether the unit is in any of the blocks; of a whole partition every unit is."""
         return True
+
+    def _dealt(self, unit: str, among: int) -> int:
+        return int.from_bytes(keyed_hash(self.key, "block", unit), "big") % among
 
     def batch_of(self, unit: str, scheme_id: str, batches: int) -> int:
         """The unit's batch within its block: HMAC-SHA256(key, "batch", scheme_id, unit) mod `batches`.
@@ -109,7 +112,7 @@ class SomeBlocks(PartitionScheme):
 
     def block_of(self, unit: str) -> int:
         """The place of the unit's block among those that are read; `NOWHERE` for every other."""
-        number = int.from_bytes(keyed_hash(self.key, "block", unit), "big") % self.whole
+        number = self._dealt(unit, self.whole)
         return self.read.index(number) if number in self.read else NOWHERE
 
     def reads(self, unit: str) -> bool:

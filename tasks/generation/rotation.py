@@ -98,16 +98,12 @@ def affords(price: Amount, left: Sequence[Amount], groups: int = 1) -> int | Non
         return None
     whole = range(len(left))
     parts = [whole] if groups == 1 else [Rotation(groups, each, len(left)).blocks for each in range(groups)]
-    return sum(min(_times(price, left[block]) for block in part) for part in parts)
+    return sum(min(price.times_in(left[block]) or 0 for block in part) for part in parts)
 
 
 def most_groups(blocks: int) -> int:
     """The most groups that blocks can be split into: each is one."""
     return max(blocks, 1)
-
-
-def _times(price: Amount, left: Amount) -> int:
-    return min(room // each for each, room in ((price.rho, left.rho), (price.delta, left.delta)) if each)
 
 
 class RotationUnfit(UsageError):
