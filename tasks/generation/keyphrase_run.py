@@ -5,15 +5,13 @@ more texts written. A run that goes on after a kill takes what the journal has, 
 the same and a model behind an API is not asked twice.
 """
 
-from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, cast
 
-import numpy as np
-
 from models_db.canonical import Json
+from tasks.arrays import array_of, text_of
 from tasks.evaluation.subject import Embedder
 from tasks.generation.interface import Bench, Generated, GeneratedText, Plan
 from tasks.generation.keyphrase_scores import Drawer, Scorer, Sequences, draw_sequences
@@ -64,7 +62,7 @@ class ReleasedValues:
 
 def sums_json(sums: Sums) -> Json:
     """Noisy sums as they are written down: little-endian int64 in base 64, with their shape."""
-    return {"shape": list(sums.shape), "sums": b64encode(sums.astype("<i8").tobytes()).decode()}
+    return {"shape": list(sums.shape), "sums": text_of(sums, "<i8")}
 
 
 def sums_of_json(stored: Json) -> Sums:
@@ -74,7 +72,7 @@ def sums_of_json(stored: Json) -> Sums:
         KeyError, TypeError, ValueError: it is something else.
     """
     kept = cast("Mapping[str, Any]", stored)
-    return np.frombuffer(b64decode(kept["sums"], validate=True), "<i8").reshape(kept["shape"]).astype(np.int64)
+    return array_of(kept["sums"], "<i8").reshape(kept["shape"])
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ The draws of k-means++ (Arthur and Vassilvitskii, SODA 2007) come from a public 
 points always have the same centres.
 """
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from models_db.canonical import Json
+from tasks.arrays import array_of, text_of
 from tasks.mechanisms.grid_points import Points, Reals
 from tasks.mechanisms.hash_stream import HashStream
 
@@ -35,8 +35,8 @@ class Coreset:
         """Arrays as base 64 of their little-endian bytes."""
         return {
             "width": int(self.points.shape[1]),
-            "points": _text(self.points.astype("<f4").tobytes()),
-            "weights": _text(self.weights.astype("<f8").tobytes()),
+            "points": text_of(self.points, "<f4"),
+            "weights": text_of(self.weights, "<f8"),
         }
 
     @classmethod
@@ -47,8 +47,8 @@ class Coreset:
             KeyError, TypeError, ValueError: the stored form is not one of ours.
         """
         fields = cast(Mapping[str, Any], stored)
-        points = np.frombuffer(base64.b64decode(fields["points"]), "<f4").astype(np.float32)
-        weights = np.frombuffer(base64.b64decode(fields["weights"]), "<f8").astype(np.float64)
+        points = array_of(fields["points"], "<f4")
+        weights = array_of(fields["weights"], "<f8")
         return cls(points.reshape(len(weights), fields["width"]), weights)
 
     def centres(self, count: int) -> Points:
@@ -107,7 +107,3 @@ def squared(points: Reals, centres: Reals) -> Reals:
     """Squared distances of PUBLIC points, [m, c]; zero where rounding would say less than 1e-12."""
     found = (points**2).sum(axis=1)[:, None] - 2 * points @ centres.T + (centres**2).sum(axis=1)[None]
     return np.asarray(np.where(found > 1e-12, found, 0.0), np.float64)
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")

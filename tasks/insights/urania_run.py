@@ -4,7 +4,6 @@ Everything after a release is a function of its JSON in the journal and of publi
 kill works it out again.
 """
 
-from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models_db.canonical import Json
+from tasks.arrays import array_of, text_of
 from tasks.generation.interface import Bench, Generated, Plan
 from tasks.insights.choosing import Chooser, FastChooser
 from tasks.insights.cluster_keywords import ChosenKeywords, best
@@ -102,12 +102,12 @@ class UraniaRun:
         def draw(points: NDArray[np.float32]) -> Json:
             # Of what was drawn the centres are kept: they would not be the same where public points have other bits.
             vectors = clusterer.centres(clusterer.draw(points, public, rng), public).vectors
-            return {"width": vectors.shape[1], "vectors": b64encode(vectors.astype("<f4").tobytes()).decode()}
+            return {"width": vectors.shape[1], "vectors": text_of(vectors, "<f4")}
 
         first = len(self.stages.keywords.events)
         found = self._purse("clusters", first).release(0, lambda: self.units.points, draw)
         kept = cast("dict[str, Any]", found)
-        return Centres(np.frombuffer(b64decode(kept["vectors"]), "<f4").reshape(-1, kept["width"]).astype(np.float32))
+        return Centres(array_of(kept["vectors"], "<f4").reshape(-1, kept["width"]))
 
     @cached_property
     def clusters(self) -> NDArray[np.int64]:

@@ -12,7 +12,6 @@ Nothing is drawn from private text after the means. They are written down as soo
 interrupted later goes on from them and pays nothing again.
 """
 
-import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -169,18 +168,19 @@ def _declared_public(meta: AdapterMeta) -> str:
 
 def _means(plan: Plan, wanted: OneShotParameters, layout: Layout, read: "_Reading", bench: Bench) -> "Tensor":
     """The noisy means of all groups, float32 [G, k, c * r]: of an interrupted run, or drawn here."""
-    import numpy as np
     import torch
+
+    from tasks.arrays import array_of, text_of
 
     shape = (len(wanted.groups), wanted.shots, wanted.adapter.meta.vector_width)
     if MEANS in bench.earlier.released:
-        kept = np.frombuffer(base64.b64decode(bench.earlier.released[MEANS]), "<f4")
+        kept = array_of(bench.earlier.released[MEANS], "<f4")
         return torch.tensor(kept.reshape(shape))
     mechanism = NoisyMean.from_event(plan.invocations[0].event)
     for instalment in range(len(plan.invocations[0].instalments)):
         bench.arm(0, instalment)  # paid before the first private byte is read
     found = torch.stack(list(read.means(mechanism, wanted, layout, bench)))
-    text = base64.b64encode(found.numpy().astype("<f4").tobytes()).decode()
+    text = text_of(found.numpy(), "<f4")
     bench.begun(len(plan.invocations), {MEANS: text})
     return found
 

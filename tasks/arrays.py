@@ -1,0 +1,24 @@
+"""Arrays as they are written into journals: little-endian bytes in base 64, the same on every machine."""
+
+from base64 import b64decode, b64encode
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Stored = Literal["<f4", "<f8", "<i8"]
+
+
+def text_of(array: NDArray[Any], stored: Stored) -> str:
+    """The numbers of an array, row by row; its shape is told elsewhere."""
+    return b64encode(array.astype(stored).tobytes()).decode("ascii")
+
+
+def array_of(text: str, stored: Stored) -> NDArray[Any]:
+    """The numbers again, one-dimensional, in this machine's order of bytes, and writable.
+
+    Raises:
+        TypeError, ValueError: it is no such text.
+    """
+    kept = np.frombuffer(b64decode(text, validate=True), stored)
+    return kept.astype(kept.dtype.newbyteorder("="))
