@@ -27,6 +27,7 @@ NAMES = {"agnews": "AG News, 4 labels", "dbpedia14": "DBpedia, 14 labels", "mts_
 LOOKS = {
     "seeding_independent": ("#0b5fa5", "o", "-", "keyphrase seeding, independent"),
     "seeding_iterative": ("#6aa6d6", "o", "--", "keyphrase seeding, iterative"),
+    "seeding_selected": ("#083a66", "P", "-.", "keyphrase seeding, selected vocabulary"),
     "phrases_independent": ("#3b8a3a", "D", "-", "its phrases alone, independent"),
     "phrases_iterative": ("#8fc08e", "D", "--", "its phrases alone, iterative"),
     "phrases_selected": ("#777777", "v", "-", "phrases alone, selected vocabulary"),

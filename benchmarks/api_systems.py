@@ -7,14 +7,14 @@
 A cell is one release of a public corpus at a bench without a ledger, and one line of the output; one that is there in
 the same sizes is not made again. There are no seeds: randomness is the operating system's, and trials are independent.
 
-    seeding_*       keyphrase seeding, with independent or iterative sequences
+    seeding_*       keyphrase seeding, with independent or iterative sequences, or from a selected vocabulary
     phrases_*       its keyphrases alone, joined: no model is asked; what the phrases themselves are worth
     evolution_1x    private evolution with as many prompts as seeding: one vote, the best quarter of the candidates
     evolution_10x   with ten times the prompts: three rounds, as many texts as seeding
     invisible_ink   which does show private texts to the model: each text is drawn over so many references
     public_only     the model's own texts of each label, and `real` the corpus's: no epsilon, no privacy in the latter
 
-Seeding draws from the built-in public topics, which leave all of rho to the sketches; `phrases_selected` draws from a
+Seeding draws from the built-in public topics, which leave all of rho to the sketches; `*_selected` draws from a
 vocabulary that is selected from the units, as is the default.
 
 A logistic regression on points of the texts (all-MiniLM-L6-v2) is tested on real texts that nothing has read: plainly,
@@ -75,6 +75,7 @@ CHARGED = {
     "phrases_selected": SEEDING,
     "phrases_independent": SEEDING,
     "phrases_iterative": SEEDING,
+    "seeding_selected": SEEDING,
     "seeding_independent": SEEDING,
     "seeding_iterative": SEEDING,
     "evolution_1x": EVOLUTION,

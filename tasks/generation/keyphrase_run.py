@@ -173,7 +173,7 @@ class KeyphraseRun:
         noise = float(self.stages.noise(wanted))
         found = draw_sequences(
             Scorer(points_of(self.embed, self.phrases), self._kernel),
-            Drawer(noise * float(wanted.least_deviations), self.bench.rng),
+            Drawer(noise * float(wanted.least_deviations), self.bench.rng, wanted.counting),
             density,
             [numbers[label] if label is not None else 0 for label in self._labels],
             wanted.phrases_per_text,

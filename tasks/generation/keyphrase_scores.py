@@ -1,10 +1,13 @@
 """From noisy sketches to sequences of phrases: scores of a vocabulary, and draws from it. Public post-processing.
 
-    score(v) = <sketch of the label, f(v)> - background        below zero, or below so many deviations of noise: zero
+    score(v) = <sketch of the label, f(v)> - background
+
+    zero where it is below zero, below so many deviations of noise, or not among the strongest scores of the vocabulary
 
 Every phrase is a little near to all others, and what a few near units add drowns in that: drawn from plain scores, a
 label's phrases are hardly more its own than others'. What they have in common is the background: the mean of all
-labels' sketches, or the median score of the vocabulary.
+labels' sketches, or the median score of the vocabulary. And hundreds of scores that are little more than noise weigh
+more together than the few that are a label's own, which is why only the strongest count.
 
 A text's phrases are different ones, each drawn in proportion to its score; where all scores are zero, each is as likely
 as any other. In iterative sequences the j-th phrase is scored by the j-th sketch, together with the phrases before it:
@@ -84,10 +87,13 @@ class Drawer:
 
     Attributes:
         least: what a score must be at least, to count.
+        rng: whose draws they are.
+        strongest: how many scores count at most, the greatest and those equal to them; None for all.
     """
 
     least: float
     rng: RandomSource
+    strongest: int | None = None
 
     def draw(self, scores: Singles, taken: Sequence[int]) -> tuple[int, bool]:
         """A phrase that is not taken, and whether any score spoke for it; scores float32 [V], more than are taken."""
@@ -103,9 +109,16 @@ class Drawer:
 
     def weights(self, scores: Singles) -> NDArray[np.int64]:
         """Integers in proportion to the scores that count, the largest of them 2^40."""
-        counting = np.where(scores >= self.least, np.maximum(scores, 0), 0).astype(np.float64)
+        least = max(self.least, self._weakest(scores))
+        counting = np.where(scores >= least, np.maximum(scores, 0), 0).astype(np.float64)
         largest = counting.max(initial=0.0)
         return np.floor(counting * (_FINE / largest) if largest > 0 else counting).astype(np.int64)
+
+    def _weakest(self, scores: Singles) -> float:
+        if self.strongest is None or self.strongest >= len(scores):
+            return -math.inf
+        place = len(scores) - self.strongest
+        return float(np.partition(scores, place)[place])
 
 
 @dataclass(frozen=True)

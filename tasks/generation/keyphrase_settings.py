@@ -118,6 +118,8 @@ class KeyphraseParameters(PartParameters):
             of the same phrase over all `labels`, the `median` score of the vocabulary, or `none`; `auto` is `labels`
             where there are two or more, and else `median`.
         least_deviations: what is then left counts as zero below so many standard deviations of a score's noise.
+        strongest: how many phrases of a label count at most, those that score most; 0 for all. Never fewer than a text
+            has, so that it has different ones.
         sequences: `independent` draws a text's phrases each by itself; `iterative` each given those before it, from a
             sketch for each place, which share rho evenly.
         phrases_per_text: how many phrases a text is seeded with.
@@ -141,6 +143,7 @@ class KeyphraseParameters(PartParameters):
     bandwidth: Annotated[Exact, Field(ge=Decimal("0.001"), le=1000)] = Decimal("0.5")
     background: Literal["auto", "labels", "median", "none"] = "auto"
     least_deviations: Annotated[Exact, Field(ge=0, le=10)] = Decimal(1)
+    strongest: Annotated[int, Field(ge=0)] = 24
     sequences: Literal["independent", "iterative"] = "independent"
     phrases_per_text: Annotated[int, Field(ge=1, le=MOST_PHRASES)] = 4
     shares: KeyphraseShares = KeyphraseShares()
@@ -167,6 +170,11 @@ class KeyphraseParameters(PartParameters):
         if self.background == "auto":
             return "labels" if len(self.labels) > 1 else "median"
         return self.background
+
+    @property
+    def counting(self) -> int | None:
+        """How many scores count at most; None for all."""
+        return max(self.strongest, self.phrases_per_text) if self.strongest else None
 
     @property
     def positions(self) -> int:

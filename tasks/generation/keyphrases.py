@@ -204,7 +204,8 @@ def _parent(wanted: KeyphraseParameters) -> Mapping[str, str]:
 def _counting(wanted: KeyphraseParameters) -> str:
     above = {"labels": " above the mean of all labels", "median": " above the vocabulary's median", "none": ""}
     least = plain_decimal(wanted.least_deviations)
-    return f"from {least} standard deviations of that noise on{above[wanted.subtracted]}"
+    strongest = f", the strongest {wanted.counting} of a label" if wanted.counting else ""
+    return f"from {least} standard deviations of that noise on{above[wanted.subtracted]}{strongest}"
 
 
 def _noise(wanted: KeyphraseParameters, stages: Stages) -> str:

@@ -87,6 +87,15 @@ def test_scores_below_the_noise_do_not_count():
     assert weights[2:].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("strongest", "counting"), [(1, {1}), (2, {1, 3}), (3, {0, 1, 3, 4}), (5, {0, 1, 3, 4}), (None, {0, 1, 3, 4})]
+)
+def test_only_the_strongest_scores_count_and_those_equal_to_them(strongest, counting):
+    weights = Drawer(0.0, OS_RANDOM, strongest).weights(np.array([0.1, 0.6, -0.2, 0.3, 0.1], np.float32))
+    assert set(np.flatnonzero(weights)) == counting
+    assert weights[1] == 2**40
+
+
 def sequences(
     sketches: np.ndarray,
     labels: list[int],

@@ -48,6 +48,7 @@ def test_public_words_have_one_spelling_and_stand_once():
         {"phrases_per_text": 0},
         {"phrases_per_unit": 21},
         {"least_deviations": -1},
+        {"strongest": -1},
         {"sequences": "sideways"},
         {"sequences": "iterative", "phrases_per_text": 9},
         {"phrases_per_unit": 2},  # below vocabulary.per_unit
@@ -67,6 +68,12 @@ def test_public_words_have_one_spelling_and_stand_once():
 def test_what_is_out_of_range_is_refused(wrong):
     with pytest.raises(ValidationError):
         asked(**wrong)
+
+
+def test_as_many_phrases_count_as_a_text_has():
+    assert asked().counting == 24
+    assert asked(strongest=1, phrases_per_text=4).counting == 4
+    assert asked(strongest=0).counting is None
 
 
 def test_a_public_vocabulary_that_names_nothing_is_the_built_in_list():
