@@ -14,6 +14,7 @@ from cli.progress import showing
 from cli.tables import facts, groups_table, table
 from flows import corpora
 from flows.motions import propose_cap
+from flows.stores import source_at
 from flows.workspace import Workspace, open_workspace
 from flows.written import read_yaml
 from models_db.canonical import canonical
@@ -24,6 +25,7 @@ from models_db.services.datasets import Registration
 from models_db.tables import Dataset
 from tasks.corpus.store import open_corpus
 from tasks.generation.quote import lifetime_epsilon
+from tasks.stores.address import located
 
 app = typer.Typer(no_args_is_help=True, help="Private corpora: register, ingest, list, show, cap.")
 
@@ -88,7 +90,7 @@ def register(
 def ingest(
     opened: Opened,
     name: Name,
-    path: Annotated[Path, typer.Argument(help="JSONL, CSV, Parquet, or a folder of .txt.")],
+    path: Annotated[str, typer.Argument(help="JSONL, CSV, Parquet, or a folder of .txt; a path or s3://...")],
     label_field: LabelField = None,
 ) -> Answer:
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
@@ -98,8 +100,8 @@ def ingest(
     Example: almoner dataset ingest clinic notes.jsonl --label-field section
     """
     workspace = open_workspace(opened.home)
-    with showing(opened):
-        version = corpora.ingest(workspace, name, path, label_field)
+    with showing(opened), source_at(opened.home, located(path)) as source:
+        version = corpora.ingest(workspace, name, source, label_field)
     shown = {"dataset": name, "version": version.number, "labels": label_field}
     return Answer(
         shown,

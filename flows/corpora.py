@@ -1,13 +1,13 @@
 """A corpus enters: registered with its lifetime claim, and ingested as the next version of its dataset."""
 
 import secrets
-from pathlib import Path
 
 from flows.budgets import lifetime_claim
 from flows.workspace import Workspace, overlap_key_path, partition_key_path
 from models_db.services import datasets
 from models_db.services.datasets import Registration
 from tasks.corpus.keys import create_key, load_key
+from tasks.corpus.sources import Source
 from tasks.ingest import RecordedVersion, ingest_version
 
 
@@ -45,11 +45,11 @@ def register_sharing(workspace: Workspace, wanted: Registration, other: str) -> 
         datasets.register(session, workspace.actor, wanted, account)
 
 
-def ingest(workspace: Workspace, name: str, source: Path, label_field: str | None = None) -> RecordedVersion:
+def ingest(workspace: Workspace, name: str, source: Source, label_field: str | None = None) -> RecordedVersion:
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
 
     Args:
-        source: JSONL, CSV, Parquet, or a folder of .txt.
+        source: JSONL, CSV, Parquet, or a folder of .txt; here, or in a store (`flows.stores.source_at`).
         label_field: the field of a document's label or group; kept private.
 
     Raises:

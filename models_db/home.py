@@ -3,6 +3,7 @@
 almoner.db        the ledger (unless ALMONER_DATABASE_URL names a PostgreSQL)
 policy.yaml       the policy in force
 endpoints.yaml    models behind an API that requests can name; no secret is in it (0600)
+stores.yaml       how buckets of object stores are reached; no secret is in it (0600)
 seen.json         the head of the ledger's chain as this home last saw it
 keys/             signing key, overlap key, one key per partition scheme (0600)
 corpora/<uid>/    ingested dataset versions, one folder each
@@ -44,6 +45,11 @@ class ProjectHome:
     def endpoints(self) -> Path:
         """The file of endpoints, if there is one."""
         return self.root / "endpoints.yaml"
+
+    @property
+    def stores(self) -> Path:
+        """The file of buckets, if there is one."""
+        return self.root / "stores.yaml"
 
     @property
     def seen(self) -> Path:

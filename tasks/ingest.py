@@ -1,7 +1,6 @@
 """Ingest: the store writes the version, the ledger records it, both or neither."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from models_db.engine import Database
 from models_db.home import ProjectHome
@@ -10,6 +9,7 @@ from models_db.services.audits import Actor
 from models_db.tables import Dataset
 from tasks import progress
 from tasks.corpus.ingest import IngestedVersion, ingest
+from tasks.corpus.sources import Source
 from tasks.corpus.store import iter_marks
 from tasks.shell import private_task
 
@@ -28,7 +28,7 @@ def ingest_version(
     database: Database,
     actor: Actor,
     dataset: Dataset,
-    source: Path,
+    source: Source,
     overlap_key: bytes,
     label_field: str | None = None,
 ) -> RecordedVersion:

@@ -18,6 +18,7 @@ from sqlalchemy.pool import NullPool
 from migrations.upgrade import upgrade
 from models_db.engine import Database
 from tests import earlier
+from tests.object_store import ENVIRONMENT, ObjectStore
 from tests.support import World, require
 
 _numbers = count(1)
@@ -100,6 +101,35 @@ def postgresql(ledger_folder: Path) -> Iterator[PostgreSQL]:
         yield PostgreSQL(server.get_uri())
     finally:
         server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[ObjectStore]:
+    """An S3 server of this run's own."""
+    require(find_spec("moto") and find_spec("flask") and find_spec("s3fs"), "moto, flask or s3fs is not installed")
+    started = ObjectStore.start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def s3(s3_server: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ObjectStore:
+    """The same, with its credentials in the environment, and nothing of this machine's own."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-aws-config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-aws-credentials"))
+    return s3_server
+
+
+@pytest.fixture
+def bucket(s3: ObjectStore) -> str:
+    """An empty bucket on it."""
+    name = f"bucket-{next(_numbers)}"
+    s3.bucket(name)
+    return name
 
 
 class Ledgers:

@@ -19,7 +19,7 @@ from models_db.home import ProjectHome
 from tasks.corpus.marks import ManifestMark, mark_of, source_mark
 from tasks.corpus.readers import read_documents
 from tasks.corpus.records import DuplicateDocument, SourceDocument
-from tasks.corpus.sources import SourceChanged, source_digest, source_state
+from tasks.corpus.sources import Source, SourceChanged, source_digest, source_state
 from tasks.corpus.store import DATABASE, SCHEMA
 from tasks.corpus.units import random_unit
 from tasks.corpus.versions import incoming, named_problems, put_in_place, remove_version, sync
@@ -55,7 +55,7 @@ class IngestedVersion:
 
 def ingest(
     home: ProjectHome,
-    source: Path,
+    source: Source,
     unit_field: str | None,
     overlap_key: bytes,
     *,
@@ -73,7 +73,7 @@ def ingest(
 
     Args:
         home: the project home.
-        source: a file or folder, see `readers.read_documents`.
+        source: a file or folder, here or in a store, see `readers.read_documents`.
         unit_field: the field with the privacy unit's id, or None.
         overlap_key: the home's overlap key; marks are made with it.
         text_field: the field with the text.
@@ -118,7 +118,7 @@ def _watched(documents: Iterator[SourceDocument], progress: Progress, total: int
 
 
 def _write(
-    database: Path, documents: Iterator[SourceDocument], source: Path, overlap_key: bytes, label_field: str | None
+    database: Path, documents: Iterator[SourceDocument], source: Source, overlap_key: bytes, label_field: str | None
 ) -> tuple[tuple[int, int], str]:
     """Fill a new store file (0600), on disk when this returns: (documents, units), manifest mark."""
     manifest = ManifestMark(overlap_key)
@@ -141,7 +141,7 @@ def _write(
     return counts, manifest.hexdigest()
 
 
-def _insert(connection: sqlite3.Connection, document: SourceDocument, source: Path, overlap_key: bytes) -> None:
+def _insert(connection: sqlite3.Connection, document: SourceDocument, source: Source, overlap_key: bytes) -> None:
     unit = document.unit if document.unit is not None else random_unit()
     with named_problems():
         found = connection.execute("SELECT number FROM units WHERE unit = ?", (unit,)).fetchone()

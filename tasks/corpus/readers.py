@@ -8,8 +8,7 @@ header has a person's record in its first line.
 import csv
 import json
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
-from pathlib import Path
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
@@ -24,23 +23,26 @@ from tasks.corpus.records import (
     SourceDocument,
 )
 from tasks.corpus.sources import (
+    Source,
     SourceEmpty,
     SourceMissing,
     SourceUnreadable,
     name_of,
     named_problems,
-    text_files,
+    size_of,
+    texts_of,
 )
+from tasks.corpus.stored import StoredSource
 
 FOLDER_UNITS = ("folder", "file")
 _ROWS_PER_BATCH = 1024
 
 Documents: TypeAlias = Generator[SourceDocument, None, None]
-_Reader: TypeAlias = Callable[[Path, Fields], Documents]
+_Reader: TypeAlias = Callable[[Source, Fields], Documents]
 
 
 def read_documents(
-    path: Path,
+    path: Source,
     unit_field: str | None,
     text_field: str = "text",
     id_field: str = "id",
@@ -55,7 +57,7 @@ def read_documents(
     name without .txt; files of one name in different sub-folders are then one unit).
 
     Args:
-        path: a .jsonl, .csv or .parquet file, or a folder.
+        path: a .jsonl, .csv or .parquet file, or a folder; here or in a store.
         unit_field: the field with the privacy unit's id, or None if every record is a unit of its own.
         text_field: the field with the text (a folder has none).
         id_field: the field with the document's id, which may be absent (a folder has none).
@@ -82,7 +84,7 @@ def read_documents(
     return _guarded(read, path, Fields(unit_field, text_field, id_field, label_field))
 
 
-def _guarded(read: _Reader, path: Path, fields: Fields) -> Documents:
+def _guarded(read: _Reader, path: Source, fields: Fields) -> Documents:
     empty, labelled = True, False
     with named_problems(path), closing(read(path, fields)) as documents:
         for document in documents:
@@ -97,7 +99,7 @@ def _guarded(read: _Reader, path: Path, fields: Fields) -> Documents:
 class _Lines:
     """The lines of a UTF-8 file as text; `number` is the current line's, `offset` counts the bytes so far."""
 
-    def __init__(self, file: BinaryIO, source: Path) -> None:
+    def __init__(self, file: BinaryIO, source: Source) -> None:
         self.file, self.source, self.number, self.offset = file, source, 0, 0
 
     def __iter__(self) -> Iterator[str]:
@@ -122,7 +124,7 @@ def _not_a_number(_: str) -> None:
 _parse = json.JSONDecoder(parse_constant=_not_a_number).decode
 
 
-def _read_jsonl(source: Path, fields: Fields) -> Documents:
+def _read_jsonl(source: Source, fields: Fields) -> Documents:
     with source.open("rb") as file:
         lines = _Lines(file, source)
         for line in lines:
@@ -137,7 +139,7 @@ def _read_jsonl(source: Path, fields: Fields) -> Documents:
             yield fields.document(record, source, lines.number, lines.offset)
 
 
-def _read_csv(source: Path, fields: Fields) -> Documents:
+def _read_csv(source: Source, fields: Fields) -> Documents:
     csv.field_size_limit(MAX_RECORD_BYTES)  # the module's own limit, 128 KiB, is shorter than a long document
     with source.open("rb") as file:
         lines = _Lines(file, source)
@@ -153,20 +155,20 @@ def _read_csv(source: Path, fields: Fields) -> Documents:
                 yield fields.document(dict(zip(header, row, strict=True)), source, start, lines.offset)
 
 
-def _next_row(rows: Iterator[list[str]], source: Path, start: int) -> list[str] | None:
+def _next_row(rows: Iterator[list[str]], source: Source, start: int) -> list[str] | None:
     try:
         return next(rows, None)
     except csv.Error:
         raise MalformedRow(source, start) from None
 
 
-def _read_parquet(source: Path, fields: Fields) -> Documents:
+def _read_parquet(source: Source, fields: Fields) -> Documents:
     import pyarrow  # here, because it is the slowest import of the room and three formats do without
     import pyarrow.parquet
 
-    position, size = 0, source.stat().st_size
+    position, size = 0, size_of(source)
     try:
-        with pyarrow.parquet.ParquetFile(source) as file:
+        with _seekable(source) as place, pyarrow.parquet.ParquetFile(place) as file:
             rows = file.metadata.num_rows
             columns = _columns(file.schema_arrow.names, fields, source)
             plain = [name for name in columns if _is_plain(file.schema_arrow.field(name).type)]
@@ -183,6 +185,11 @@ def _read_parquet(source: Path, fields: Fields) -> Documents:
         raise SourceUnreadable(source, "it is not a Parquet file, or it is damaged") from None
 
 
+def _seekable(source: Source) -> AbstractContextManager[Any]:
+    """What pyarrow reads: it opens a path on its own."""
+    return source.open("rb") if isinstance(source, StoredSource) else nullcontext(source)
+
+
 def _is_plain(kind: Any) -> bool:
     """Whether a Parquet column holds strings or integers; others count as missing and are never converted."""
     from pyarrow import types
@@ -193,7 +200,7 @@ def _is_plain(kind: Any) -> bool:
     )
 
 
-def _columns(found: Sequence[str], fields: Fields, source: Path) -> list[str]:
+def _columns(found: Sequence[str], fields: Fields, source: Source) -> list[str]:
     """The columns to read: text, unit, label and, where there is one, document id; each exactly once in `found`."""
     wanted = {fields.text, fields.unit or fields.text, fields.label or fields.text}
     if fields.document_id in found:
@@ -204,9 +211,9 @@ def _columns(found: Sequence[str], fields: Fields, source: Path) -> list[str]:
     return sorted(wanted)
 
 
-def _read_folder(source: Path, fields: Fields) -> Documents:
+def _read_folder(source: Source, fields: Fields) -> Documents:
     offset = 0
-    for position, path in enumerate(text_files(source), 1):
+    for position, (inside, path) in enumerate(texts_of(source), 1):
         with path.open("rb") as file:
             data = file.read(MAX_RECORD_BYTES + 1)
         if len(data) > MAX_RECORD_BYTES:
@@ -216,7 +223,6 @@ def _read_folder(source: Path, fields: Fields) -> Documents:
         except UnicodeDecodeError:
             raise NotUtf8(source, position) from None
         offset += len(data)
-        inside = path.relative_to(source)
         folder = inside.parts[0] if len(inside.parts) > 1 else None
         record = {"text": text, "id": inside.as_posix(), "folder": folder, "file": path.stem}
         yield fields.document(record, source, position, offset)
@@ -228,7 +234,7 @@ _READERS: dict[str, _Reader] = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parq
 class UnknownFileType(UsageError):
     """A file that no reader is made for."""
 
-    def __init__(self, source: Path) -> None:
+    def __init__(self, source: Source) -> None:
         super().__init__(
             f"{name_of(source)!r} is neither .jsonl, .csv or .parquet nor a folder of .txt files.",
             "Convert it, or rename it if only the ending is wrong.",
@@ -239,7 +245,7 @@ class UnknownFileType(UsageError):
 class UnknownFolderUnit(UsageError):
     """A unit field that a text folder does not have."""
 
-    def __init__(self, source: Path, unit_field: str) -> None:
+    def __init__(self, source: Source, unit_field: str) -> None:
         super().__init__(
             f"The text folder {name_of(source)!r} has no unit field {unit_field!r}.",
             "Use `folder` (the sub-folder) or `file` (the file's name), or no unit field.",
@@ -250,7 +256,7 @@ class UnknownFolderUnit(UsageError):
 class FolderWithoutLabels(UsageError):
     """Labels are asked of a text folder, which has none."""
 
-    def __init__(self, source: Path, label_field: str) -> None:
+    def __init__(self, source: Source, label_field: str) -> None:
         super().__init__(
             f"The text folder {name_of(source)!r} has no field {label_field!r}: its files have no labels.",
             "Leave the label field out, or write the texts into a JSONL, CSV or Parquet file with a label in each.",
@@ -261,7 +267,7 @@ class FolderWithoutLabels(UsageError):
 class LabelNowhere(UsageError):
     """A label field that not one record has: a slip of the pen, most likely."""
 
-    def __init__(self, source: Path, label_field: str) -> None:
+    def __init__(self, source: Source, label_field: str) -> None:
         super().__init__(
             f"No record of {name_of(source)!r} has a label in {label_field!r}.",
             "Name the right field, then ingest again; nothing of this attempt was kept.",
@@ -272,7 +278,7 @@ class LabelNowhere(UsageError):
 class ColumnUnfit(UsageError):
     """A Parquet column that holds neither text nor integers."""
 
-    def __init__(self, source: Path, column: str) -> None:
+    def __init__(self, source: Source, column: str) -> None:
         super().__init__(
             f"The column {column!r} of {name_of(source)!r} holds neither text nor integers, so it cannot be the label.",
             "Name another field, or convert the column to text.",
@@ -283,7 +289,7 @@ class ColumnUnfit(UsageError):
 class ColumnMissing(UsageError):
     """A table that does not have a wanted column exactly once."""
 
-    def __init__(self, source: Path, column: str) -> None:
+    def __init__(self, source: Source, column: str) -> None:
         super().__init__(
             f"{name_of(source)!r} does not have exactly one column {column!r}.",
             "Name the right field, or give the file a header (CSV cells are separated by commas).",

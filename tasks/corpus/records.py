@@ -19,7 +19,7 @@ from pathlib import Path
 
 from models_db.errors import UsageError
 from tasks.corpus.labels import LONGEST_LABEL, normalise_label
-from tasks.corpus.sources import name_of
+from tasks.corpus.sources import Source, name_of
 from tasks.corpus.units import UnitInvalid, is_unicode, normalise_unit
 
 MAX_RECORD_BYTES = 64 * 2**20
@@ -56,7 +56,7 @@ class Fields:
     document_id: str
     label: str | None = None
 
-    def document(self, record: Mapping[str, object], source: Path, position: int, offset: int) -> SourceDocument:
+    def document(self, record: Mapping[str, object], source: Source, position: int, offset: int) -> SourceDocument:
         """The document in `record`.
 
         Raises:
@@ -73,7 +73,7 @@ class Fields:
         document_id, label = self._document_id(record, source, position), self._label(record, source, position)
         return SourceDocument(document_id, unit, text, position, offset, label)
 
-    def _unit(self, record: Mapping[str, object], source: Path, position: int) -> str | None:
+    def _unit(self, record: Mapping[str, object], source: Source, position: int) -> str | None:
         if self.unit is None:
             return None
         try:
@@ -81,7 +81,7 @@ class Fields:
         except UnitInvalid:
             raise NoUnit(source, position, self.unit) from None
 
-    def _document_id(self, record: Mapping[str, object], source: Path, position: int) -> str | None:
+    def _document_id(self, record: Mapping[str, object], source: Source, position: int) -> str | None:
         value = record.get(self.document_id)
         if value is None or (isinstance(value, str) and not value.strip()):
             return None
@@ -90,7 +90,7 @@ class Fields:
         except UnitInvalid:
             raise BadDocumentId(source, position, self.document_id) from None
 
-    def _label(self, record: Mapping[str, object], source: Path, position: int) -> str | None:
+    def _label(self, record: Mapping[str, object], source: Source, position: int) -> str | None:
         if self.label is None:
             return None
         try:
@@ -99,7 +99,7 @@ class Fields:
             raise BadLabel(source, position, self.label) from None
 
 
-def place(source: Path, position: int) -> str:
+def place(source: Source, position: int) -> str:
     """Where a record stands, in words.
 
     A file of a text folder is named by its number only, since its name may be the id of a person.
@@ -115,9 +115,9 @@ class BadRecord(UsageError):
     problem = "cannot be taken"
     remedy = "Repair or remove it"
 
-    def __init__(self, source: Path, position: int, field_name: str = "") -> None:
+    def __init__(self, source: Source, position: int, field_name: str = "") -> None:
         advice = f"{self.remedy}, then ingest again; nothing of this attempt was kept."
-        if source.is_dir():
+        if isinstance(source, Path) and source.is_dir():
             advice += f" To see its name: find . -iname '*.txt' | LC_ALL=C sort | sed -n {position}p"
         super().__init__(
             f"{place(source, position)} {self.problem.format(field=field_name)}.",

@@ -1,0 +1,61 @@
+"""`stores.yaml` of a home: how the buckets are reached that people name in addresses (docs/stores.md)."""
+
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from flows.written import read_named
+from models_db.errors import EnvironmentProblem
+from models_db.home import ProjectHome
+from models_db.requests import FileInvalid, parse
+from tasks.corpus.sources import Source
+from tasks.corpus.stored import StoredSource
+from tasks.stores.address import Address, Place
+from tasks.stores.settings import PAGE, Bucket, Buckets
+from tasks.stores.store import opened
+
+
+def buckets_of(home: ProjectHome) -> Buckets:
+    """What a home knows of each bucket; nothing where there is no file.
+
+    Raises:
+        FileUnreadable, FileInvalid: it is none; what was written is not repeated.
+        StoresOpen: others may read or change it, and so send data elsewhere.
+    """
+    path = home.stores
+    if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise StoresOpen(str(path))
+    said = read_named(path, "a word", PAGE)
+    if said.keys() - {"buckets"}:
+        raise FileInvalid(path.name, ["it begins with `buckets:`, and has nothing beside it"], PAGE)
+    known = {}
+    for name, written in said.get("buckets", {}).items():
+        if not isinstance(written, dict):
+            raise FileInvalid(path.name, ["a bucket is a name and what belongs to it"], PAGE)
+        known[str(name)] = parse(Bucket, written, f"The bucket {str(name)!r}", PAGE)
+    return Buckets(known)
+
+
+@contextmanager
+def source_at(home: ProjectHome, place: Place) -> Iterator[Source]:
+    """A private source, here or in a store, to be read until the end of the block.
+
+    Raises:
+        StoreExtraMissing, CredentialsUnset, EndpointUnsafe; as `buckets_of`.
+    """
+    if not isinstance(place, Address):
+        yield place
+        return
+    with opened(place, buckets_of(home)) as store:
+        yield StoredSource(store, place)
+
+
+class StoresOpen(EnvironmentProblem):
+    """Settings of buckets that others may read or change."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is open to others of this machine.",
+            f"`chmod 600 {path}`, and see that it says what you wrote.",
+            {"path": path},
+        )
