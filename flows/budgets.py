@@ -15,7 +15,7 @@ from flows.workspace import Workspace
 from models_db.budgets import DELTA_UNIT, Amount
 from models_db.errors import UsageError
 from models_db.requests import as_json
-from models_db.services import datasets, envelopes, ledger, policies
+from models_db.services import datasets, envelopes, ledger, listings, policies
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.envelopes import ScopeTooLarge
 from models_db.services.ledger import Balance
@@ -120,7 +120,7 @@ def view_of(session: Session, dataset: Dataset) -> BudgetView:
 
 def sharing(session: Session, dataset: Dataset) -> tuple[str, ...]:
     """The names of all datasets on the account of this one, this one among them."""
-    return tuple(each.name for each in datasets.every(session) if each.account_id == dataset.account_id)
+    return listings.sharing(session, dataset.account_id)
 
 
 def _window(session: Session, account_id: int) -> Window | None:

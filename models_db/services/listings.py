@@ -21,12 +21,14 @@ from models_db.tables import (
     Cap,
     Carried,
     Dataset,
+    DatasetVersion,
     Delegation,
     DelegationEnd,
     Entry,
     Hold,
     Invocation,
     Motion,
+    PartitionScheme,
     PolicyRule,
     PolicyVersion,
     Principal,
@@ -73,6 +75,11 @@ def datasets_by_id(session: Session, ids: Collection[int]) -> dict[int, Dataset]
     return {dataset.id: dataset for dataset in session.scalars(select(Dataset).where(Dataset.id.in_(ids)))}
 
 
+def sharing(session: Session, account_id: int) -> tuple[str, ...]:
+    """The names of the datasets on a root account, in order."""
+    return tuple(session.scalars(select(Dataset.name).where(Dataset.account_id == account_id).order_by(Dataset.name)))
+
+
 def balances(session: Session, accounts: Collection[int]) -> dict[int, Balance]:
     """The budgets of root accounts, each over all its blocks; see `ledger.balance`."""
     used, used_delta = Account.rho_held + Account.rho_spent, Account.delta_held + Account.delta_spent
@@ -117,6 +124,18 @@ def lifetimes(session: Session, accounts: Collection[int]) -> dict[int, Claimed]
     for account, epsilon, delta, conversion in session.execute(carried):
         found[account] = Claimed(str(epsilon), str(delta), conversion or 0)
     return found
+
+
+def blocks_of_each(session: Session, accounts: Collection[int]) -> dict[int, int]:
+    """How many blocks the partitions of root accounts have; see `datasets.partition`."""
+    query = select(PartitionScheme.account_id, PartitionScheme.blocks).where(PartitionScheme.account_id.in_(accounts))
+    return {row[0]: row[1] for row in session.execute(query)}
+
+
+def versions_of_each(session: Session, dataset_ids: Collection[int]) -> dict[int, int]:
+    """How many versions each dataset has that has one; see `datasets.versions`."""
+    query = select(DatasetVersion.dataset_id, func.count()).where(DatasetVersion.dataset_id.in_(dataset_ids))
+    return {row[0]: row[1] for row in session.execute(query.group_by(DatasetVersion.dataset_id))}
 
 
 def open_windows(session: Session, accounts: Collection[int]) -> dict[int, Account]:

@@ -39,9 +39,21 @@ def test_accounts(town: Town) -> None:
             assert (claim.epsilon, claim.delta) == (lifetime.epsilon, lifetime.delta)
             assert claim.delta_conversion == lifetime.delta_conversion
             assert windows.get(dataset.account_id) == envelopes.current_window(session, dataset.account_id)
+            shared = [other.name for other in every if other.account_id == dataset.account_id]
+            assert listings.sharing(session, dataset.account_id) == tuple(shared)
         assert any(balance.reserved.rho for balance in found.values())
         assert windows
         assert len({claims[account].epsilon for account in claims}) > 1  # a cap was raised
+
+
+def test_partitions_and_versions(town: Town) -> None:
+    with town.world.database.read() as session:
+        every = datasets.every(session)
+        blocks = listings.blocks_of_each(session, {dataset.account_id for dataset in every})
+        counted = listings.versions_of_each(session, [dataset.id for dataset in every])
+        for dataset in every:
+            assert blocks[dataset.account_id] == datasets.partition(session, dataset).blocks
+            assert counted.get(dataset.id, 0) == len(datasets.versions(session, dataset))
 
 
 def test_datasets_by_name(town: Town) -> None:
