@@ -5,11 +5,14 @@ import hmac
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.channels import Channel, Email, LogChannel, Webhook, secret
 from models_db.canonical import Json, canonical
 from models_db.errors import EnvironmentProblem
+from tasks.publishing.layout import FileUnfit, plain_file
 
 if TYPE_CHECKING:
     from smtplib import SMTP
@@ -45,11 +48,19 @@ def _write(channel: LogChannel, notice: Mapping[str, Json]) -> None:
     try:
         descriptor = os.open(channel.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "ab") as file:
-            file.write(canonical(dict(notice)) + b"\n")
+            file.write(b"\n" * _is_torn(channel) + canonical(dict(notice)) + b"\n")
             file.flush()
             os.fsync(file.fileno())
     except OSError as problem:
         raise NotDelivered(channel.kind, problem.strerror or type(problem).__name__) from None
+
+
+def _is_torn(channel: LogChannel) -> bool:
+    """Whether a full disk took only some of the last line: what follows must not be written behind that."""
+    with suppress(OSError, FileUnfit), plain_file(Path(channel.file)) as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
+    return False  # there is no line yet, or it is no file
 
 
 def _post(channel: Webhook, notice: Mapping[str, Json]) -> None:

@@ -167,6 +167,19 @@ def test_a_log_is_a_line_of_json_for_each(almoner: Almoner) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+def test_a_line_that_a_full_disk_has_torn_takes_no_other_with_it(almoner: Almoner) -> None:
+    almoner.registered()
+    file = almoner.write("notices.jsonl", '{"event":"a whole line"}\n{"event":"a to')
+    almoner.type(f"notify add record --log {file}")
+    almoner.type("notify test record")
+    whole, torn, following = file.read_text().splitlines()
+    assert (json.loads(whole)["event"], torn, json.loads(following)["event"]) == (
+        "a whole line",
+        '{"event":"a to',
+        "a try",
+    )
+
+
 @pytest.mark.parametrize(
     "options",
     [
