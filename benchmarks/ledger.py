@@ -119,7 +119,7 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
         account = datasets.open_account(session, LifetimeClaim("1", "1", 1, Amount(10**15, 10**15)), blocks, "key")
         dataset = datasets.register(session, actor, Registration("d", "u", "t", True, None, None), account.id)
         version = datasets.add_version(
-            session, actor, dataset, uid="v", source_mark="0" * 64, manifest_mark="0" * 64, marks=[b"u" * 32]
+            session, actor, dataset, uid="v", source_mark="0" * 64, manifest_mark="0" * 64, units=[(b"u" * 32, 1)]
         )
         attempts = []
         for number in range(count + 1):

@@ -11,11 +11,12 @@ from cli.command import Answer, Opened, command
 from cli.dataset import Name
 from cli.tables import facts, table
 from flows.affording import afforded
-from flows.budgets import BudgetView, Window, view
+from flows.budgets import BudgetView, CohortLine, Window, view
 from flows.forecast import after, ladder, never, times
 from flows.workspace import Workspace, open_workspace
 from models_db.budgets import Amount
 from models_db.canonical import Json
+from models_db.errors import UsageError
 from models_db.requests import plain_decimal
 from models_db.services import datasets, ledger, releases
 from tasks.accounting.zcdp import release_amount
@@ -24,6 +25,9 @@ from tasks.generation.quote import lifetime_epsilon
 app = typer.Typer(no_args_is_help=True, help="Budgets: show, forecast, simulate; envelopes.")
 app.add_typer(scopes.app, name="scope")
 
+Cohorts = Annotated[
+    str | None, typer.Option(metavar="newest|N,N", help="As releases have it that read these cohorts alone.")
+]
 Scope = Annotated[str | None, typer.Option(help="Out of this envelope; else out of what no envelope keeps.")]
 
 
@@ -54,6 +58,7 @@ def show(opened: Opened, name: Name) -> Answer:
     }
     spent_by = _spenders(workspace, found)
     more: dict[str, Json] = {
+        "cohorts": [_cohort(found, line) for line in found.cohorts],
         "envelopes": [scopes.as_data(envelope) for envelope in found.envelopes],
         "window": None if found.window is None else _window_data(found.window),
         "cap_changes": _changes(found),
@@ -89,8 +94,23 @@ def _changes(found: BudgetView) -> list[Json]:
     ]
 
 
+def _cohort(found: BudgetView, line: CohortLine) -> dict[str, Json]:
+    return {
+        "cohort": line.number,
+        "opened": line.opened_at[:10] if line.opened_at else "from the beginning",
+        "blocks": line.blocks,
+        "rho_spent": line.balance.spent.rho_text,
+        "rho_left": line.balance.left.rho_text,
+        "epsilon_spent": lifetime_epsilon(line.balance.spent, found.claim.delta_conversion),
+    }
+
+
 def _narrower(found: BudgetView) -> list[RenderableType]:
     shown: list[RenderableType] = []
+    if found.cohorts:
+        rows = [list(_cohort(found, line).values()) for line in found.cohorts]
+        heads = ("cohort", "opened", "blocks", "rho spent", "rho left", "epsilon spent")
+        shown.append(table(heads, rows, "Cohorts: each has the whole budget, and a unit stays in its own"))
     if found.envelopes:
         shown.append(scopes.envelope_table(found.envelopes))
     if found.window:
@@ -120,12 +140,13 @@ def forecast(
     name: Name,
     delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
     scope: Scope = None,
+    cohorts: Cohorts = None,
 ) -> Answer:
     """How many further releases the remaining budget affords, by epsilon; and how many of them now, if it is paced.
 
     Example: almoner budget forecast clinic --delta 1e-7
     """
-    found = view(open_workspace(opened.home), name)
+    found = view(open_workspace(opened.home), name, _named(cohorts))
     rows = [
         (rung.epsilon, delta, rung.price.rho_text, rung.ever, rung.now, rung.after or "not affordable")
         for rung in ladder(found, delta, scope)
@@ -149,15 +170,17 @@ def simulate(
     rotate_over: Annotated[
         int | None, typer.Option(metavar="K", help="Also count releases that take turns over K groups of blocks.")
     ] = None,
+    cohorts: Cohorts = None,
 ) -> Answer:
     """The lifetime epsilon after each of a number of equal releases, until the budget is used up.
 
     Example: almoner budget simulate clinic --epsilon 1 --releases 12
     """
     workspace = open_workspace(opened.home)
-    found = view(workspace, name)
+    read = _named(cohorts)
+    found = view(workspace, name, read)
     price, left, rows = release_amount(epsilon, delta), found.left(scope), []
-    turns = None if rotate_over is None else afforded(workspace, name, price, rotate_over, scope)
+    turns = None if rotate_over is None else afforded(workspace, name, price, rotate_over, scope, read)
     for number in range(1, 0 if never(found, price) else releases_ + 1):
         asked = price * number
         if not asked.fits(left):
@@ -184,3 +207,24 @@ def window_of(window: Window, price: Amount, number: int) -> int:
     """In which window the release of that number has its turn; later windows are as large as this one."""
     first, each = times(window.left, price), times(window.cap, price)
     return 1 if number <= first else 2 + (number - first - 1) // each
+
+
+def _named(cohorts: str | None) -> str | tuple[int, ...] | None:
+    """Cohorts as they are typed: 'newest', or numbers.
+
+    Raises:
+        CohortsUnfit: it is neither.
+    """
+    if cohorts in (None, "newest"):
+        return cohorts
+    numbers = [part.strip() for part in str(cohorts).split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in numbers):
+        raise CohortsUnfit(str(cohorts))
+    return tuple(sorted({int(part) for part in numbers}))
+
+
+class CohortsUnfit(UsageError):
+    """Cohorts that are no numbers."""
+
+    def __init__(self, typed: str) -> None:
+        super().__init__(f"{typed!r} names no cohorts.", "Type `newest`, or numbers such as `1,2`.", {"cohorts": typed})

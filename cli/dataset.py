@@ -13,6 +13,7 @@ from cli.motion import waits
 from cli.progress import showing
 from cli.tables import facts, groups_table, table
 from flows import corpora
+from flows.corpora import Coming
 from flows.motions import propose_cap
 from flows.stores import source_at
 from flows.workspace import Workspace, open_workspace
@@ -20,7 +21,7 @@ from flows.written import read_yaml
 from models_db.canonical import canonical
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.requests import PublicGroup, PublicMetadata, as_json, parse
-from models_db.services import datasets, ledger
+from models_db.services import cohorts, datasets, ledger
 from models_db.services.datasets import Registration
 from models_db.tables import Dataset
 from tasks.corpus.store import open_corpus
@@ -92,24 +93,56 @@ def ingest(
     name: Name,
     path: Annotated[str, typer.Argument(help="JSONL, CSV, Parquet, or a folder of .txt; a path or s3://...")],
     label_field: LabelField = None,
+    new_cohort: Annotated[
+        bool, typer.Option("--new-cohort", help="Units that are new from here on get a budget of their own.")
+    ] = False,
+    population: Annotated[
+        int | None, typer.Option(min=1, help="Declared, public number of units of the new cohort.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do, read nothing and stop.")] = False,
 ) -> Answer:
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
 
     A record without the label field is kept without a label. Which labels there are, and how many, is told nowhere.
+    Open a cohort (`--new-cohort`) at times that are fixed in public, and never because of what the data holds.
 
     Example: almoner dataset ingest clinic notes.jsonl --label-field section
     """
     workspace = open_workspace(opened.home)
+    coming = corpora.would_ingest(workspace, name, new_cohort=new_cohort, population=population)
+    if dry_run:
+        return Answer({"dataset": name, **coming.to_json(), "labels": label_field}, [*_coming(name, coming), _UNREAD])
     with showing(opened), source_at(opened.home, located(path)) as source:
-        version = corpora.ingest(workspace, name, source, label_field)
-    shown = {"dataset": name, "version": version.number, "labels": label_field}
+        version = corpora.ingest(workspace, name, source, label_field, new_cohort=new_cohort, population=population)
+    shown = {
+        "dataset": name,
+        "version": version.number,
+        "labels": label_field,
+        **({"opened_cohort": coming.cohort} if coming.opens else {}),
+    }
     return Answer(
         shown,
         [
             f"Ingested version {version.number} of {name}: {version.documents:,} documents read.",
             "That number is private: it is on no card and in no log, and no parameter should be chosen by it.",
+            *([f"{_opened(coming)}: `almoner budget show {name}`."] if coming.opens else []),
         ],
     )
+
+
+_UNREAD = "Nothing was read, and nothing was changed."
+
+
+def _coming(name: str, coming: Coming) -> list[str]:
+    return [
+        f"It would be version {coming.number} of {name}. Units that are known keep their cohort and their budget.",
+        f"Would open: {_opened(coming)}." if coming.opens else f"New units would be of cohort {coming.cohort}.",
+    ]
+
+
+def _opened(coming: Coming) -> str:
+    blocks = f"{coming.blocks} blocks" if coming.blocks > 1 else "1 block"
+    return f"Cohort {coming.cohort} for all units that are new, with {blocks} of rho {coming.rho} each"
 
 
 @command(app, "list")
@@ -217,6 +250,7 @@ def _described(session: Session, dataset: Dataset) -> dict[str, object]:
         "epsilon_spent": lifetime_epsilon(balance.spent, cap.delta_conversion),
         "rho_left": balance.left.rho_text,
         "blocks": scheme.blocks,
+        "cohorts": cohorts.count(session, dataset.account_id),
         "population": dataset.population,
         "public_metadata": as_json(PublicMetadata.stored(dataset.public_metadata)),
         "versions": len(datasets.versions(session, dataset)),

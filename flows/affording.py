@@ -1,12 +1,14 @@
 """How many runs a budget affords, whether each reads every block or they take turns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flows.policy import withholds_figures
 from flows.workspace import Workspace
 from models_db.budgets import Amount
 from models_db.canonical import Json
-from models_db.services import datasets, envelopes, turns
+from models_db.services import cohorts, datasets, envelopes, turns
+from tasks.generation.reading import Reading
 from tasks.generation.rotation import affords, most_groups
 
 
@@ -35,7 +37,12 @@ class Afforded:
 
 
 def afforded(
-    workspace: Workspace, name: str, price: Amount, groups: int | None = None, scope: str | None = None
+    workspace: Workspace,
+    name: str,
+    price: Amount,
+    groups: int | None = None,
+    scope: str | None = None,
+    read: str | Sequence[int] | None = None,
 ) -> Afforded | None:
     """How many releases at that price the budget of a dataset affords; None where the policy keeps that from its asker.
 
@@ -43,16 +50,21 @@ def afforded(
 
     Args:
         groups: over how many groups of blocks they rotate; None is as many as there are blocks.
+        read: the cohorts that they read, or 'newest'; None is all there are.
 
     Raises:
-        DatasetUnknown, ScopeUnknown: there is no such dataset or envelope.
+        DatasetUnknown, ScopeUnknown, CohortUnknown: there is no such dataset, envelope or cohort.
         RotationUnfit: the groups would not be of one size.
     """
     with workspace.database.read() as session:
         if withholds_figures(session, workspace.actor):
             return None
         dataset = datasets.find(session, name)
-        left = turns.left_by_block(session, dataset.account_id)
+        chosen = Reading(
+            datasets.partition(session, dataset).blocks, cohorts.chosen(session, dataset, read), several=True
+        ).chosen
+        every = turns.left_by_block(session, dataset.account_id)
+        left = [every[block] for block in chosen]
         over = most_groups(len(left)) if groups is None else groups
         if scope is not None:
             in_it = affords(price, [envelopes.room(envelopes.find_scope(session, dataset, scope))])

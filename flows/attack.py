@@ -41,7 +41,7 @@ REQUEST, NON_PRIVATE, COPY = "request", "non_private", "copy"
 ModelIn: TypeAlias = Callable[[Precision], LanguageModel]
 """The request's model, in a precision."""
 
-NO_PART = ("evaluation", "scope", "public_metadata", "rotate_over")
+NO_PART = ("evaluation", "scope", "public_metadata", "rotate_over", "cohorts")
 """Fields of a request that have no part in an attack."""
 
 

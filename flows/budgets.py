@@ -4,6 +4,7 @@ What is left without an envelope, in an envelope and in the current window are t
 that concern it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -15,13 +16,14 @@ from flows.workspace import Workspace
 from models_db.budgets import DELTA_UNIT, Amount
 from models_db.errors import UsageError
 from models_db.requests import as_json
-from models_db.services import datasets, envelopes, ledger, listings, policies
+from models_db.services import cohorts, datasets, envelopes, ledger, listings, policies
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.envelopes import ScopeTooLarge
 from models_db.services.ledger import Balance
 from models_db.tables import Account, Dataset
 from tasks.accounting.zcdp import lifetime_cap
 from tasks.generation.quote import Envelope
+from tasks.generation.reading import Reading, runs
 
 LONGEST_NAME = 100
 
@@ -43,6 +45,16 @@ class Window:
 
 
 @dataclass(frozen=True)
+class CohortLine:
+    """What one cohort of a dataset has; the first one was there from the beginning."""
+
+    number: int
+    opened_at: str | None
+    blocks: str
+    balance: Balance
+
+
+@dataclass(frozen=True)
 class BudgetView:
     """The budget of a dataset and everything that narrows it.
 
@@ -52,6 +64,7 @@ class BudgetView:
         balance: `left` is for requests without an envelope.
         envelopes: the open ones.
         window: the one in which something would be reserved now, if the policy paces.
+        cohorts: what each cohort has, if there are several; `balance` is that of the fullest block that is looked at.
     """
 
     sharing: tuple[str, ...]
@@ -60,6 +73,7 @@ class BudgetView:
     balance: Balance
     envelopes: tuple[Envelope, ...]
     window: Window | None
+    cohorts: tuple[CohortLine, ...] = ()
 
     @property
     def claim(self) -> LifetimeClaim:
@@ -93,28 +107,46 @@ def lifetime_claim(epsilon: str, delta: str) -> LifetimeClaim:
     )
 
 
-def view(workspace: Workspace, name: str) -> BudgetView:
-    """The budget of a dataset.
+def view(workspace: Workspace, name: str, read: str | Sequence[int] | None = None) -> BudgetView:
+    """The budget of a dataset, as releases have it that read some of its cohorts, or all.
+
+    Args:
+        read: the cohorts by number, or 'newest'; None is all.
 
     Raises:
-        DatasetUnknown: there is no such dataset.
+        DatasetUnknown, CohortUnknown: there is no such dataset or cohort.
         FiguresWithheld: the policy keeps the figures from the owner of this home.
     """
     require_figures(workspace, name)
     with workspace.database.read() as session:
-        return view_of(session, datasets.find(session, name))
+        return view_of(session, datasets.find(session, name), read)
 
 
-def view_of(session: Session, dataset: Dataset) -> BudgetView:
+def view_of(session: Session, dataset: Dataset, read: str | Sequence[int] | None = None) -> BudgetView:
     """The same in a session of the caller's, who knows that the figures may be told."""
-    root = dataset.account_id
+    root, each = dataset.account_id, datasets.partition(session, dataset).blocks
+    blocks = None if read is None else Reading(each, cohorts.chosen(session, dataset, read), several=True).blocks
     return BudgetView(
         sharing=sharing(session, dataset),
-        blocks=datasets.partition(session, dataset).blocks,
+        blocks=each,
         claims=datasets.claims(session, dataset),
-        balance=ledger.balance(session, root),
+        balance=ledger.balance(session, root, blocks),
         envelopes=tuple(envelope_of(scope) for scope in envelopes.scopes(session, root)),
         window=_window(session, root),
+        cohorts=_cohorts(session, dataset),
+    )
+
+
+def _cohorts(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
+    """What each cohort has, if there are several."""
+    root, each = dataset.account_id, datasets.partition(session, dataset).blocks
+    later = {one.number: one.created_at for one in cohorts.opened(session, root)}
+    if not later:
+        return ()
+    whole = Reading(each, tuple(range(1, len(later) + 2)), several=True)
+    return tuple(
+        CohortLine(number, later.get(number), runs(whole.of(number)), ledger.balance(session, root, whole.of(number)))
+        for number in whole.cohorts
     )
 
 

@@ -71,8 +71,8 @@ def _given(found: Iterable[tuple[Approval, Principal]], counting: Container[int]
 
 
 def _budget(session: Session, dataset: Dataset, request: Mapping[str, Any]) -> Budget:
-    """The budget that a request draws on: of one that rotates, that of the blocks it reads."""
-    blocks = request["plan"]["blocks"] if "rotate_over" in request else None
+    """The budget that a request draws on, that of the blocks it reads; of no request, that of all."""
+    blocks = request["plan"]["blocks"] if request else None
     cap, balance = datasets.lifetime(session, dataset), ledger.balance(session, dataset.account_id, blocks)
     return Budget(
         epsilon_cap=cap.epsilon,

@@ -1,11 +1,15 @@
 """A corpus enters: registered with its lifetime claim, and ingested as the next version of its dataset."""
 
 import secrets
+from dataclasses import dataclass
 
 from flows.budgets import lifetime_claim
 from flows.workspace import Workspace, overlap_key_path, partition_key_path
-from models_db.services import datasets
+from models_db.canonical import Json
+from models_db.services import cohorts, datasets, ledger
+from models_db.services.cohorts import Growth
 from models_db.services.datasets import Registration
+from models_db.tables import Dataset
 from tasks.corpus.keys import create_key, load_key
 from tasks.corpus.sources import Source
 from tasks.ingest import RecordedVersion, ingest_version
@@ -45,24 +49,85 @@ def register_sharing(workspace: Workspace, wanted: Registration, other: str) -> 
         datasets.register(session, workspace.actor, wanted, account)
 
 
-def ingest(workspace: Workspace, name: str, source: Source, label_field: str | None = None) -> RecordedVersion:
+@dataclass(frozen=True)
+class Coming:
+    """What an ingest would do, of which nothing is read off the data.
+
+    Attributes:
+        number: the version's.
+        cohort: that of all units which the account has not seen.
+        opens: whether it is a new one, and how many blocks it has then, each with `rho` and `delta_fail`.
+    """
+
+    number: int
+    cohort: int
+    opens: bool
+    blocks: int
+    rho: str
+    delta_fail: str
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        opened: dict[str, Json] = {"blocks": self.blocks, "rho_each": self.rho, "delta_fail_each": self.delta_fail}
+        return {"version": self.number, "cohort_of_new_units": self.cohort, "opens": opened if self.opens else None}
+
+
+def ingest(
+    workspace: Workspace,
+    name: str,
+    source: Source,
+    label_field: str | None = None,
+    *,
+    new_cohort: bool = False,
+    population: int | None = None,
+) -> RecordedVersion:
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
 
     Args:
         source: JSONL, CSV, Parquet, or a folder of .txt; here, or in a store (`flows.stores.source_at`).
         label_field: the field of a document's label or group; kept private.
+        new_cohort: units that the account has not seen get blocks, and budgets, of their own from this version on. A
+            decision that is public, and must not depend on what the version holds.
+        population: the declared, public number of units of the new cohort.
 
     Raises:
         DatasetUnknown: there is no such dataset.
         UnnamedUnitsAgain: it would put one person into two blocks.
+        NotYourRole, CohortUnfit, PopulationUnused: no cohort can be opened, or not by the owner of this home.
+        CohortsMoved: another version came in meanwhile, so that units may be of other cohorts.
         KeyMissing: this home has no key to recognise units with.
         UsageError: the corpus cannot be read as one.
         Refused: the ledger does not take the version.
     """
+    dataset, growth = _looked_up(workspace, name, new_cohort, population)
+    overlap_key = load_key(overlap_key_path(workspace.home))
+    return ingest_version(
+        workspace.home, workspace.database, workspace.actor, dataset, source, overlap_key, label_field, growth
+    )
+
+
+def would_ingest(workspace: Workspace, name: str, *, new_cohort: bool = False, population: int | None = None) -> Coming:
+    """What `ingest` would do; neither the source nor the corpora are read.
+
+    Raises:
+        DatasetUnknown, UnnamedUnitsAgain, NotYourRole, CohortUnfit, PopulationUnused: as `ingest`.
+    """
+    dataset, growth = _looked_up(workspace, name, new_cohort, population)
+    with workspace.database.read() as session:
+        cap = ledger.balance(session, dataset.account_id).cap
+        return Coming(
+            number=len(datasets.versions(session, dataset)) + 1,
+            cohort=growth.newest,
+            opens=growth.opens,
+            blocks=datasets.partition(session, dataset).blocks,
+            rho=cap.rho_text,
+            delta_fail=cap.delta_text,
+        )
+
+
+def _looked_up(workspace: Workspace, name: str, new_cohort: bool, population: int | None) -> tuple[Dataset, Growth]:
     with workspace.database.read() as session:
         dataset = datasets.find(session, name)
         datasets.admit_another_version(session, dataset)
-    overlap_key = load_key(overlap_key_path(workspace.home))
-    return ingest_version(
-        workspace.home, workspace.database, workspace.actor, dataset, source, overlap_key, label_field
-    )
+        growth = cohorts.growth(session, workspace.actor, dataset, opens=new_cohort, declared=population)
+    return dataset, growth

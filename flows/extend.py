@@ -171,6 +171,8 @@ def _require_same(parent: Parent, request: Mapping[str, Any], artifact: str) -> 
     for part in ("kind", "epsilon", "delta", "rotate_over"):
         if request.get(part) != parent.request.get(part):
             raise ParentDiffers(parent.number, part)
+    if request["plan"]["blocks"] != parent.request["plan"]["blocks"]:
+        raise ParentDiffers(parent.number, "cohorts")
     ours, theirs = (
         {name: value for name, value in of["parameters"].items() if name not in ("samples", "extends")}
         for of in (request, parent.request)

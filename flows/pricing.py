@@ -1,15 +1,18 @@
 """What a request would cost here and now: public facts of the dataset, the installed model, today's code."""
 
+from dataclasses import replace
+
 from sqlalchemy.orm import Session
 
 from flows.endpoints import endpoints_of
 from flows.workspace import Workspace, code_digest
 from models_db.budgets import Amount
 from models_db.requests import PublicMetadata, ReleaseRequest
-from models_db.services import datasets, envelopes, ledger, turns
+from models_db.services import cohorts, datasets, envelopes, ledger, turns
 from models_db.tables import Account, Dataset, DatasetVersion
 from tasks.generation.quote import DatasetFacts, Envelope, ModelFacts, Quote, model_facts, quote
-from tasks.generation.rotation import Rotation, next_turn
+from tasks.generation.reading import Reading
+from tasks.generation.rotation import next_turn
 from tasks.inference.backends.endpoints import is_external
 
 
@@ -18,19 +21,27 @@ def price(workspace: Workspace, request: ReleaseRequest) -> Quote:
 
     Raises:
         ScopeUnknown: it names an envelope that is not open.
+        CohortUnknown: it names a cohort that is not open.
         EndpointUnknown, ExternalModelRefused: it names an external model that is not known, or not for its mechanism.
     """
     with workspace.database.read() as session:
         dataset = datasets.find(session, request.dataset)
         scope = envelopes.find_scope(session, dataset, request.scope) if request.scope is not None else None
-        turn = _turn(session, dataset, request.rotate_over)
-        facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset), scope, turn)
+        reading = _reading(session, dataset, request)
+        facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset), scope, reading)
     return quote(request, facts, model_named(workspace, request.model), workspace.policy_digest, code_digest())
 
 
-def _turn(session: Session, dataset: Dataset, groups: int | None) -> Rotation | None:
-    """The turn that a request takes which rotates: the blocks with most left now."""
-    return None if groups is None else next_turn(groups, turns.left_by_block(session, dataset.account_id))
+def _reading(session: Session, dataset: Dataset, request: ReleaseRequest) -> Reading:
+    """What a request reads that is made now: of all cohorts if it names none, and if it rotates those blocks of them
+    that have most left."""
+    read = cohorts.chosen(session, dataset, request.cohorts)
+    several = cohorts.count(session, dataset.account_id) > 1
+    whole = Reading(datasets.partition(session, dataset).blocks, read, several)
+    if request.rotate_over is None:
+        return whole
+    left = turns.left_by_block(session, dataset.account_id)
+    return replace(whole, turn=next_turn(request.rotate_over, [left[block] for block in whole.chosen]))
 
 
 def model_named(workspace: Workspace, name: str) -> ModelFacts:
@@ -48,31 +59,40 @@ def dataset_facts(
     dataset: Dataset,
     version: DatasetVersion,
     scope: Account | None = None,
-    turn: Rotation | None = None,
+    reading: Reading | None = None,
 ) -> DatasetFacts:
     """The public facts of a dataset and its budget, and of an envelope of it, as they are now.
 
     Args:
-        turn: of a request that rotates; the budget is then that of the blocks it reads.
+        reading: what a request reads; the budget is then that of those blocks. None: of the first cohort, all.
     """
     cap, scheme = datasets.lifetime(session, dataset), datasets.partition(session, dataset)
+    read = reading or Reading(scheme.blocks)
     return DatasetFacts(
         name=dataset.name,
         unit_field=dataset.unit_field,
         relation=dataset.relation,
         governed=dataset.governed,
-        population=dataset.population,
+        population=cohorts.population(session, dataset, read.cohorts),
         blocks=scheme.blocks,
         version=version.number,
         version_uid=version.uid,
         epsilon_cap=cap.epsilon,
         delta_cap=cap.delta,
         delta_conversion=cap.delta_conversion,
-        balance=ledger.balance(session, dataset.account_id, turn.blocks if turn else None),
+        balance=ledger.balance(session, dataset.account_id, read.blocks),
         envelope=None if scope is None else envelope_of(scope),
         public=PublicMetadata.stored(dataset.public_metadata),
-        turn=turn,
+        reading=read,
+        left_by_cohort=_left_by_cohort(session, dataset, read),
     )
+
+
+def _left_by_cohort(session: Session, dataset: Dataset, read: Reading) -> dict[int, Amount]:
+    """What each cohort has left that a request reads, where it reads several of them whole."""
+    if len(read.cohorts) == 1 or read.turn is not None:
+        return {}
+    return {cohort: ledger.balance(session, dataset.account_id, read.of(cohort)).left for cohort in read.cohorts}
 
 
 def envelope_of(scope: Account) -> Envelope:

@@ -23,14 +23,15 @@ from flows.workspace import Workspace, code_digest, owner, partition_key_path, p
 from models_db.canonical import Json, canonical
 from models_db.engine import OutcomeUnknown
 from models_db.errors import AlmonerError, Refused
-from models_db.services import datasets, envelopes, gates, ledger, motions, releases, runs
+from models_db.services import cohorts, datasets, envelopes, gates, ledger, motions, releases, runs
 from models_db.services.ledger import Attempt
 from models_db.tables import Dataset, DatasetVersion, Request
 from tasks.corpus.keys import load_key
 from tasks.corpus.partition import PartitionScheme, SomeBlocks
 from tasks.generation.journal import Earlier, Journal, JournalInUse, JournalUnfit
 from tasks.generation.quote import DatasetFacts, Quote, quote, written_request
-from tasks.generation.rotation import Rotation, RotationUnfit, rotation_in
+from tasks.generation.reading import Reading, reading_in
+from tasks.generation.rotation import RotationUnfit
 from tasks.generation.steps import Steps
 from tasks.publishing.approvals import SignedDecision
 
@@ -181,8 +182,8 @@ def begin(workspace: Workspace, request_id: int, journal: Journal, *, anew: bool
         dataset = session.get_one(Dataset, request.dataset_id)
         version = session.get_one(DatasetVersion, request.version_id)
         scope = envelopes.require_open(session, request.scope_id) if request.scope_id is not None else None
-        facts = dataset_facts(session, dataset, version, scope, turn_of(session, dataset, request_id, body))
-        key_name = datasets.partition(session, dataset).key_name
+        facts = dataset_facts(session, dataset, version, scope, reading_of(session, dataset, request_id, body))
+        scheme = whole_scheme(workspace, session, dataset)
         policy = policy_of(session, request)
     if sum(step.to_state == "running" for step in steps) >= policy.attempts:
         raise TooManyAttempts(request_id, policy.attempts)
@@ -191,8 +192,7 @@ def begin(workspace: Workspace, request_id: int, journal: Journal, *, anew: bool
     left = _left(workspace, request_id, priced, journal, anew)
     with told_by_policy(workspace):
         priced.require_affordable(left.of(priced.plan) if left else None)
-    scheme = PartitionScheme(load_key(partition_key_path(workspace.home, key_name)), facts.blocks)
-    if facts.turn:
+    if len(priced.plan.blocks) < scheme.blocks:
         scheme = SomeBlocks.of(scheme, priced.plan.blocks)
     token = secrets.token_hex(16)
     attempt = _started(workspace, request_id, token, priced.plan.blocks, left.last if left else None)
@@ -203,16 +203,27 @@ def begin(workspace: Workspace, request_id: int, journal: Journal, *, anew: bool
     return run
 
 
-def turn_of(session: Session, dataset: Dataset, request_id: int, body: Mapping[str, Any]) -> Rotation | None:
-    """Which blocks an approved request reads, if it rotates over them.
+def reading_of(session: Session, dataset: Dataset, request_id: int, body: Mapping[str, Any]) -> Reading:
+    """Which blocks an approved request reads: those that it names, whatever was opened since.
 
     Raises:
-        PlanChanged: there is no such turn.
+        PlanChanged: there are none such.
     """
     try:
-        return rotation_in(body, datasets.partition(session, dataset).blocks)
+        return reading_in(body, datasets.partition(session, dataset).blocks)
     except (ValueError, RotationUnfit):
         raise PlanChanged(request_id, "group") from None
+
+
+def whole_scheme(workspace: Workspace, session: Session, dataset: Dataset) -> PartitionScheme:
+    """The partition of all units of a dataset, with the cohorts there are now.
+
+    Raises:
+        KeyMissing: this home has not its key.
+    """
+    found, there = datasets.partition(session, dataset), cohorts.count(session, dataset.account_id)
+    key = load_key(partition_key_path(workspace.home, found.key_name))
+    return PartitionScheme(key, found.blocks * there, there)
 
 
 def _left(workspace: Workspace, request_id: int, priced: Quote, journal: Journal, anew: bool) -> Resumed | None:

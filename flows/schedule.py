@@ -110,7 +110,8 @@ def create(
         motion = _live(session, standing)
         dataset = session.get_one(Dataset, motion.dataset_id).name
         asked = json.loads(str(motion.configuration))
-    runs = afforded(workspace, dataset, cost_of(asked), asked.get("rotate_over"), asked.get("scope"))
+    groups, read = asked.get("rotate_over"), asked.get("cohorts", [1])
+    runs = afforded(workspace, dataset, cost_of(asked), groups, asked.get("scope"), read)
     timetable = Timetable.of(timing)
     coming = tuple(moment(at) for at in timetable.coming(now, COMING))
     until = timetable.until(now, datetime.fromisoformat(str(motion.until)), MOST_COUNTED)

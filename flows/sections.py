@@ -7,6 +7,7 @@ from flows.difference import differences
 from flows.matter import Grid, Lines, Section, Warnings
 from flows.question import Budget, Given, Question
 from models_db.budgets import Amount
+from models_db.configurations import BLOCKS_READ
 from models_db.errors import Refused, UsageError
 from models_db.events import PrivacyEvent
 from models_db.policy import Rules
@@ -16,6 +17,7 @@ from tasks.generation.quote import lifetime_epsilon
 from tasks.publishing.card_text import bounds
 from tasks.publishing.claim import Claim
 from tasks.publishing.record import Person, ReleaseRecord
+from tasks.publishing.request import ApprovedRequest
 from tasks.publishing.strict import figure
 
 NEARLY_SPENT = Decimal("0.8")
@@ -136,8 +138,15 @@ def _claim_rows(question: Question, claim: Claim | None) -> Iterator[tuple[str, 
         yield "at worst", f"who must guess whether a unit is in the data is right in at most {figure(right)} % of cases"
     if asked.scope is not None:
         yield "envelope", f"it draws on {asked.scope!r}, which is reserved for such requests"
-    yield "blocks", f"{len(asked.plan.blocks)} of {asked.blocks} may be read, and each is charged"
+    yield "blocks", f"{_blocks_read(asked)} may be read, and each is charged"
     yield "no refund", "what is spent stays spent, whatever becomes of the texts"
+
+
+def _blocks_read(asked: ApprovedRequest) -> str:
+    """Which blocks a request names, of a dataset with several cohorts by those."""
+    if asked.cohorts is None:
+        return f"{len(asked.plan.blocks)} of {asked.blocks}"
+    return f"{len(asked.plan.blocks)}, {asked.plan.facts.get(BLOCKS_READ, 'of some cohorts')},"
 
 
 def _lifetime(question: Question) -> Grid:
@@ -149,7 +158,9 @@ def _lifetime(question: Question) -> Grid:
         rows.append(("held by runs", "", _rho(budget.held), _fail(budget.held)))
     rows.append(("cap", budget.epsilon_cap, _rho(budget.cap), _fail(budget.cap)))
     used = f"{share} used afterwards" if question.state in UNRUN else f"{share} used; nothing more is charged"
-    whose = f"{question.dataset}, of the blocks it reads" if question.asked.rotate_over else question.dataset
+    asked = question.asked
+    part = asked.rotate_over is not None or asked.cohorts is not None
+    whose = f"{question.dataset}, of the blocks it reads" if part else question.dataset
     return Grid(
         f"Lifetime budget of {whose}, all releases together at delta {small(budget.delta_cap)}: {used}",
         ("", "epsilon", "rho", "failure delta"),

@@ -7,7 +7,7 @@ from models_db.budgets import Amount, total
 from models_db.canonical import Json
 
 BLOCKS_READ = "blocks read"
-"""The fact of a plan that says which blocks a release reads that rotates over them."""
+"""The fact of a plan that says which blocks a release reads that does not read all of them."""
 
 _WHY = {
     "code": "almoner itself has changed since (`code`), which ends every standing authorisation",
@@ -18,15 +18,19 @@ _WHY = {
 def whichever_turn(body: Mapping[str, Json]) -> dict[str, Json]:
     """A canonical request without what its turn decides: which of its groups of blocks it reads, if it rotates.
 
-    How many groups there are stays, and so does every event; all groups have the same number of blocks.
+    How many groups there are stays, and so do the cohorts and every event; all groups have the same number of blocks.
+    To read the first cohort alone is the same request before there was another one and after.
     """
-    if "rotate_over" not in body:
-        return dict(body)
+    made = {name: value for name, value in body.items() if (name, value) != ("cohorts", [1])}
+    if "rotate_over" not in body and "cohorts" not in body:
+        return made
     plan = dict(cast("Mapping[str, Json]", body["plan"]))
     facts = dict(cast("Mapping[str, Json]", plan["facts"]))
     plan["facts"] = {name: value for name, value in facts.items() if name != BLOCKS_READ}
-    plan["blocks"] = len(cast("Sequence[Json]", plan["blocks"]))
-    return {**{name: value for name, value in body.items() if name != "group"}, "plan": plan}
+    if "rotate_over" in body:
+        plan["blocks"] = len(cast("Sequence[Json]", plan["blocks"]))
+        made.pop("group")
+    return {**made, "plan": plan}
 
 
 def differing(then: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:

@@ -189,24 +189,32 @@ def _lease_values(lease: Lease) -> Mapping[str, Any]:
     return {column.name: getattr(lease, column.name) for column in Lease.__table__.columns}
 
 
-def claim_units(session: Session, account_id: int, marks: Iterable[bytes]) -> None:
-    """Claim units for a root account; those it holds already stay.
+Unit = tuple[bytes, int]
+"""A unit's mark, and the cohort in which the account first saw it."""
+
+
+def claim_units(session: Session, account_id: int, units: Iterable[Unit]) -> None:
+    """Claim units for a root account; those it holds already stay, in their cohort.
 
     Raises:
-        Denied: another account holds one of them.
+        Denied: another account holds one of them, or one is neither known in that cohort nor new in the newest.
     """
     with translated():
-        for batch in _batched(marks):
+        for batch in _batched(units):
             if on_postgresql(session):
-                given = {"root": account_id, "marks": batch}
-                session.execute(text("SELECT almoner_claim_units(:root, CAST(:marks AS bytea[]))"), given)
+                marks, cohorts = [mark for mark, _ in batch], [cohort for _, cohort in batch]
+                session.execute(_CLAIM, {"root": account_id, "marks": marks, "cohorts": cohorts})
             else:
                 statement = insert(UnitMark).prefix_with("OR IGNORE")
-                session.execute(statement, [{"mark": mark, "account_id": account_id} for mark in batch])
+                rows = [{"mark": mark, "account_id": account_id, "cohort": cohort} for mark, cohort in batch]
+                session.execute(statement, rows)
 
 
-def _batched(items: Iterable[bytes]) -> Iterable[list[bytes]]:
-    batch: list[bytes] = []
+_CLAIM = text("SELECT almoner_claim_units(:root, CAST(:marks AS bytea[]), CAST(:cohorts AS integer[]))")
+
+
+def _batched(items: Iterable[Unit]) -> Iterable[list[Unit]]:
+    batch: list[Unit] = []
     for item in items:
         batch.append(item)
         if len(batch) == _MARKS:

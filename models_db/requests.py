@@ -215,10 +215,21 @@ def _of_the_whole(said: PublicMetadata) -> PublicMetadata:
     return said
 
 
+def _in_order(cohorts: tuple[int, ...]) -> tuple[int, ...]:
+    if list(cohorts) != sorted(set(cohorts)):
+        raise ValueError("cohorts are named once each, in ascending order")
+    return cohorts
+
+
+Cohorts = Annotated[
+    tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1, max_length=1000), AfterValidator(_in_order)
+]
+
+
 class ReleaseRequest(Written):
     """One request file."""
 
-    later_fields = frozenset({"scope", "public_metadata", "evaluation_share", "rotate_over"})
+    later_fields = frozenset({"scope", "public_metadata", "evaluation_share", "rotate_over", "cohorts"})
 
     dataset: Annotated[str, Field(min_length=1, max_length=100)]
     kind: Kind
@@ -233,6 +244,7 @@ class ReleaseRequest(Written):
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     public_metadata: Annotated[PublicMetadata, AfterValidator(_of_the_whole)] | None = None
     rotate_over: Annotated[int, Field(ge=2, le=100_000)] | None = None
+    cohorts: Literal["newest"] | Cohorts | None = None
 
 
 Model = TypeVar("Model", bound=BaseModel)

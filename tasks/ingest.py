@@ -1,13 +1,16 @@
 """Ingest: the store writes the version, the ledger records it, both or neither."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from models_db.engine import Database
 from models_db.home import ProjectHome
-from models_db.services import datasets
+from models_db.services import cohorts, datasets
 from models_db.services.audits import Actor
+from models_db.services.cohorts import Growth
 from models_db.tables import Dataset
 from tasks import progress
+from tasks.corpus.cohorts import Cohorts
 from tasks.corpus.ingest import IngestedVersion, ingest
 from tasks.corpus.sources import Source
 from tasks.corpus.store import iter_marks
@@ -31,21 +34,30 @@ def ingest_version(
     source: Source,
     overlap_key: bytes,
     label_field: str | None = None,
+    growth: Growth | None = None,
 ) -> RecordedVersion:
-    """Copy `source` into the home as the next version of `dataset`, with the labels of `label_field` if it is named."""
+    """Copy `source` into the home as the next version of `dataset`, with the labels of `label_field` if it is named.
+
+    With several cohorts the ledger is asked beforehand of which one each unit is, and once more when it records them.
+    """
     recorded: list[int] = []
+
+    def known(marks: Sequence[bytes]) -> Mapping[bytes, int]:
+        with database.read() as session:
+            return cohorts.of_units(session, dataset.account_id, marks)
 
     def record(version: IngestedVersion) -> None:
         with database.write() as session:
             row = datasets.add_version(
                 session, actor, datasets.find(session, dataset.name),
                 uid=version.uid, source_mark=version.source_mark, manifest_mark=version.manifest_mark,
-                marks=iter_marks(home, version.uid),
+                units=iter_marks(home, version.uid), growth=growth,
             )  # fmt: skip
             recorded.append(row.number)
 
     made = ingest(
         home, source, dataset.unit_field, overlap_key, text_field=dataset.text_field, label_field=label_field,
+        cohorts=None if growth is None or growth.settled else Cohorts(growth.newest, known),
         progress=lambda done, total: progress.report("ingesting", done, total), record=record,
     )  # fmt: skip
     return RecordedVersion(recorded[0], made.documents)

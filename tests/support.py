@@ -23,6 +23,7 @@ from models_db.policy_terms import PolicyTerms
 from models_db.services import (
     artifacts,
     audits,
+    cohorts,
     datasets,
     envelopes,
     gates,
@@ -35,6 +36,7 @@ from models_db.services import (
     schedules,
 )
 from models_db.services.audits import Actor
+from models_db.services.cohorts import Growth
 from models_db.services.datasets import LifetimeClaim, Registration
 from models_db.services.gates import Decision
 from models_db.services.ledger import Attempt, PlannedInvocation, Provenance
@@ -229,20 +231,31 @@ class World:
         self.version(name, [f"{name}-unit".encode().ljust(32, b"\0")])
         return name
 
-    def version(self, dataset: str, marks: Sequence[bytes], source: str | None = None) -> int:
+    def version(
+        self, dataset: str, marks: Sequence[bytes], source: str | None = None, growth: Growth | None = None
+    ) -> int:
         """One more ingested version. Returns its number."""
-        number = next(self._numbers)
+        number, growth = next(self._numbers), growth or Growth()
         with self.database.write() as session:
+            found = datasets.find(session, dataset)
+            known = cohorts.of_units(session, found.account_id, marks)
             made = datasets.add_version(
                 session,
-                self.runner,
-                datasets.find(session, dataset),
+                self.steward if growth.opens else self.runner,
+                found,
                 uid=f"version-{number}",
                 source_mark=source or digest({"source": number}),
                 manifest_mark=digest({"manifest": number}),
-                marks=marks,
+                units=[(mark, known.get(mark, growth.newest)) for mark in marks],
+                growth=growth,
             )
             return made.number
+
+    def growth(self, dataset: str = "clinic", *, opens: bool = False, declared: int | None = None) -> Growth:
+        """What is known of the dataset's cohorts before a version comes in."""
+        with self.database.read() as session:
+            found = datasets.find(session, dataset)
+            return cohorts.growth(session, self.steward, found, opens=opens, declared=declared)
 
     def request(
         self,

@@ -9,9 +9,10 @@ from sqlalchemy.orm import Session
 from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.errors import Refused, UsageError
-from models_db.recording import claim_units, record, record_all
-from models_db.services import audits
+from models_db.recording import Unit, claim_units, record, record_all
+from models_db.services import audits, cohorts
 from models_db.services.audits import Actor
+from models_db.services.cohorts import CohortsMoved, Growth
 from models_db.services.denials import AlreadyRecorded, Denied
 from models_db.tables import (
     Account,
@@ -26,6 +27,7 @@ from models_db.tables import (
 RELATION = "add_or_remove_one"
 LONGEST_NAME = 100
 _OTHER_ACCOUNT = "a unit belongs to one root account"
+_OTHER_COHORT = "a unit stays in the cohort in which it was first seen"
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,8 @@ class NotAlike(Refused):
     def __init__(self, name: str, other: str, reason: str) -> None:
         super().__init__(
             f"{name!r} cannot share the account of {other!r}: {reason}.",
-            "Datasets of one account are all governed or all public, and with several blocks they name the same unit"
-            " field.",
+            "Datasets of one account are all governed or all public, and with several blocks or cohorts they name the"
+            " same unit field.",
             {"dataset": name, "other": other},
         )
 
@@ -207,10 +209,11 @@ def register(session: Session, actor: Actor, wanted: Registration, account_id: i
 def _require_alike(session: Session, wanted: Registration, account_id: int) -> None:
     sharing = session.scalars(select(Dataset).where(Dataset.account_id == account_id)).all()
     blocks = session.scalars(select(PartitionScheme.blocks).where(PartitionScheme.account_id == account_id)).one()
+    several = blocks * cohorts.count(session, account_id) > 1
     for other in sharing:
         if other.governed != wanted.governed:
             raise NotAlike(wanted.name, other.name, "one of them is marked public")
-        if blocks > 1 and (wanted.unit_field is None or wanted.unit_field != other.unit_field):
+        if several and (wanted.unit_field is None or wanted.unit_field != other.unit_field):
             raise NotAlike(wanted.name, other.name, "in several blocks, a person must have one id in both")
 
 
@@ -321,18 +324,26 @@ def add_version(
     uid: str,
     source_mark: str,
     manifest_mark: str,
-    marks: Iterable[bytes],
+    units: Iterable[Unit],
+    growth: Growth | None = None,
 ) -> DatasetVersion:
     """Record an ingested version and claim its units for the dataset's account.
+
+    Args:
+        units: the mark of each, and its cohort.
+        growth: what was known of the account when their cohorts were decided; without it they are all of the first,
+            and there is no other. It says whether the version opens a cohort.
 
     Raises:
         UnitsOverlap: a unit, or the very source, belongs to another account.
         UnnamedUnitsAgain: another version came in meanwhile.
+        CohortsMoved: so that the cohorts of the units may not be these any more.
+        CohortUnfit, NotYourRole: it may open none.
     """
-    try:
-        claim_units(session, dataset.account_id, marks)  # from here on nobody else claims any
-    except Denied as refusal:
-        raise UnitsOverlap(dataset.name) if refusal.facts["rule"] == _OTHER_ACCOUNT else refusal from None
+    known = growth or Growth()
+    if not known.opens:
+        _claim(session, dataset, units)  # from here on nobody else claims any
+    cohorts.require_unmoved(session, dataset, known)  # whoever opens a cohort waits here for all others
     admit_another_version(session, dataset)
     _refuse_foreign_source(session, dataset, source_mark)
     made = DatasetVersion(
@@ -345,8 +356,20 @@ def add_version(
         created_by=actor.id,
     )
     record(session, made)
+    if known.opens:
+        cohorts.open_with(session, actor, dataset, made, known)
+        _claim(session, dataset, units)
     audits.append(session, actor, "dataset.ingested", {"version": made.number, "uid": uid}, dataset=dataset.name)
     return made
+
+
+def _claim(session: Session, dataset: Dataset, units: Iterable[Unit]) -> None:
+    try:
+        claim_units(session, dataset.account_id, units)
+    except Denied as refusal:
+        if refusal.facts["rule"] == _OTHER_COHORT:
+            raise CohortsMoved(dataset.name) from None
+        raise UnitsOverlap(dataset.name) if refusal.facts["rule"] == _OTHER_ACCOUNT else refusal from None
 
 
 def _refuse_foreign_source(session: Session, dataset: Dataset, source_mark: str) -> None:

@@ -18,7 +18,7 @@ from models_db.canonical import Json, canonical, digest
 from models_db.configurations import because, cost_of, differing
 from models_db.errors import Refused, UsageError
 from models_db.recording import lock_accounts, lock_motion, record
-from models_db.services import audits, datasets, ledger, releases
+from models_db.services import audits, cohorts, datasets, ledger, releases
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim
 from models_db.tables import (
@@ -269,7 +269,7 @@ def carry(session: Session, actor: Actor, motion: Motion) -> None:
     """
     dataset = session.get_one(Dataset, motion.dataset_id)
     if motion.kind == "cap":
-        lock_accounts(session, dataset.account_id, range(datasets.partition(session, dataset).blocks))
+        lock_accounts(session, dataset.account_id, cohorts.all_blocks(session, dataset.account_id))
         require_room(session, dataset, datasets.claim_of(motion).cap)
     record(session, Carried(motion_id=motion.id, actor_id=actor.id, at=moment()))
     if motion.kind == "retraction":

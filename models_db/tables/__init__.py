@@ -2,7 +2,7 @@
 
 from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, ScopeEnd
 from models_db.tables.audits import Audit, AuditHead, Checkpoint
-from models_db.tables.datasets import Dataset, DatasetVersion, PartitionScheme, UnitMark
+from models_db.tables.datasets import Cohort, Dataset, DatasetVersion, PartitionScheme, UnitMark
 from models_db.tables.motions import Carried, Motion, StandingUse
 from models_db.tables.people import (
     Delegation,
@@ -28,7 +28,7 @@ from models_db.tables.releases import (
 from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, SlotEnd
 
 __all__ = [
-    "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Dataset",
+    "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Cohort", "Dataset",
     "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "Evaluation", "Hold", "Invocation", "Lease",
     "Motion", "PartitionScheme", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Publication", "Request",
     "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse",

@@ -1,6 +1,6 @@
 """What is protected: datasets, their versions, their partition, and the marks that tell copies apart."""
 
-from sqlalchemy import LargeBinary, UniqueConstraint
+from sqlalchemy import CheckConstraint, LargeBinary, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.base import Base, Digest, Key, Line, Moment, Units, reference
@@ -53,10 +53,35 @@ class PartitionScheme(Base):
     key_name: Mapped[Line]
 
 
+class Cohort(Base):
+    """A later cohort of units, opened with one version of the data; the database opens its blocks with the row.
+
+    Units that an account sees for the first time while it is the newest are in its blocks, with budgets of their own.
+    The first cohort has no row: it is there from the beginning.
+    """
+
+    __tablename__ = "cohort"
+    __table_args__ = (
+        UniqueConstraint("account_id", "number"),
+        CheckConstraint("number >= 2", name="number"),
+        CheckConstraint("population >= 1", name="population"),
+    )
+
+    id: Mapped[Key]
+    account_id: Mapped[int] = mapped_column(reference("account"))
+    number: Mapped[int]
+    version_id: Mapped[int] = mapped_column(reference("dataset_version"), unique=True)
+    population: Mapped[Units | None]
+    """A declared, public number of its units, in the dataset whose version opened it; never read off the data."""
+    created_at: Mapped[Moment]
+    created_by: Mapped[int] = mapped_column(reference("principal"))
+
+
 class UnitMark(Base):
-    """A keyed mark of one unit, owned by exactly one root account."""
+    """A keyed mark of one unit, owned by exactly one root account, in the cohort in which that first saw it."""
 
     __tablename__ = "unit_mark"
 
     mark: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
     account_id: Mapped[int] = mapped_column(reference("account"))
+    cohort: Mapped[int] = mapped_column(server_default="1")

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
+from tasks.corpus.cohorts import Cohorts
 from tasks.corpus.marks import ManifestMark, mark_of, source_mark
 from tasks.corpus.readers import read_documents
 from tasks.corpus.records import DuplicateDocument, SourceDocument
@@ -62,6 +63,7 @@ def ingest(
     text_field: str = "text",
     id_field: str = "id",
     label_field: str | None = None,
+    cohorts: Cohorts | None = None,
     progress: Progress = lambda done, total: None,
     record: Callable[[IngestedVersion], None] = lambda version: None,
 ) -> IngestedVersion:
@@ -79,6 +81,7 @@ def ingest(
         text_field: the field with the text.
         id_field: the field with the document's id, which may be absent.
         label_field: the field with the document's label; None keeps no labels.
+        cohorts: what says of which cohort each unit is; None if there is one cohort only.
         progress: called at the start, every thousand documents, and at the end.
         record: called when the version is in place, to enter it into the ledger. If it refuses (any
             AlmonerError) the version is removed again. After any other failure of it the version stays,
@@ -94,7 +97,7 @@ def ingest(
     with closing(opened) as documents, incoming(home) as folder:
         mark = source_mark(overlap_key, source_digest(source)).hex()
         watched = _watched(documents, progress, before.size)
-        counts, manifest = _write(folder / DATABASE, watched, source, overlap_key, label_field)
+        counts, manifest = _write(folder / DATABASE, watched, source, overlap_key, label_field, cohorts)
         if source_state(source) != before:
             raise SourceChanged(source)
         version = IngestedVersion(secrets.token_hex(16), *counts, mark, manifest)
@@ -118,7 +121,12 @@ def _watched(documents: Iterator[SourceDocument], progress: Progress, total: int
 
 
 def _write(
-    database: Path, documents: Iterator[SourceDocument], source: Source, overlap_key: bytes, label_field: str | None
+    database: Path,
+    documents: Iterator[SourceDocument],
+    source: Source,
+    overlap_key: bytes,
+    label_field: str | None,
+    cohorts: Cohorts | None,
 ) -> tuple[tuple[int, int], str]:
     """Fill a new store file (0600), on disk when this returns: (documents, units), manifest mark."""
     manifest = ManifestMark(overlap_key)
@@ -133,6 +141,8 @@ def _write(
         for document in documents:
             manifest.add(document.unit, document.document_id, document.text)
             _insert(connection, document, source, overlap_key)
+        if cohorts is not None:
+            cohorts.assign(connection)
         with named_problems():
             counts = connection.execute(_COUNTS).fetchone()
             connection.execute("COMMIT")

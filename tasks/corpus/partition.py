@@ -1,10 +1,11 @@
 """The keyed partition of a dataset's units into blocks and batches (PRIVACY §3).
 
-Where a unit goes depends on its own id, the key and public numbers alone - never on another unit, on its
-position, or on how many units there are. That is what makes "deleting one unit changes exactly one batch"
-true, and with it parallel composition over blocks and batches.
+Where a unit goes depends on its own id, its own cohort, the key and public numbers alone - never on another unit, on
+its position, or on how many units there are. That is what makes "deleting one unit changes exactly one batch"
+true, and with it parallel composition over blocks and batches. Why a cohort is a unit's own: `services.cohorts`.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,11 +17,12 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class PartitionScheme:
-    """The partition fixed when a dataset is registered; it never changes.
+    """The partition fixed when a dataset is registered; it never changes, it only gets further cohorts.
 
     Attributes:
         key: the dataset's secret key, 32 bytes, drawn before ingest.
-        blocks: the public number of blocks K, at least 1; each block has its own account.
+        blocks: the public number of blocks, at least 1; each block has its own account. Every cohort has as many: K.
+        cohorts: how many cohorts they are of; blocks (c - 1)K to cK - 1 are those of cohort c.
 
     Every place is the whole 256-bit keyed hash (`keys.keyed_hash` gives the encoding) modulo a public number,
     so no place is likelier than another by more than 2^-256.
@@ -28,22 +30,32 @@ class PartitionScheme:
 
     key: bytes = field(repr=False)
     blocks: int
+    cohorts: int = 1
 
     def __post_init__(self) -> None:
         if len(self.key) != KEY_BYTES:
             raise ValueError(f"a partition key has {KEY_BYTES} bytes, not {len(self.key)}")
         _require_positive("blocks", self.blocks)
+        self._require_even(self.blocks)
 
-    def block_of(self, unit: str) -> int:
-        """The unit's block: HMAC-SHA256(key, "block", unit) mod K."""
-        return self._dealt(unit, self.blocks)
+    def _require_even(self, whole: int) -> None:
+        _require_positive("cohorts", self.cohorts)
+        if whole % self.cohorts:
+            raise ValueError(f"{self.cohorts} cohorts cannot have the same number of {whole} blocks")
 
-    def reads(self, unit: str) -> bool:
-        """Whether the unit is in any of the blocks; of a whole partition every unit is."""
-        return True
+    def block_of(self, unit: str, cohort: int = 1) -> int:
+        """The unit's block: (cohort - 1)K + HMAC-SHA256(key, "block", unit) mod K; `NOWHERE` of a later cohort."""
+        return self._dealt(unit, cohort, self.blocks)
 
-    def _dealt(self, unit: str, among: int) -> int:
-        return int.from_bytes(keyed_hash(self.key, "block", unit), "big") % among
+    def reads(self, unit: str, cohort: int = 1) -> bool:
+        """Whether the unit is in any of the blocks; of a whole partition every unit of its cohorts is."""
+        return 1 <= cohort <= self.cohorts
+
+    def _dealt(self, unit: str, cohort: int, whole: int) -> int:
+        if not 1 <= cohort <= self.cohorts:
+            return NOWHERE
+        each = whole // self.cohorts
+        return (cohort - 1) * each + int.from_bytes(keyed_hash(self.key, "block", unit), "big") % each
 
     def batch_of(self, unit: str, scheme_id: str, batches: int) -> int:
         """The unit's batch within its block: HMAC-SHA256(key, "batch", scheme_id, unit) mod `batches`.
@@ -84,7 +96,7 @@ class PartitionScheme:
 
 @dataclass(frozen=True)
 class SomeBlocks(PartitionScheme):
-    """Some of a dataset's blocks as a partition of their own, numbered from 0: all that a rotating release reads.
+    """Some of a dataset's blocks as a partition of their own, numbered from 0: all that some releases read.
 
     Whether a unit is in one of them depends on its own id, the key and public numbers alone, as before. A unit of any
     other block is in none: it has no row, no batch and no part in a count.
@@ -98,6 +110,9 @@ class SomeBlocks(PartitionScheme):
     whole: int = 1
     read: tuple[int, ...] = (0,)
 
+    def _require_even(self, whole: int) -> None:
+        super()._require_even(self.whole)
+
     @classmethod
     def of(cls, scheme: PartitionScheme, read: Sequence[int]) -> "SomeBlocks":
         """The blocks `read` of a dataset's partition.
@@ -108,16 +123,17 @@ class SomeBlocks(PartitionScheme):
         numbers = tuple(read)
         if not numbers or list(numbers) != sorted(set(numbers) & set(range(scheme.blocks))):
             raise ValueError(f"{numbers} are no blocks of {scheme.blocks}")
-        return cls(scheme.key, len(numbers), scheme.blocks, numbers)
+        return cls(scheme.key, len(numbers), scheme.cohorts, scheme.blocks, numbers)
 
-    def block_of(self, unit: str) -> int:
+    def block_of(self, unit: str, cohort: int = 1) -> int:
         """The place of the unit's block among those that are read; `NOWHERE` for every other."""
-        number = self._dealt(unit, self.whole)
-        return self.read.index(number) if number in self.read else NOWHERE
+        number = self._dealt(unit, cohort, self.whole)
+        place = bisect_left(self.read, number)
+        return place if place < len(self.read) and self.read[place] == number else NOWHERE
 
-    def reads(self, unit: str) -> bool:
+    def reads(self, unit: str, cohort: int = 1) -> bool:
         """Whether the unit is in one of them."""
-        return self.block_of(unit) != NOWHERE
+        return self.block_of(unit, cohort) != NOWHERE
 
 
 def _require_positive(name: str, number: int) -> None:

@@ -19,17 +19,21 @@ from tasks.corpus.partition import PartitionScheme, SomeBlocks
 from tasks.corpus.versions import version_folder
 
 DATABASE = "documents.sqlite"
-FORMAT = 2
+FORMAT = 3
 """PRAGMA user_version of the file; a reader that meets one that it does not know refuses."""
 
 WITHOUT_LABELS = 1
 """The first format: the same without `label` and `labelling`. It is read as a version without labels."""
 
+WITHOUT_COHORTS = (WITHOUT_LABELS, 2)
+"""Formats whose `units` have no `cohort`: all units are of the first one."""
+
 SCHEMA = f"""
 CREATE TABLE units (
     number INTEGER PRIMARY KEY,
     unit   TEXT NOT NULL UNIQUE,           -- normalised id, or random where the dataset has no unit field
-    mark   BLOB NOT NULL                   -- marks.mark_of(overlap key, unit)
+    mark   BLOB NOT NULL,                  -- marks.mark_of(overlap key, unit)
+    cohort INTEGER NOT NULL DEFAULT 1      -- in which the account first saw it (`tasks.corpus.cohorts`)
 );
 CREATE TABLE documents (
     number      INTEGER PRIMARY KEY,       -- order of the source
@@ -44,7 +48,7 @@ PRAGMA user_version = {FORMAT};
 """
 
 _CARRIED = """
-    SELECT units.number, units.unit, found.label
+    SELECT units.number, units.unit, {cohort}, found.label
     FROM (SELECT DISTINCT unit, label FROM documents WHERE label IS NOT NULL ORDER BY unit) AS found
     JOIN units ON units.number = found.unit ORDER BY found.unit
 """
@@ -117,7 +121,7 @@ class Corpus:
             StoreBusy, StoreUnreadable.
         """
         with _reading(self.database) as connection:
-            if connection.execute("PRAGMA user_version").fetchone() == (WITHOUT_LABELS,):
+            if _format(connection) == WITHOUT_LABELS:
                 return None
             found = connection.execute("SELECT field FROM labelling").fetchone()
             return None if found is None else str(found[0])
@@ -168,8 +172,8 @@ class Corpus:
         number_of = {label: number for number, label in enumerate(labels)}
         blocks = {block for block, _, _ in rows}
         with _reading(self.database) as connection:
-            for number, unit, carried in _units(connection, number_of):
-                if (block := scheme.block_of(unit)) not in blocks:
+            for number, unit, cohort, carried in _units(connection, number_of):
+                if (block := scheme.block_of(unit, cohort)) not in blocks:
                     continue
                 batch, order = scheme.batch_of(unit, scheme_id, batches_per_block), scheme.row_order(unit)
                 read_under = [number_of[label] for label in scheme.labels_of(unit, scheme_id, carried, most)]
@@ -201,8 +205,8 @@ class Corpus:
             self.require_labels()
         number_of = {label: number for number, label in enumerate(labels)}
         with _reading(self.database) as connection:
-            for number, unit, carried in _units(connection, number_of):
-                if not scheme.reads(unit):
+            for number, unit, cohort, carried in _units(connection, number_of):
+                if not scheme.reads(unit, cohort):
                     continue
                 under = scheme.labels_of(unit, scheme_id, carried)
                 row = _row(connection, scheme, number, unit, under[0] if labels else None)
@@ -227,7 +231,7 @@ class PartOfCorpus(Corpus):
     def unit_count(self) -> int:
         """How many units those blocks have. Private, as `Corpus.unit_count`."""
         with _reading(self.database) as connection:
-            return sum(self.part.reads(unit) for _, unit, _ in _units(connection, ()))
+            return sum(self.part.reads(unit, cohort) for _, unit, cohort, _ in _units(connection, ()))
 
     def texts(self, label: str | None = None) -> Iterator[str]:
         """Refused: internal metrics read whole versions, of public data alone, and there nothing rotates."""
@@ -275,34 +279,44 @@ def open_corpus(home: ProjectHome, uid: str) -> Corpus:
     """
     database = version_folder(home, uid) / DATABASE
     with _reading(database) as connection:
-        if connection.execute("PRAGMA user_version").fetchone() not in ((WITHOUT_LABELS,), (FORMAT,)):
+        if _format(connection) not in (*WITHOUT_COHORTS, FORMAT):
             raise StoreUnreadable
     return Corpus(uid, database)
 
 
-def iter_marks(home: ProjectHome, uid: str) -> Iterator[bytes]:
-    """The mark of every unit (32 bytes each), in no meaningful order. Private: for the overlap check alone.
+def iter_marks(home: ProjectHome, uid: str) -> Iterator[tuple[bytes, int]]:
+    """The mark of every unit (32 bytes each) and its cohort, in no meaningful order. Private: for the ledger alone.
 
     Raises:
         VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
     """
     with _reading(open_corpus(home, uid).database) as connection:
-        for (mark,) in connection.execute("SELECT mark FROM units"):
-            yield mark
+        yield from connection.execute(f"SELECT mark, {_cohort(connection)} FROM units")  # noqa: S608
 
 
-def _units(connection: sqlite3.Connection, labels: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Every unit that may have a row: number, id, and those of `labels` that its documents carry.
+def _units(connection: sqlite3.Connection, labels: Collection[str]) -> Iterator[tuple[int, str, int, list[str]]]:
+    """Every unit that may have a row: number, id, cohort, and those of `labels` that its documents carry.
 
     Without labels that is every unit; with labels, those that carry at least one of them.
     """
+    cohort = _cohort(connection)
     if not labels:
-        for number, unit in connection.execute("SELECT number, unit FROM units"):
-            yield number, unit, []
+        for number, unit, of in connection.execute(f"SELECT number, unit, {cohort} FROM units"):  # noqa: S608
+            yield number, unit, of, []
         return
-    for (number, unit), found in groupby(connection.execute(_CARRIED), key=itemgetter(0, 1)):
-        if carried := [label for _, _, label in found if label in labels]:
-            yield number, unit, carried
+    every = connection.execute(_CARRIED.format(cohort=cohort))
+    for (number, unit, of), found in groupby(every, key=itemgetter(0, 1, 2)):
+        if carried := [label for *_, label in found if label in labels]:
+            yield number, unit, of, carried
+
+
+def _cohort(connection: sqlite3.Connection) -> str:
+    """What a query of units selects as their cohort."""
+    return "1" if _format(connection) in WITHOUT_COHORTS else "units.cohort"
+
+
+def _format(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _row(

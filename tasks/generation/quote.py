@@ -25,7 +25,7 @@ from tasks.generation.external import Cost, require_public_prompts, with_externa
 from tasks.generation.groups import SUMMARIES, GroupsNeeded, PartParameters, names_of, require_parts_for, with_catalogue
 from tasks.generation.interface import Ask, Generator, Plan
 from tasks.generation.measuring import plan_with_metrics
-from tasks.generation.rotation import Rotation
+from tasks.generation.reading import Reading, require_governed
 from tasks.generation.systems import system_for
 from tasks.inference import registry
 from tasks.inference.backends.endpoints import Endpoint, endpoint_of, is_external
@@ -52,7 +52,11 @@ class Envelope:
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """What a quote may know about a dataset: public facts and its budget."""
+    """What a quote may know about a dataset: public facts and its budget.
+
+    `population` is that of what the request reads, `blocks` how many every cohort has, and `balance` that of the blocks
+    the request reads; where those are of several cohorts, `left_by_cohort` is what each of these has left.
+    """
 
     name: str
     unit_field: str | None
@@ -68,8 +72,13 @@ class DatasetFacts:
     balance: Balance
     envelope: Envelope | None = None
     public: PublicMetadata = field(default_factory=PublicMetadata)
-    turn: Rotation | None = None
-    """Of a request that rotates: which blocks it reads. `balance` is then theirs."""
+    reading: Reading | None = None
+    left_by_cohort: Mapping[int, Amount] = field(default_factory=dict)
+
+    @property
+    def read(self) -> Reading:
+        """Which blocks the request reads; if nothing else was decided, all of the first cohort."""
+        return self.reading or Reading(self.blocks)
 
     @property
     def left(self) -> Amount:
@@ -141,8 +150,23 @@ class Quote:
         """
         if not (self.plan.loss - (paid or Amount())).fits(self.dataset.left):
             left, envelope = self.dataset.left, self.dataset.envelope
-            where = f"in the envelope {envelope.name!r}" if envelope else ""
-            raise BudgetExceeded(self.dataset.name, self.plan.loss, left, where, self._still_possible(left))
+            where = f"in the envelope {envelope.name!r}" if envelope else self._where()
+            hint = "" if envelope else self._other_cohorts()
+            raise BudgetExceeded(self.dataset.name, self.plan.loss, left, where, hint or self._still_possible(left))
+
+    def _where(self) -> str:
+        """In which cohorts too little is left, if it reads several."""
+        short = [str(cohort) for cohort, left in self.dataset.left_by_cohort.items() if not self.plan.loss.fits(left)]
+        return f"in cohort {' and in cohort '.join(short)}" if short else ""
+
+    def _other_cohorts(self) -> str:
+        """How to read those that could pay, if some could."""
+        able = [cohort for cohort, left in self.dataset.left_by_cohort.items() if self.plan.loss.fits(left)]
+        if not able:
+            return ""
+        newest = able == [max(self.dataset.left_by_cohort)]
+        said = "newest" if newest else f"[{', '.join(map(str, able))}]"
+        return f"The others could pay: `cohorts: {said}` in the request reads them alone"
 
     def _still_possible(self, left: Amount) -> str:
         if not left.rho or self.request.delta is None:
@@ -272,9 +296,10 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     prompt, written_prompt = PromptSpec.of(worded, names), prompt_json(worded, names)
     metrics = requested(request.evaluation, governed=dataset.governed)
     ask = Ask(_amount(request, system, parameters), parameters, dataset.blocks, dataset.population, dataset.governed)
-    turn = _turn(request, dataset)
-    plan = plan_with_metrics(system, turn.asked(ask) if turn else ask, metrics, request.evaluation_share)
-    plan = with_external_fact(turn.planned(plan) if turn else plan, model.name, model.revision)
+    reading = dataset.read
+    require_governed(reading, dataset.name, governed=dataset.governed)
+    plan = plan_with_metrics(system, reading.asked(ask), metrics, request.evaluation_share)
+    plan = with_external_fact(reading.planned(plan), model.name, model.revision)
     public = as_json(dataset.public.under(request.public_metadata).without_groups())
     body: dict[str, Json] = {
         "format": FORMAT,
@@ -297,30 +322,18 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "code": code,
         **({"evaluation_share": as_json(request.evaluation_share)} if plan.measuring else {}),
         **({} if request.scope is None else {"scope": request.scope}),
-        **(turn.to_json() if turn else {}),
+        **reading.to_json(),
         **({"public_metadata": public} if public else {}),
     }
     return Quote(request, system, parameters, metrics, prompt, plan, body, dataset, model.endpoint)
 
 
-def _turn(request: ReleaseRequest, dataset: DatasetFacts) -> Rotation | None:
-    """Which blocks the request reads, if it rotates.
-
-    Raises:
-        NothingToRotate: the data has no budget that would last longer.
-    """
-    if request.rotate_over is None:
-        return None
-    if not dataset.governed:
-        raise NothingToRotate(dataset.name)
-    if dataset.turn is None or dataset.turn.groups != request.rotate_over:
-        raise ValueError("the turn of a request that rotates was not decided")
-    return dataset.turn
-
-
 def written_request(body: Mapping[str, Any]) -> ReleaseRequest:
-    """The request that a canonical body was made from: quoted with the same facts, it gives that body again."""
-    fields = {name: body[name] for name in ReleaseRequest.model_fields if name in body}
+    """The request that a canonical body was made from: quoted with the same facts, it gives that body again.
+
+    Where it says nothing of cohorts there was one; asked again later, it still reads that one alone.
+    """
+    fields = {"cohorts": [1]} | {name: body[name] for name in ReleaseRequest.model_fields if name in body}
     return ReleaseRequest.model_validate(fields | {"dataset": body["dataset"]["name"], "model": body["model"]["name"]})
 
 
@@ -383,15 +396,4 @@ class WordingUnused(UsageError):
             f"A release of {kind} words its prompts itself; only `prompt.description` is used.",
             "Leave `preset` and the templates out of `prompt`.",
             {"kind": kind},
-        )
-
-
-class NothingToRotate(UsageError):
-    """Rotation over blocks of data that is marked public."""
-
-    def __init__(self, dataset: str) -> None:
-        super().__init__(
-            f"The dataset {dataset!r} is marked public: no budget of it lasts longer by rotating over blocks.",
-            "Leave `rotate_over` out.",
-            {"dataset": dataset},
         )

@@ -16,6 +16,7 @@ from tasks.evaluation.bounds import missed
 from tasks.evaluation.bounds import told as said
 from tasks.evaluation.results import MetricResult
 from tasks.generation.groups import SUMMARIES
+from tasks.generation.reading import in_words
 from tasks.inference.prompts import CHARACTERS_PER_TOKEN
 from tasks.insights.values import INSIGHTS
 from tasks.publishing import card_text, insight_text
@@ -110,6 +111,7 @@ def _claim_sections(record: ReleaseRecord) -> list[str]:
         card_text.in_words(record.claim),
         f"{card_text.BEFOREHAND} Conversion: {record.claim.conversion}.",
         *([_lifetime(record.lifetime)] if record.lifetime else []),
+        *([card_text.COHORTS.format(in_words(record.cohorts))] if record.cohorts else []),
         *([_cap_changes(record.cap_changes)] if record.cap_changes else []),
     ]
 

@@ -186,6 +186,11 @@ CAP_CHANGES: Final = (
     "**The dataset's budget was changed.** Stewards replaced its lifetime claim by another one. Where an earlier card"
     " states less for the dataset, it holds no longer: the claim above does. Every change there was:"
 )
+COHORTS: Final = (
+    "**Cohorts.** The dataset grows. A unit stays for good in the cohort that was the newest when it first came in, and"
+    " every cohort has a budget of its own: new units bring theirs, and known ones keep what they have left. The claim"
+    " of the dataset holds for every unit of every cohort. This release could read units of {} alone."
+)
 SPEND: Final = "Approved before private text was read (at least {})"
 STANDING: Final = (
     "Nobody decided on this run by itself before private text was read: **a standing authorisation** for runs of its"

@@ -193,7 +193,8 @@ def texts(bundle: Opened) -> str:
         require_hierarchy(bundle.insights, clusters_asked(found), threshold_of(found))
         return f"{len(bundle.insights)} insights, in one hierarchy"
     samples = found.request["parameters"]["samples"]
-    labels = labels_of_texts(found.kind, found.labels, samples, found.request["blocks"]) if found.labels else []
+    blocks = len(found.request["plan"]["blocks"])
+    labels = labels_of_texts(found.kind, found.labels, samples, blocks) if found.labels else []
     with plain_file(bundle.folder / TEXTS) as file:
         while stored := file.readline(_LONGEST_LINE):
             count += 1

@@ -280,9 +280,9 @@ class ReleaseRecord(Strict):
             raise ValueError("formats before the third know no templates, no labels and no other kinds")
         if (self.format == FORMAT_5) != (self.kind == INSIGHTS):
             raise ValueError("insights have the fifth format, and nothing else has it")
-        later = {"public_metadata", "evaluation_share"} & set(self.request)
+        later = {"public_metadata", "evaluation_share", "cohorts"} & set(self.request)
         if later and self.format in (FORMAT_1, FORMAT_2, FORMAT_3):
-            raise ValueError("formats before the fourth know no public metadata and no charged metrics")
+            raise ValueError("formats before the fourth know no public metadata, no charged metrics and no cohorts")
         if CUT_FIGURE in self.released and self.claim is not None:
             raise ValueError("how many documents were cut is private wherever something is claimed")
         return self
@@ -294,6 +294,11 @@ class ReleaseRecord(Strict):
         if self.kind == SUMMARIES:
             return tuple(str(group["id"]) for group in parameters["groups"])
         return tuple(map(str, parameters.get("labels", ())))
+
+    @property
+    def cohorts(self) -> tuple[int, ...]:
+        """The cohorts of units that it could read, of a dataset that had several then; else none."""
+        return tuple(map(int, self.request.get("cohorts", ())))
 
     @property
     def parent(self) -> int | None:

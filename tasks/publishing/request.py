@@ -22,7 +22,8 @@ from tasks.generation.groups import SUMMARIES, names_of, require_parts_for
 from tasks.generation.interface import Ask, Generator
 from tasks.generation.measuring import plan_with_metrics
 from tasks.generation.quote import plan_json
-from tasks.generation.rotation import Rotation, RotationUnfit, rotation_in
+from tasks.generation.reading import Reading, reading_in
+from tasks.generation.rotation import RotationUnfit
 from tasks.generation.systems import system_for
 from tasks.inference.prompt_spec import TEMPLATES, prompt_json
 from tasks.publishing.strict import Digest, Figure, Name, Strict
@@ -103,6 +104,8 @@ class ApprovedRequest(Strict):
     rotate_over: Positive | None = None
     """Over how many groups of blocks it rotates, and `group` the one it reads; other requests have no such fields."""
     group: Annotated[int, Field(ge=0)] | None = None
+    cohorts: list[Positive] | None = None
+    """The cohorts that it reads, with `blocks` blocks each; requests from when there was one have no such field."""
     public_metadata: dict[str, Any] | None = None
     """What is declared about what is published; requests of nothing declared have no such field."""
 
@@ -133,26 +136,27 @@ class ApprovedRequest(Strict):
             self._require_adapters_own(parameters.adapter.meta)
         if self.public_metadata is not None:
             self._require_declared(self.public_metadata)
-        turn = self._turn()
-        if len(self.plan.blocks) != self.blocks and turn is None:
-            raise PlanForeign("it charges other blocks than the dataset has")
+        reading = self._reading()
+        if len(self.plan.blocks) != len(reading.blocks):
+            raise PlanForeign("it charges other blocks than it reads")
         ask = Ask(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
         metrics = requested(self.evaluation, governed=self.governed)
-        plan = plan_with_metrics(system, turn.asked(ask) if turn else ask, metrics, self._evaluation_share())
+        plan = plan_with_metrics(system, reading.asked(ask), metrics, self._evaluation_share())
         if (self.evaluation_share is not None) != bool(plan.measuring):
             raise PlanForeign("it pays for charged metrics without asking for them, or the other way round")
-        plan = with_external_fact(turn.planned(plan) if turn else plan, self.model.name, self.model.revision)
+        plan = with_external_fact(reading.planned(plan), self.model.name, self.model.revision)
         if canonical(plan_json(plan)) != canonical(self._stated_plan()):
             raise PlanForeign(
                 f"{self.mechanism} with these parameters leads to another plan in this version of almoner"
             )
 
-    def _turn(self) -> Rotation | None:
-        """Which of the dataset's blocks it reads, if it rotates over them."""
+    def _reading(self) -> Reading:
+        """Which of the dataset's blocks it reads."""
+        stated = {"rotate_over": self.rotate_over, "group": self.group, "cohorts": self.cohorts}
         try:
-            return rotation_in({"rotate_over": self.rotate_over, "group": self.group}, self.blocks)
+            return reading_in(stated, self.blocks)
         except (ValueError, RotationUnfit):
-            raise PlanForeign("there is no such group of blocks") from None
+            raise PlanForeign("there are no such cohorts or groups of blocks") from None
 
     def _evaluation_share(self) -> Decimal:
         """What charged metrics get of rho; the default where there are none."""

@@ -99,6 +99,7 @@ SLOT = (
     '{"schedule_id": $schedule, "slot": "%s", "skipped": "BudgetExceeded", "detail": "", "at": "$now", "actor_id": %s}'
 )
 PAUSE = '{"schedule_id": $schedule, "number": 1, "kind": "paused", "reason": "because", "at": "$now", "actor_id": %s}'
+COHORT = '{"account_id": $root, "number": 2, "version_id": $version_of_clinic, "created_at": "$now", "created_by": %s}'
 LIES: dict[str, tuple[str, list[str], str]] = {
     # what, who, statements, and what the database says
     **{
@@ -430,14 +431,25 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         "runner", ["SELECT almoner_lease($running, 999, 'mine', 'me', '$late')"], "only a runner"),
     "a lease by an analyst": ("analyst", ["SELECT almoner_lease($running, 2, 'mine', 'me', '$late')"], "only a runner"),
     "take in data as an analyst": (
-        "analyst", ["SELECT almoner_claim_units($root, ARRAY['\\x01'::bytea])"], "only a runner or a steward"),
+        "analyst",
+        ["SELECT almoner_claim_units($root, ARRAY['\\x01'::bytea], ARRAY[1])"],
+        "only a runner or a steward",
+    ),
     "units of another account": (
         "runner",
-        ["SELECT almoner_claim_units($harbour_root, (SELECT array_agg(mark) FROM unit_mark WHERE account_id = $root))"],
+        ["SELECT almoner_claim_units($harbour_root, array_agg(mark), array_agg(1)) FROM unit_mark"],
         "one root account",
     ),
+    "a budget of one's own for known units": (
+        "runner",
+        ["SELECT almoner_claim_units($root, array_agg(mark), array_agg(2)) FROM unit_mark WHERE account_id = $root"],
+        "stays in the cohort",
+    ),
+    "a cohort by a runner": ("runner", [door("cohort", COHORT % "$bad_runner")], "only a steward opens"),
+    "a cohort in another's name": ("runner", [door("cohort", COHORT % "$steward")], "own login"),
+    "a cohort of old data": ("steward", [door("cohort", COHORT % "$bad_steward")], "a further version"),
     "units of a block": (
-        "runner", ["SELECT almoner_claim_units($block, ARRAY['\\x01'::bytea])"], "one root account"),
+        "runner", ["SELECT almoner_claim_units($block, ARRAY['\\x01'::bytea], ARRAY[1])"], "one root account"),
     # strangers
     "record as nobody": ("nobody", [door("entry", ENTRY % ("$held", "ARM", "runner"))], "knows nobody"),
     "link as nobody": ("nobody", ["SELECT almoner_append(NULL, 'ledger.arm', NULL, NULL, '{}')"], "own login"),
@@ -445,7 +457,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "lock a request as nobody": ("nobody", ["SELECT almoner_lock_request($submitted)"], "knows nobody"),
     "lock a motion as nobody": ("nobody", ["SELECT almoner_lock_motion($motion)"], "knows nobody"),
     "take in data as nobody": (
-        "nobody", ["SELECT almoner_claim_units($root, ARRAY['\\x01'::bytea])"], "only a runner or a steward"),
+        "nobody", ["SELECT almoner_claim_units($root, ARRAY['\\x01'::bytea], ARRAY[1])"], "only a runner or a steward"),
     "record as a reader": ("auditor", [door("checkpoint", "{}")], "permission denied"),
     "link as a reader": ("auditor", ["SELECT almoner_append('bad auditor', 'x', NULL, NULL, '{}')"],
                          "permission denied"),

@@ -184,8 +184,16 @@ def withdrawal(town: "Town", condition: str, at: str = "") -> Executable:
     return insert("withdrawal", approval_id=number, reason="a doubt", signature="s", at=at or moment())
 
 
-def unit_mark(town: "Town", dataset: str, name: bytes) -> Executable:
-    return insert("unit_mark", mark=name.ljust(32, b"\0"), account_id=town.account(dataset, None))
+def unit_mark(town: "Town", dataset: str, name: bytes, **given: object) -> Executable:
+    return insert("unit_mark", mark=name.ljust(32, b"\0"), account_id=town.account(dataset, None), **given)
+
+
+def cohort(town: "Town", of: str = "grown", **given: object) -> list[Executable]:
+    """A further version, and the cohort that is opened with it."""
+    number = town.id_of("dataset_version", "TRUE") + 1
+    row = {"account_id": town.account(of, None), "number": 3, "version_id": number, "created_at": moment(),
+           "created_by": town.world.steward.id}  # fmt: skip
+    return [version(town, of, id=number), insert("cohort", **row | given)]
 
 
 def request(town: "Town", dataset: str, version: str, **given: object) -> Executable:

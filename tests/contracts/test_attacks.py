@@ -21,7 +21,10 @@ from tests.support import World, execute, fetch, planned, snapshot
 initial = importlib.import_module("migrations.versions.0001_initial")
 governance = importlib.import_module("migrations.versions.0002_governance")
 repeating = importlib.import_module("migrations.versions.0004_schedules")
-KEYS: dict[str, list[tuple[str, ...]]] = initial.RECORDS | governance.RECORDS | governance.KEYS | repeating.RECORDS
+growing = importlib.import_module("migrations.versions.0005_cohorts")
+KEYS: dict[str, list[tuple[str, ...]]] = (
+    initial.RECORDS | governance.RECORDS | governance.KEYS | repeating.RECORDS | growing.RECORDS
+)
 CAP = Amount(100, 10)
 
 

@@ -113,7 +113,7 @@ def test_a_sweeper_meets_a_run_that_arms(world: World) -> None:
 def ingest(world: World, dataset: str, marks: list[bytes], source: str) -> Callable[[Session], object]:
     return lambda session: datasets.add_version(
         session, world.runner, datasets.find(session, dataset),
-        uid=f"uid of {dataset}", source_mark=source, manifest_mark="e" * 64, marks=marks,
+        uid=f"uid of {dataset}", source_mark=source, manifest_mark="e" * 64, units=[(mark, 1) for mark in marks],
     )  # fmt: skip
 
 

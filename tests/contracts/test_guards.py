@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from models_db.base import Base
 from tests.conftest import Ledgers
+from tests.contracts.cohort_cases import COHORTS, of_a_bare_account
 from tests.contracts.decision_cases import DECISIONS
 from tests.contracts.governance_cases import WORK
 from tests.contracts.initial_cases import INITIAL, Make
@@ -24,11 +25,12 @@ from tests.support import execute, snapshot
 initial = importlib.import_module("migrations.versions.0001_initial")
 governance = importlib.import_module("migrations.versions.0002_governance")
 repeating = importlib.import_module("migrations.versions.0004_schedules")
-GUARDS = (*initial.GUARDS, *governance.GUARDS, *repeating.GUARDS)
+growing = importlib.import_module("migrations.versions.0005_cohorts")
+GUARDS = (*initial.GUARDS, *governance.GUARDS, *repeating.GUARDS, *growing.GUARDS)
 MESSAGES = {name: message for name, _, _, _, message in GUARDS}
 GOVERNANCE = WORK | DECISIONS
-CASES = INITIAL | GOVERNANCE | SCHEDULES
-RECORDS = (*initial.RECORDS, *governance.RECORDS, *repeating.RECORDS)
+CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS
+RECORDS = (*initial.RECORDS, *governance.RECORDS, *repeating.RECORDS, *growing.RECORDS)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -62,6 +64,12 @@ def test_every_guard_has_a_case() -> None:
     assert set(CASES) == set(MESSAGES)
     assert {name for name, *_ in governance.GUARDS} == set(GOVERNANCE)
     assert {name for name, *_ in repeating.GUARDS} == set(SCHEDULES)
+    assert {name for name, *_ in growing.GUARDS} == set(COHORTS)
+
+
+def test_a_cohort_has_as_many_blocks_as_the_first(town: Town) -> None:
+    with pytest.raises(IntegrityError, match=said("the blocks did not follow the cohort")):
+        attempt_to(town, lambda t: of_a_bare_account(t, 2))
 
 
 @pytest.mark.parametrize("name", CASES)

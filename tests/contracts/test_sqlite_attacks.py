@@ -115,7 +115,13 @@ DENIED = {
     " WHERE to_state = 'published'",
     "a step of long ago": "INSERT INTO transition (request_id, number, from_state, to_state, detail, at, actor_id)"
     f" VALUES (1, 2, 'submitted', 'withdrawn', '', '2001-01-01T00:00:00.000000Z', {STEWARD})",
-    "units for another account": "INSERT OR REPLACE INTO unit_mark SELECT mark, account_id + 1 FROM unit_mark",
+    "units for another account": "INSERT OR REPLACE INTO unit_mark (mark, account_id, cohort)"
+    " SELECT mark, account_id + 1, cohort FROM unit_mark",
+    "units of another cohort": "INSERT OR REPLACE INTO unit_mark (mark, account_id, cohort)"
+    " SELECT mark, account_id, cohort + 1 FROM unit_mark",
+    "a unit moved": "UPDATE unit_mark SET cohort = cohort + 1",
+    "a cohort without blocks": "INSERT OR IGNORE INTO cohort (account_id, number, version_id, created_at, created_by)"
+    f" SELECT d.account_id, 2, v.id, {NOW}, {STEWARD} FROM dataset d JOIN dataset_version v ON v.dataset_id = d.id",
     "another seed": "INSERT OR IGNORE INTO invocation (request_id, attempt, sequence, mechanism, event, relation,"
     " rng_kind, device, code_digest, libraries, idem_key, created_at, created_by) SELECT request_id, attempt, 99,"
     f" mechanism, event, relation, 'seeded', device, code_digest, libraries, 'k', {NOW}, {ADMIN} FROM invocation"

@@ -118,6 +118,9 @@ class Town:
     def _datasets_since_0002(self) -> None:
         self.world.dataset("estate", Amount(1000, 100))
         self.world.dataset("paced", Amount(10**6, 10**6))
+        self.world.dataset("grown", Amount(1000, 100), blocks=2)
+        later = [b"later-unit".ljust(32, b"\0")]
+        self.world.version("grown", later, growth=self.world.growth("grown", opens=True))
 
     def _since_0002(self) -> None:
         self._narrowed()
@@ -263,6 +266,10 @@ class Town:
         request_id = self.world.request(dataset, **given)
         self.world.decide(request_id)
         return request_id
+
+    @property
+    def now(self) -> str:
+        return moment()
 
     def actor(self, name: str) -> Actor:
         return Actor(int(self.one("SELECT id FROM principal WHERE name = :name", name=name)), name)

@@ -25,7 +25,7 @@ import tasks.ingest
 import tasks.insights.facet_fast
 import tasks.publishing.bundle
 from cli.app import app
-from models_db.services import artifacts, ledger, schedules
+from models_db.services import artifacts, cohorts, ledger, schedules
 from tasks.generation.ink_rule import InvisibleInkRule
 from tests import tiny_embedder, tiny_model
 
@@ -51,6 +51,7 @@ AFTER: dict[str, Place] = {
     "with half a bundle": (tasks.publishing.bundle, "verify_release", 1),
     "before delivery is recorded": (flows.publish, "deliver", 1),
     "before a version is recorded": (tasks.corpus.ingest, "put_in_place", 1),
+    "while a cohort is opened": (cohorts, "open_with", 1),  # in the transaction, before it commits
     "in the middle of an ingest": (tasks.corpus.ingest, "_insert", 20),
     "while a slot is decided": (schedules, "decide", 1),  # in the transaction, before it commits
     "after a slot is decided": (flows.slots, "decide", 1),

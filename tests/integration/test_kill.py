@@ -266,6 +266,23 @@ def test_a_killed_ingest_leaves_nothing_that_counts(almoner: Almoner, point: str
     assert almoner.ask("dataset show clinic")["versions"] == 1
 
 
+@pytest.mark.parametrize("point", ["before a version is recorded", "while a cohort is opened"])
+def test_a_killed_ingest_opens_all_of_a_cohort_or_nothing(almoner: Almoner, point: str) -> None:
+    almoner.ingested("--blocks 2")
+    file = almoner.notes_file("later.jsonl", [{"patient_id": "new", "text": "a first visit"}])
+    later = f"dataset ingest clinic {file} --new-cohort"
+    marks, blocks = (f"SELECT count(*) FROM {rows}" for rows in ("unit_mark", "account WHERE kind = 'block'"))
+    before = fetch(almoner.database, marks)
+    killed(later, point)
+    assert (fetch(almoner.database, marks), fetch(almoner.database, blocks)) == (before, [(2,)])
+    shown = almoner.ask("dataset show clinic")
+    assert (shown["versions"], shown["cohorts"]) == (1, 1)
+    assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 1}
+    assert almoner.ask(later)["opened_cohort"] == 2
+    assert fetch(almoner.database, blocks) == [(4,)]
+    assert almoner.ask("doctor")["ok"] is True
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 def test_ctrl_c_in_the_middle_of_a_generation(almoner: Almoner, as_json: bool) -> None:
     almoner.approved()

@@ -72,7 +72,7 @@ def test_every_text_comes_back_under_its_unit(records: list[tuple[str, str]]) ->
         assert list(open_corpus(home, version.uid).texts()) == [text for _, text in records]
         units = {unit for unit, _ in records}
         assert (version.documents, version.units) == (len(records), len(units))
-        assert set(iter_marks(home, version.uid)) == {mark_of(KEY, unit) for unit in units}
+        assert set(iter_marks(home, version.uid)) == {(mark_of(KEY, unit), 1) for unit in units}
 
 
 def test_three_formats_have_one_manifest_and_three_sources(home: ProjectHome, tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ def as_first_format(database: Path) -> None:
     connection.executescript(
         """
         DROP INDEX documents_by_unit; DROP TABLE labelling; ALTER TABLE documents DROP COLUMN label;
+        ALTER TABLE units RENAME COLUMN cohort TO later;
         CREATE INDEX documents_by_unit ON documents (unit); PRAGMA user_version = 1;
         """
     )

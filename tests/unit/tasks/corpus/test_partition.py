@@ -92,7 +92,7 @@ def test_a_split_into_no_batches_is_refused() -> None:
 
 
 def test_the_key_is_not_in_the_repr() -> None:
-    assert repr(PartitionScheme(b"k" * 32, 3)) == "PartitionScheme(blocks=3)"
+    assert repr(PartitionScheme(b"k" * 32, 3)) == "PartitionScheme(blocks=3, cohorts=1)"
 
 
 def test_marks_depend_on_key_and_kind() -> None:

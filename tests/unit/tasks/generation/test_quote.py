@@ -33,8 +33,10 @@ from tasks.generation.quote import (
     quote,
     written_request,
 )
+from tasks.generation.reading import Reading
 from tasks.inference.registry import ModelNotPulled, NoRevision, UnknownModel
 from tasks.mechanisms.partition_selection import calibrate_selection
+from tasks.publishing.request import ApprovedRequest, PlanForeign
 
 MODEL = ModelFacts("tiny", "1", "d" * 64, "Apache-2.0")
 LIFETIME = lifetime_cap("8", "1e-6")
@@ -365,3 +367,52 @@ def test_a_canonical_request_leads_back_to_what_was_written() -> None:
     again = quote(written_request(dict(made.body)), facts(), MODEL, "p" * 64, "c" * 64)
     assert canonical(again.body) == canonical(made.body)
     assert {"evaluation_share", "public_metadata"} <= set(made.body)
+
+
+def grown(*left: int) -> DatasetFacts:
+    """A dataset whose cohorts have so much left, in rho units; the request reads all of them."""
+    each = 4 // len(left)
+    reading = Reading(each, tuple(range(1, len(left) + 1)), several=True)
+    spent = LIFETIME.amount - Amount(min(left), LIFETIME.amount.delta)
+    by_cohort = {number: Amount(rho, LIFETIME.amount.delta) for number, rho in enumerate(left, 1)}
+    found: DatasetFacts = facts(spent, blocks=each, reading=reading, left_by_cohort=by_cohort)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [((0, 10**12), ("in cohort 1.", "`cohorts: newest`")),
+     ((10**12, 0, 10**12), ("in cohort 2.", "`cohorts: [1, 3]`")),
+     ((0, 10**12, 0), ("in cohort 1 and in cohort 3.", "`cohorts: [2]`"))],
+)  # fmt: skip
+def test_a_refusal_names_the_cohort_that_is_spent_and_those_that_are_not(
+    left: tuple[int, ...], said: tuple[str, ...]
+) -> None:
+    with pytest.raises(BudgetExceeded) as refusal:
+        priced(grown(*left)).require_affordable()
+    assert [words for words in said if words not in refusal.value.message] == []
+
+
+def test_where_no_cohort_can_pay_it_says_what_still_fits() -> None:
+    with pytest.raises(BudgetExceeded) as refusal:
+        priced(grown(10**9, 10**10)).require_affordable()
+    assert "cohorts:" not in refusal.value.message
+    assert "could still have epsilon" in refusal.value.message
+
+
+def test_a_request_of_cohorts_is_priced_and_verified_by_its_own_words() -> None:
+    """The blocks follow from the cohorts it names, and from the number that each has."""
+    alone, both = priced(facts(blocks=2)), priced(grown(10**12, 10**12))
+    assert (alone.plan.blocks, both.plan.blocks) == ((0, 1), (0, 1, 2, 3))
+    assert "cohorts" not in alone.body
+    assert both.body["cohorts"] == [1, 2]
+    asked = ApprovedRequest.model_validate({**both.body, "nonce": "n", "policy": "a" * 64})
+    asked.require_planned()
+    for lie in ({"cohorts": [1]}, {"cohorts": [2, 3]}, {"cohorts": [2, 1]}, {"cohorts": None}):
+        with pytest.raises(PlanForeign):
+            asked.model_copy(update=lie).require_planned()
+
+
+def test_a_request_from_when_there_was_one_cohort_still_reads_that_one() -> None:
+    assert written_request(dict(priced().body)).cohorts == (1,)
+    assert written_request(dict(priced(grown(10**12, 10**12)).body)).cohorts == (1, 2)
