@@ -1,6 +1,6 @@
 """`almoner publish` and `almoner verify-release`: out of the house, and the check anybody can make."""
 
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -8,14 +8,16 @@ import typer
 from cli.approve import Request
 from cli.command import Answer, Opened, command
 from cli.tables import table
+from flows.stores import bundle_at
 from tasks.publishing.verify import verify_release
+from tasks.stores.address import located
 
 Key = Annotated[
     str | None, typer.Option("--key", help="The publisher's public key, got from elsewhere (64 hex digits).")
 ]
 
 Later = Annotated[
-    Path | None,
+    str | None,
     typer.Option("--revocations", metavar="BUNDLE", help="A later bundle: was this release retracted since?"),
 ]
 
@@ -27,7 +29,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def publish(
-    opened: Opened, request: Request, to: Annotated[Path, typer.Option(help="Folder to put the bundle into.")]
+    opened: Opened,
+    request: Request,
+    to: Annotated[str, typer.Option(help="Folder or s3://bucket/prefix to put the bundle into.")],
 ) -> Answer:
     """Publish exactly the bytes that were approved, as a signed bundle.
 
@@ -35,25 +39,30 @@ def publish(
     """
     from flows import publish as flow
 
-    done = flow.publish.fn(opened.home.root, request, to)
-    data = {"request": request, "state": "published", "bundle": str(done.folder), "sha256": done.bundle_digest}
+    done = flow.publish.fn(opened.home.root, request, located(to))
+    data = {"request": request, "state": "published", "bundle": str(done.place), "sha256": done.bundle_digest}
     return Answer(
         data,
-        [f"Published: {done.folder}", f"Anyone can check it: `almoner verify-release {done.folder}`."],
+        [f"Published: {done.place}", f"Anyone can check it: `almoner verify-release {done.place}`."],
     )
 
 
 def verify(
-    opened: Opened, folder: Annotated[Path, typer.Argument(metavar="DIR", help="A bundle.")], key: Key = None,
+    opened: Opened,
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A bundle: a folder, or s3://bucket/prefix/name.")],
+    key: Key = None,
     revocations: Later = None,
-) -> Answer:  # fmt: skip
+) -> Answer:
     """Check a bundle offline: digests, signatures, approvals, and epsilon recomputed from the stored events.
 
     With --revocations it is held against the list that a later bundle carries: exit code 1 where it was retracted.
 
     Example: almoner verify-release out/clinic-release-1
     """
-    report = verify_release(folder, key, revocations)
+    with ExitStack() as held:
+        here = held.enter_context(bundle_at(opened.home, located(folder)))
+        later = None if revocations is None else held.enter_context(bundle_at(opened.home, located(revocations)))
+        report = verify_release(here, key, later)
     rows = [("ok" if check.ok else "FAIL", check.name, check.detail) for check in report.checks]
     verdict = report.conclusion
     return Answer(

@@ -155,11 +155,15 @@ def retract(
 
     Example: almoner release retract 1 --reason "a text names a street"
     """
-    made = propose_retraction(open_workspace(opened.home), request, reason)
+    workspace = open_workspace(opened.home)
+    made = propose_retraction(workspace, request, reason)
+    with workspace.database.read() as session:
+        places = artifacts.deliveries(session, request)
     data = {"motion": made.number, "request": request, "dataset": made.dataset, "approvals_needed": made.needed,
-            "rho_spent": made.spent.rho_text}  # fmt: skip
+            "rho_spent": made.spent.rho_text, "delivered_to": [*places]}  # fmt: skip
     stays = f"The rho {made.spent.rho_text} that release {request} spent stays spent."
-    return Answer(data, [*waits(made.number, made.needed), stays])
+    out = f"This takes nothing down: remove the bundle from {', '.join(places)}. Who has fetched it keeps it."
+    return Answer(data, [*waits(made.number, made.needed), stays, *([out] if places else [])])
 
 
 def add_to(root: typer.Typer) -> None:

@@ -10,12 +10,14 @@ from flows import telemetry
 from flows.people import require_mandates
 from flows.policy import require_bounds
 from flows.settings import PRIVATE_FLOW
+from flows.stores import destined
 from flows.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
 from models_db.services import artifacts, audits, gates, motions, releases
 from models_db.tables import Artifact
 from tasks.publish import deliver, papers_of, require_publishable
 from tasks.publishing.bundle import Papers
+from tasks.stores.address import Place
 
 
 @dataclass(frozen=True)
@@ -23,16 +25,19 @@ class Published:
     """A bundle that arrived whole."""
 
     request_id: int
-    folder: Path
+    place: Place
     bundle_digest: str
 
 
 @flow(name="publish", **PRIVATE_FLOW)
 @telemetry.watched("publish")
-def publish(home: Path, request_id: int, destination: Path) -> Published:
+def publish(home: Path, request_id: int, destination: Place) -> Published:
     """Publish what the stewards approved, byte for byte.
 
     The publication is recorded before the first byte is copied; a second call after a crash delivers it.
+
+    Args:
+        destination: a folder, or an address in a store, which has to answer before anything is recorded.
 
     Raises:
         GateClosed, WrongState: the publish gate is not passed for exactly these bytes.
@@ -49,16 +54,17 @@ def publish(home: Path, request_id: int, destination: Path) -> Published:
         require_mandates(session, request_id)
         before = _papers(session, artifact)
     require_publishable(draft, artifact, before, workspace.key)
+    with destined(workspace.home, destination) as place:
+        with workspace.database.write() as session:
+            publication = artifacts.publish(session, workspace.actor, request_id)
+            papers = _papers(session, artifact)
+        with telemetry.stage("deliver"):
+            bundle = deliver(draft, artifact, papers, workspace.key, place)
     with workspace.database.write() as session:
-        publication = artifacts.publish(session, workspace.actor, request_id)
-        papers = _papers(session, artifact)
-    with telemetry.stage("deliver"):
-        bundle = deliver(draft, artifact, papers, workspace.key, destination)
-    with workspace.database.write() as session:
-        artifacts.delivered(session, workspace.actor, publication, str(bundle.folder), bundle.digest)
+        artifacts.delivered(session, workspace.actor, publication, str(bundle.place), bundle.digest)
         checkpoint = bundle.checkpoint
         audits.record_checkpoint(session, checkpoint.ledger_head, checkpoint.signature, checkpoint.public_key)
-    return Published(request_id, bundle.folder, bundle.digest)
+    return Published(request_id, bundle.place, bundle.digest)
 
 
 def _reasons(session: Session, artifact: Artifact) -> list[str]:

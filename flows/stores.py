@@ -3,6 +3,8 @@
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from flows.written import read_named
 from models_db.errors import EnvironmentProblem
@@ -10,6 +12,7 @@ from models_db.home import ProjectHome
 from models_db.requests import FileInvalid, parse
 from tasks.corpus.sources import Source
 from tasks.corpus.stored import StoredSource
+from tasks.publishing.deposit import Shelf, fetch, listed
 from tasks.stores.address import Address, Place
 from tasks.stores.settings import PAGE, Bucket, Buckets
 from tasks.stores.store import opened
@@ -48,6 +51,37 @@ def source_at(home: ProjectHome, place: Place) -> Iterator[Source]:
         return
     with opened(place, buckets_of(home)) as store:
         yield StoredSource(store, place)
+
+
+@contextmanager
+def destined(home: ProjectHome, place: Place) -> Iterator[Path | Shelf]:
+    """Where bundles are delivered to until the end of the block; a store has answered once.
+
+    Raises:
+        StoreUnreachable, StoreDenied, BucketMissing, StoreFailed; as `source_at`.
+    """
+    if not isinstance(place, Address):
+        yield place
+        return
+    with opened(place, buckets_of(home)) as store, TemporaryDirectory(prefix="publish-", dir=home.scratch) as scratch:
+        shelf = Shelf(store, place, Path(scratch))
+        shelf.require_open()
+        yield shelf
+
+
+@contextmanager
+def bundle_at(home: ProjectHome, place: Place) -> Iterator[Path]:
+    """A bundle as a folder of this machine, until the end of the block.
+
+    Raises:
+        NoBundle, BundleUnfinished, BundleUnfit, ObjectChanged, and what `destined` raises.
+    """
+    if not isinstance(place, Address):
+        yield place
+        return
+    with opened(place, buckets_of(home)) as store, TemporaryDirectory(prefix="almoner-verify-") as folder:
+        fetch(store, listed(store, place), place, Path(folder) / place.name)
+        yield Path(folder) / place.name
 
 
 class StoresOpen(EnvironmentProblem):

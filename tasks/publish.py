@@ -9,16 +9,17 @@ from models_db.tables import Approval, Artifact, Principal
 from tasks.publishing import bundle, draft
 from tasks.publishing.approvals import SignedDecision
 from tasks.publishing.checkpoint import Checkpoint
-from tasks.publishing.layout import CHECKPOINT, read_document
+from tasks.publishing.deposit import Shelf, deposit_bundle
 from tasks.publishing.signing import SigningKey
 from tasks.shell import private_task
+from tasks.stores.address import Place
 
 
 @dataclass(frozen=True)
 class DeliveredBundle:
     """A bundle in place, and the checkpoint that travels with it."""
 
-    folder: Path
+    place: Place
     digest: str
     checkpoint: Checkpoint
 
@@ -35,11 +36,15 @@ def require_publishable(folder: Path, artifact: Artifact, papers: bundle.Papers,
 
 @private_task
 def deliver(
-    folder: Path, artifact: Artifact, papers: bundle.Papers, key: SigningKey, destination: Path
+    folder: Path, artifact: Artifact, papers: bundle.Papers, key: SigningKey, destination: Path | Shelf
 ) -> DeliveredBundle:
-    """Write the bundle below `destination` and verify it there."""
-    made = bundle.write_bundle(folder, json.loads(artifact.files), papers, key, destination)
-    return DeliveredBundle(made.folder, made.digest, Checkpoint.from_bytes(read_document(made.folder / CHECKPOINT)))
+    """Write the bundle below `destination`, a folder or a place in a store, and verify it there."""
+    files = json.loads(artifact.files)
+    if isinstance(destination, Shelf):
+        made = deposit_bundle(folder, files, papers, key, destination)
+    else:
+        made = bundle.write_bundle(folder, files, papers, key, destination)
+    return DeliveredBundle(made.place or made.folder, made.digest, made.checkpoint)
 
 
 def papers_of(

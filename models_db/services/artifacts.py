@@ -173,6 +173,18 @@ def publish(session: Session, actor: Actor, request_id: int) -> Publication:
     return found
 
 
+def deliveries(session: Session, request_id: int) -> Sequence[str]:
+    """Where bundles of a release arrived, each place once, oldest first."""
+    query = (
+        select(Delivery.destination)
+        .join(Publication, Publication.id == Delivery.publication_id)
+        .join(Artifact, Artifact.id == Publication.artifact_id)
+        .where(Artifact.request_id == request_id)
+        .order_by(Delivery.id)
+    )
+    return list(dict.fromkeys(session.scalars(query)))
+
+
 def delivered(session: Session, actor: Actor, publication: Publication, destination: str, bundle: str) -> None:
     """Record that a bundle arrived whole."""
     made = Delivery(publication_id=publication.id, destination=destination, bundle_digest=bundle, at=moment())

@@ -55,14 +55,21 @@ from tasks.publishing.seal import Seal
 from tasks.publishing.signing import SigningKey
 from tasks.publishing.statement import statement
 from tasks.publishing.verify import verify_release
+from tasks.stores.address import Address, Place
 
 
 @dataclass(frozen=True)
 class WrittenBundle:
-    """A bundle in place; `digest` is the SHA-256 of its SHA256SUMS, which names every byte of it."""
+    """A bundle in place; `digest` is the SHA-256 of its SHA256SUMS, which names every byte of it.
+
+    Attributes:
+        folder: where it was built; there it stays, unless it was taken to `place`.
+    """
 
     folder: Path
     digest: str
+    checkpoint: Checkpoint
+    place: Address | None = None
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,7 @@ def write_bundle(draft: Path, files: FileTable, papers: Papers, key: SigningKey,
     target = destination / bundle_name(approved.record.dataset.name, approved.record.release)
     try:
         destination.mkdir(parents=True, exist_ok=True)
-        with _alone_in(destination):
+        with alone_in(destination):
             if not os.path.lexists(target):
                 _build(approved, approved.added(papers.ledger_head, revoked), target)
             return _in_place(approved, target)
@@ -199,11 +206,11 @@ def _in_place(approved: _Approved, target: Path) -> WrittenBundle:
         raise BundleExists(target) from None
     if target.is_symlink() or found != expected:
         raise BundleExists(target)
-    return WrittenBundle(target, expected[SUMS])
+    return WrittenBundle(target, expected[SUMS], there.checkpoint)
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path) -> Iterator[None]:
     """Wait until no other process publishes into `folder`."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -227,10 +234,10 @@ def _sha256(data: bytes) -> str:
 class BundleExists(Refused):
     """Something else is where the bundle belongs."""
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: Place) -> None:
         super().__init__(
             f"There is something else at {target}, and a published bundle is never overwritten.",
-            "Publish to another folder, or find out who changed what is there.",
+            "Publish to another place, or find out who changed what is there.",
             {"bundle": str(target)},
         )
 

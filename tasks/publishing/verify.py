@@ -13,6 +13,7 @@ from tasks.publishing.checks import CHECKS
 from tasks.publishing.claim import implied_epsilon
 from tasks.publishing.opened import Opened
 from tasks.publishing.signing import checked_public_key, fingerprint
+from tasks.stores.address import Address, Place
 
 T = TypeVar("T")
 
@@ -168,7 +169,8 @@ def _if_readable(read: Callable[[], T]) -> T | None:
 class NoBundle(UsageError):
     """There is no bundle where one was looked for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, place: Place) -> None:
+        what = "nothing at" if isinstance(place, Address) else "no folder"
         super().__init__(
-            f"There is no folder {folder}.", "Name the folder that `almoner publish` made.", {"bundle": str(folder)}
+            f"There is {what} {place}.", "Name the bundle that `almoner publish` made.", {"bundle": str(place)}
         )

@@ -24,9 +24,11 @@ import tasks.corpus.ingest
 import tasks.ingest
 import tasks.insights.facet_fast
 import tasks.publishing.bundle
+import tasks.publishing.deposit
 from cli.app import app
 from models_db.services import artifacts, cohorts, ledger, schedules
 from tasks.generation.ink_rule import InvisibleInkRule
+from tasks.stores.store import Store
 from tests import tiny_embedder, tiny_model
 
 Place = tuple[Any, str, int]
@@ -49,6 +51,10 @@ AFTER: dict[str, Place] = {
     "after commit": (flows.execute, "keep", 1),
     "while publishing": (artifacts, "publish", 1),
     "with half a bundle": (tasks.publishing.bundle, "verify_release", 1),
+    "with a claim in the store": (Store, "create", 1),
+    "with half a bundle in the store": (Store, "create", 7),
+    "before the seal": (tasks.publishing.deposit, "measured", 2),
+    "with a sealed bundle": (tasks.publishing.deposit._Place, "fill", 1),
     "before delivery is recorded": (flows.publish, "deliver", 1),
     "before a version is recorded": (tasks.corpus.ingest, "put_in_place", 1),
     "while a cohort is opened": (cohorts, "open_with", 1),  # in the transaction, before it commits
