@@ -14,10 +14,11 @@ from models_db.canonical import Json
 from tasks.arrays import array_of, text_of
 from tasks.evaluation.subject import Embedder
 from tasks.generation.interface import Bench, Generated, GeneratedText, Plan
+from tasks.generation.keyphrase_prompt import seeded
 from tasks.generation.keyphrase_scores import Drawer, Scorer, Sequences, draw_sequences
 from tasks.generation.keyphrase_settings import KeyphraseParameters
 from tasks.generation.keyphrase_units import PhraseReader, facets_of
-from tasks.generation.keyphrases import ASKED, Stages, layout_of_texts
+from tasks.generation.keyphrases import Stages, layout_of_texts
 from tasks.inference.backends.interface import Sampling, Written
 from tasks.inference.embedding import load_embedder
 from tasks.inference.plan import ContextTooLong
@@ -189,17 +190,12 @@ class KeyphraseRun:
         """
         backend, labels = self.bench.backend, list(dict.fromkeys(self._labels))
         for label in labels[:1] if backend.external else labels:
-            backend.require_ready([self._prompt(label, ())], self._how(label))
+            backend.require_ready([seeded(self.bench.prompt, label, ())], self._how(label))
 
     def _how(self, label: str | None) -> Sampling:
         wanted = self.wanted
         told = self.bench.prompt.fill("system", label)
         return Sampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k, told)
-
-    def _prompt(self, label: str | None, phrases: Sequence[str]) -> str:
-        """What the model is asked for: public words, and released phrases if there is room for any."""
-        public = self.bench.prompt.fill("public", label)
-        return f"{public}\n\n{ASKED.replace('{phrases}', ', '.join(phrases))}" if phrases else public
 
     def _texts(self) -> list[GeneratedText]:
         """The texts, some at a time; those of one label are told the same about themselves."""
@@ -233,4 +229,4 @@ class KeyphraseRun:
 
     def _asked(self, text: int, shown: int) -> str:
         phrases = [self.phrases[number] for number in self.sequences.phrases[text][:shown]]
-        return self._prompt(self._labels[text], phrases)
+        return seeded(self.bench.prompt, self._labels[text], phrases)

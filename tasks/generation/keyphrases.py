@@ -28,14 +28,12 @@ from tasks.accounting.amounts import decimal_above
 from tasks.generation.batches import BatchLayout
 from tasks.generation.groups import part_facts
 from tasks.generation.interface import Ask, Bench, Generated, Plan, invoked_once
+from tasks.generation.keyphrase_prompt import FACT
 from tasks.generation.keyphrase_settings import KeyphraseParameters, KeyphraseShares, with_public_words
 from tasks.generation.keyphrase_vocabulary import Vocabulary, vocabulary_for
 from tasks.inference.registry import find
 from tasks.mechanisms.kde import KdeSketches, calibrate_kde
 from tasks.mechanisms.post_processing import PostProcessing
-
-ASKED = "Mention all of these in it: {phrases}."
-"""How the model is asked for phrases, behind the request's own words."""
 
 SHARED = Fraction(1, 100)
 """The noise of a score is told in relation to what a phrase scores that so many of n units have."""
@@ -190,7 +188,7 @@ def _facts(wanted: KeyphraseParameters, stages: Stages, amount: Amount) -> Mappi
         "noise of a score": _noise(wanted, stages),
         "scores that count": _counting(wanted),
         **_trade(wanted, amount),
-        "phrases are asked for as": ASKED,
+        "phrases are asked for as": FACT,
         "temperature": plain_decimal(wanted.temperature),
     }
 

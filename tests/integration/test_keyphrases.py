@@ -99,7 +99,7 @@ def test_from_the_request_to_the_verified_bundle(
     card = (almoner.bundle / "README.md").read_text()
     assert "It was shown no private text:" in card
     assert "Write another." not in card  # a template for rows with private texts
-    assert len([prompt for prompt in heard if "Mention all of these in it: " in prompt]) == 6
+    assert len([prompt for prompt in heard if "Write a text about " in prompt]) == 6
 
 
 def test_every_vocabulary_and_sequence_is_charged_what_its_plan_says_and_armed_in_its_order(almoner: Almoner) -> None:
@@ -179,7 +179,7 @@ def test_an_external_model_hears_no_canary_and_is_asked_the_same_after_it_failed
         assert server.prompts[:4] == before
         assert server.prompts[4] == before[3]  # and not those that were answered
         assert len(server.seen) == 8
-        assert ["Mention all of these in it: " in prompt for prompt in server.prompts] == [False] + [True] * 7
+        assert ["Write a text about " in prompt for prompt in server.prompts] == [False] + [True] * 7
         assert server.heard([SECRET]) == []
         assert made
         assert set(made) == {server.address}  # and nobody else could hear anything
