@@ -26,6 +26,7 @@ from models_db.errors import UsageError
 from models_db.services import audit_log
 from models_db.services.audit_check import Placed
 from models_db.services.audit_log import LogFilter
+from tasks.stores.address import located
 
 app = typer.Typer(
     no_args_is_help=True, help="The record: log, verify, checkpoint, export; and the claim of a mechanism."
@@ -44,8 +45,10 @@ Kind = Annotated[str | None, typer.Option(help="Only kinds that begin so, such a
 Since = Annotated[str | None, typer.Option(help="From this UTC time on, such as 2026-11-21.")]
 Until = Annotated[str | None, typer.Option(help="Before this UTC time.")]
 Against = Annotated[
-    list[Path] | None,
-    typer.Option(help="A bundle, its checkpoint.json or a file of `audit checkpoint`; may be given several times."),
+    list[str] | None,
+    typer.Option(
+        help="A bundle (or s3://...), its checkpoint.json or a file of `audit checkpoint`; may be given several times."
+    ),
 ]
 
 
@@ -87,7 +90,7 @@ def verify(opened: Opened, against: Against = None) -> Answer:
     Example: almoner audit verify --against out/clinic-release-1
     """
     with showing(opened):
-        found = record.verify(_open(opened), against or ())
+        found = record.verify(_open(opened), [located(each) for each in against or ()])
     chain = found.chain
     data = {
         "sound": found.sound,

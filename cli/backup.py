@@ -7,10 +7,13 @@ import typer
 
 from cli.command import Answer, Opened, command
 from models_db.errors import UsageError
+from tasks.stores.address import located
 
 Against = Annotated[
-    list[Path] | None,
-    typer.Option(help="A bundle, or a file of `audit checkpoint`: it must lie on the chain. May be given repeatedly."),
+    list[str] | None,
+    typer.Option(
+        help="A bundle (or s3://...), or a file of `audit checkpoint`: it must lie on the chain. May be repeated."
+    ),
 ]
 OldHome = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The home as it was left: what it has seen is compared.")
@@ -69,7 +72,7 @@ def restore(
     elif reason is None or not reason.strip():
         raise ReasonNeeded
     else:
-        done = put_back(archive, opened.home, reason, against or (), old_home)
+        done = put_back(archive, opened.home, reason, [located(each) for each in against or ()], old_home)
         told = [
             f"The home is back at {done.home}. Its ledger goes on behind link {done.seq}; link {done.head} says so.",
             "Runs that were under way begin anew. Check it: `almoner doctor`, `almoner run sweep`.",

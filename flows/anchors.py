@@ -1,16 +1,18 @@
 """Signed heads of the chain that lie outside the ledger: in bundles, and in the files of `audit checkpoint`."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 
+from flows.stores import stored_document
 from models_db.canonical import Json, canonical
+from models_db.home import ProjectHome
 from models_db.services.audit_check import Anchor
 from models_db.services.audits import Head
 from tasks.publishing import signing
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.layout import CHECKPOINT, document, parse_document, read_document
 from tasks.publishing.strict import Digest, Strict, read_as
+from tasks.stores.address import Address, Place
 
 FORMAT: Final = "almoner-chain-head/1"
 
@@ -45,7 +47,7 @@ class ChainHead(Strict):
 class Witness:
     """An anchor as it was found: in which file, and whether its signature fits."""
 
-    path: Path
+    path: Place
     anchor: Anchor
     genuine: bool
 
@@ -55,15 +57,21 @@ class Witness:
         return signing.fingerprint(self.anchor.public_key)
 
 
-def read_witness(path: Path) -> Witness:
-    """Read a bundle's folder, its checkpoint.json, or a file of `audit checkpoint`.
+def read_witness(path: Place, home: ProjectHome | None = None) -> Witness:
+    """Read a bundle (one in a store, by its checkpoint alone), its checkpoint.json, or a file of `audit checkpoint`.
+
+    Args:
+        home: says how stores are reached.
 
     Raises:
         FileUnfit: it is none of them.
+        NoBundle, StoreUnreachable, StoreDenied, BucketMissing: there is nothing, or no way to it.
     """
-    file = path / CHECKPOINT if path.is_dir() else path
-    data = read_document(file)
-    value = parse_document(data, file.name)
+    if isinstance(path, Address):
+        data = stored_document(home or ProjectHome.locate(), path, CHECKPOINT)
+    else:
+        data = read_document(path / CHECKPOINT if path.is_dir() else path)
+    value = parse_document(data, CHECKPOINT if isinstance(path, Address) or path.is_dir() else path.name)
     if isinstance(value, dict) and value.get("format") == FORMAT:
         return _of_head(path, value)
     point = Checkpoint.from_bytes(data)
@@ -71,7 +79,7 @@ def read_witness(path: Path) -> Witness:
     return Witness(path, anchor, point.authentic)
 
 
-def _of_head(path: Path, value: Json) -> Witness:
+def _of_head(path: Place, value: Json) -> Witness:
     head = read_as(ChainHead, value, path.name)
     return Witness(path, Anchor(head.hash, head.public_key, head.seq, head.at), head.authentic)
 

@@ -11,6 +11,7 @@ from models_db.base import moment
 from models_db.services import audit_check, audits
 from models_db.services.audit_check import ChainReport, Placed
 from tasks.progress import report
+from tasks.stores.address import Place
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,13 @@ class Verified:
         return self.chain.sound and not self.warning and all(witness.genuine for witness, _ in self.witnesses)
 
 
-def verify(record: Record, against: Sequence[Path] = ()) -> Verified:
+def verify(record: Record, against: Sequence[Place] = ()) -> Verified:
     """Walk the chain, and look for every witness on it.
 
     Raises:
         FileUnfit: a witness is neither a bundle nor a checkpoint.
     """
-    witnesses = [read_witness(path) for path in against]
+    witnesses = [read_witness(path, record.home) for path in against]
     with record.database.read() as session:
         chain = audit_check.verify(
             session, [witness.anchor for witness in witnesses], lambda done, total: report("links", done, total)

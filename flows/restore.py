@@ -22,6 +22,7 @@ from models_db.home import HomeUnwritable, ProjectHome
 from models_db.services import audits, health
 from models_db.services.audits import Head
 from tasks.publishing.layout import sync_folder
+from tasks.stores.address import Place
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,13 @@ class Restored:
 
 
 def restore(
-    archive: Path, home: ProjectHome, reason: str, against: Sequence[Path] = (), old_home: Path | None = None
+    archive: Path, home: ProjectHome, reason: str, against: Sequence[Place] = (), old_home: Path | None = None
 ) -> Restored:
     """Put a backup into a home that is not there yet, if it is whole and nothing shows that it is outdated.
 
     Args:
-        against: bundles and files of `almoner audit checkpoint`; each must lie on the ledger's chain.
+        against: bundles and files of `almoner audit checkpoint`; each must lie on the ledger's chain. Stores are
+            reached as the backup's `stores.yaml` says.
         old_home: the home as it was left: what it has seen must be in the ledger.
 
     Raises:
@@ -140,7 +142,7 @@ def _require_sound(staged: ProjectHome, manifest: Manifest) -> None:
         raise BackupDamaged("its ledger is not the one that the manifest names")
 
 
-def _require_newest(staged: ProjectHome, seen: memory.Seen, against: Sequence[Path], old_home: Path | None) -> None:
+def _require_newest(staged: ProjectHome, seen: memory.Seen, against: Sequence[Place], old_home: Path | None) -> None:
     """Nothing that lies elsewhere knows of more than the ledger does."""
     remembered = memory.recall(ProjectHome(old_home)) if old_home is not None else None
     record = open_record(staged)

@@ -6,13 +6,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from flows.written import read_named
+from flows.written import LARGEST_FILE, read_named
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from models_db.requests import FileInvalid, parse
 from tasks.corpus.sources import Source
 from tasks.corpus.stored import StoredSource
 from tasks.publishing.deposit import Shelf, fetch, listed
+from tasks.publishing.layout import FileUnfit
+from tasks.publishing.verify import NoBundle
 from tasks.stores.address import Address, Place
 from tasks.stores.settings import PAGE, Bucket, Buckets
 from tasks.stores.store import opened
@@ -82,6 +84,24 @@ def bundle_at(home: ProjectHome, place: Place) -> Iterator[Path]:
     with opened(place, buckets_of(home)) as store, TemporaryDirectory(prefix="almoner-verify-") as folder:
         fetch(store, listed(store, place), place, Path(folder) / place.name)
         yield Path(folder) / place.name
+
+
+def stored_document(home: ProjectHome, place: Address, name: str) -> bytes:
+    """A small file in a store: the object at `place`, or the one called `name` below it.
+
+    Raises:
+        NoBundle: there is neither.
+        FileUnfit: it is too large to be one.
+    """
+    with opened(place, buckets_of(home)) as store:
+        entry = (store.look(place) if place.key else None) or store.look(place / name)
+        if entry is None:
+            next(store.below(place), None)  # a bucket that is missing says so here
+            raise NoBundle(place)
+        if entry.size > LARGEST_FILE:
+            raise FileUnfit(name, "is too large")
+        with store.open(entry) as file:
+            return file.read()
 
 
 class StoresOpen(EnvironmentProblem):

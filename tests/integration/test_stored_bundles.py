@@ -77,6 +77,25 @@ def test_what_is_denied_can_be_done_again(ready, s3, bucket):
     ready.type("audit verify")
 
 
+def test_a_bundle_in_a_bucket_is_a_witness(ready, s3, bucket):
+    """A backup from before a publication is refused against the bundle, read as the backup's own settings say."""
+    early, late = (ready.folder / name for name in ("early.tar", "late.tar"))
+    ready.type(f"backup --to {early}")
+    ready.type(f"publish 1 --to s3://{bucket}/out")
+    ready.type(f"backup --to {late}")
+    place = f"s3://{bucket}/out/clinic-release-1"
+    told = ready.ask(f"audit verify --against {place}")
+    assert told["against"][0]["file"] == place
+    assert ready.ask(f"audit verify --against s3://{bucket}/nothing", 2)["error"] == "NoBundle"
+    ready.home.root.rename(ready.folder / "aside")
+    why = '--reason "the disk failed"'
+    refused = ready.ask(f"restore {early} {why} --against {place}", 1)
+    assert (refused["error"], refused["facts"]["witness"]) == ("BackupOutdated", place)
+    assert not ready.home.root.exists()
+    ready.type(f"restore {late} {why} --against {place}")
+    ready.type(f"verify-release {place}")
+
+
 def test_half_of_it_is_told_and_finished(ready, s3, bucket, monkeypatch):
     real, calls = Store.create, []
 
