@@ -8,11 +8,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: help setup weights demo test test-slow test-all lint audit bench lock clean
+.PHONY: help setup weights demo test test-slow test-all soak lint audit bench lock clean
 
 help:
 	@echo "make demo      the whole story on a fictional clinic, in a temporary home"
 	@echo "make test      the tests (make test-all: with the slow statistics)"
+	@echo "make soak      1,000 small scheduled releases while everything around them fails (docs/soak.md)"
 	@echo "make lint      ruff, mypy, import contracts"
 	@echo "make audit     pip-audit and bandit, in an environment of their own (needs the internet)"
 	@echo "make bench     the benchmarks' small runs"
@@ -41,6 +42,10 @@ test-slow: weights
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
 
 test-all: test test-slow
+
+SOAK ?= --releases 1000
+soak: setup
+	$(BIN)/python -m tests.soak $(SOAK)
 
 lint: setup
 	$(BIN)/ruff check .

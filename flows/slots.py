@@ -22,10 +22,11 @@ from flows.workspace import Workspace, owner
 from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.canonical import Json
+from models_db.engine import LedgerUnreachable, OutcomeUnknown
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
 from models_db.requests import ReleaseRequest
 from models_db.services import people, releases, schedules
-from models_db.services.denials import Denied
+from models_db.services.denials import ClockWentBack, Denied
 from models_db.services.motions import OwnAuthorisation
 from models_db.services.runs import StillRunning
 from models_db.services.schedules import ScheduleIdle, SlotTaken, Timing
@@ -40,6 +41,8 @@ NOT_FROM_HERE = (
     PolicyDiffers, OwnAuthorisation, Denied, SlotTaken, ScheduleIdle, UnknownModel, EndpointUnknown, EnvironmentProblem,
 )  # fmt: skip
 """Refusals that say something of who asks, or of this home, and nothing of the slot."""
+LEDGER_AWAY = (LedgerUnreachable, OutcomeUnknown, ClockWentBack)
+"""A run that ended with one of these has not failed, and goes on when the ledger is back (docs/decisions/0062)."""
 BUSY = "RunBeforeUnfinished"
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -244,7 +247,8 @@ def _ended(workspace: Workspace, slot: ScheduleSlot, problem: AlmonerError, begu
     number = slot.request_id or 0
     if isinstance(problem, RunInterrupted):
         raise problem
-    tried, lost = _attempts(workspace, number) > begun, _is_running(workspace, number)
+    lost = isinstance(problem, LEDGER_AWAY) or _is_running(workspace, number)
+    tried = _attempts(workspace, number) > begun
     if lost or (isinstance(problem, EnvironmentProblem) and not isinstance(problem, TaskFailed) and not tried):
         return Ran(slot.schedule_id, number, "not now", problem.name, problem.message)
     with workspace.database.write() as session:

@@ -12,7 +12,9 @@ from flows import slots as deciding
 from flows.poller import Poller, Settings
 from flows.slots import BUSY
 from flows.workspace import open_workspace
-from models_db.engine import LedgerUnreachable
+from models_db.engine import LedgerUnreachable, OutcomeUnknown
+from models_db.errors import AlmonerError
+from models_db.services.denials import ClockWentBack
 from tasks.inference.registry import ModelNotPulled
 from tests.integration.story import Almoner
 from tests.integration.test_approving import Team
@@ -279,6 +281,25 @@ def test_an_attempt_that_this_process_has_lost_is_gone_on_from(
         done = look(almoner)
     assert [(run["outcome"], run["reason"]) for run in done["runs"]] == [("not now", "LedgerUnreachable")]
     assert almoner.state() == "running"
+    assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
+
+
+@pytest.mark.parametrize("problem", [LedgerUnreachable("somewhere"), OutcomeUnknown("somewhere"), ClockWentBack()])
+def test_an_attempt_that_lost_its_ledger_for_a_moment_is_gone_on_from(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch, problem: AlmonerError
+) -> None:
+    """The ledger was there again when the attempt was closed: that is no run that has failed by itself."""
+    authorised(almoner)
+    scheduled(almoner)
+
+    def gone(*_: object, **__: object) -> None:
+        raise problem
+
+    with monkeypatch.context() as patch:
+        patch.setattr("models_db.services.ledger.arm", gone)
+        done = look(almoner)
+    assert [(run["outcome"], run["reason"]) for run in done["runs"]] == [("not now", problem.name)]
+    assert almoner.state() == "approved"
     assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
 
 

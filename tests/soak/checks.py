@@ -1,0 +1,133 @@
+"""What must hold whenever nothing runs: budget, slots, chain, files, and what private data was told to whom."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from models_db.engine import Database
+from tests.integration.canary import leaks
+from tests.integration.story import Almoner
+from tests.soak import accounts, world
+from tests.soak.accounts import Draw, Key
+from tests.support import fetch, snapshot
+
+TOLD = ("run.produced", "run.failed", "slot.ended")
+"""Links that stewards are told of, each; of decided slots those that were skipped, of motions every proposal."""
+
+
+def examine(almoner: Almoner, database: Database, drawn: Mapping[Key, Iterable[Draw]], said: str) -> list[str]:
+    """Everything that is wrong, as sentences; nothing runs meanwhile, and a sweep was made.
+
+    Args:
+        drawn: what pollers told before each draw.
+        said: all that pollers said else.
+    """
+    found = [*accounts.examine(database, drawn), *_slots(database), *_uses(database)]
+    found += [*_files(almoner, database), *_record(almoner), *_notices(almoner, database)]
+    return [*found, *_private(almoner, database, said)]
+
+
+def _slots(database: Database) -> Iterator[str]:
+    """Each slot is decided once and forwards, has one request, and that at most one artifact."""
+    rows = fetch(database, "SELECT schedule_id, slot, request_id, skipped FROM schedule_slot ORDER BY id")
+    newest: dict[object, str] = {}
+    for schedule, slot, request, skipped in rows:
+        if str(slot) <= newest.get(schedule, ""):
+            yield f"slot {slot} of schedule {schedule} was decided after {newest[schedule]}"
+        if (request is None) == (skipped is None):
+            yield f"slot {slot} of schedule {schedule} is request {request} and skipped for {skipped}"
+        newest[schedule] = str(slot)
+    asked = Counter(request for _, _, request, _ in rows if request is not None)
+    requests = {number for (number,) in fetch(database, "SELECT id FROM request")}
+    if set(asked) != requests or any(count != 1 for count in asked.values()):
+        yield f"requests {requests ^ set(asked)} are of no slot, or slots of no request"
+    made = Counter(number for (number,) in fetch(database, "SELECT request_id FROM artifact"))
+    yield from (f"request {number} has {count} artifacts" for number, count in made.items() if count > 1)
+
+
+def _uses(database: Database) -> Iterator[str]:
+    """Every attempt has used one run of its authorisation, and none else has."""
+    uses = Counter(fetch(database, "SELECT request_id, attempt FROM standing_use"))
+    rows = fetch(database, "SELECT request_id, to_state FROM transition ORDER BY request_id, number")
+    begun = Counter(number for number, state in rows if state == "running")
+    attempts = {(number, at + 1) for number, count in begun.items() for at in range(count)}
+    if set(uses) != attempts or any(count != 1 for count in uses.values()):
+        yield f"runs of authorisations that were used and attempts differ: {set(uses) ^ attempts}"
+    if running := {number for number, state in dict(rows).items() if state == "running"}:
+        yield f"requests {running} run though nothing does"
+
+
+def _files(almoner: Almoner, database: Database) -> Iterator[str]:
+    """Every artifact has its files, byte for byte, and there are no others than what can be gone on from."""
+    home, rows = almoner.home, fetch(database, "SELECT request_id, folder, files FROM artifact")
+    states = dict(fetch(database, "SELECT request_id, to_state FROM transition ORDER BY request_id, number"))
+    waiting = {f"{number}-unfinished" for number, state in states.items() if state in ("submitted", "approved")}
+    expected = {str(folder) for _, folder, _ in rows}
+    there = {path.name for path in home.quarantine.iterdir()}
+    yield from (f"artifact {name} has no folder" for name in sorted(expected - there))
+    yield from (f"folder {name} of quarantine is nobody's" for name in sorted(there - expected - waiting))
+    for _, folder, files in rows:
+        yield from _bytes(home.quarantine / str(folder), json.loads(str(files)))
+    for place in (home.scratch, home.released):
+        yield from (f"{path} is left" for path in (place.iterdir() if place.exists() else ()))
+    versions = {str(uid) for (uid,) in fetch(database, "SELECT uid FROM dataset_version")}
+    if (corpora := {path.name for path in home.corpora.iterdir()}) != versions:
+        yield f"corpora and versions differ: {corpora ^ versions}"
+
+
+def _bytes(folder: Path, files: Mapping[str, Any]) -> Iterator[str]:
+    if not folder.is_dir():
+        return  # it was told already
+    if (there := {path.name for path in folder.iterdir()}) != set(files):
+        yield f"{folder.name} has {sorted(there)} instead of {sorted(files)}"
+        return
+    for name, facts in files.items():
+        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != facts["sha256"]:
+            yield f"{name} of {folder.name} is not what was committed"
+
+
+def _record(almoner: Almoner) -> Iterator[str]:
+    """The chain holds and the doctor is content."""
+    walked = almoner.type("audit verify --json", None)
+    if walked.code or not walked.json["holds"]:
+        yield f"audit verify: {walked.out}"
+    looked = almoner.type("doctor --json", None)
+    if looked.code or not looked.json["ok"]:
+        yield f"doctor: {[finding for finding in looked.json['findings'] if not finding['ok']]}"
+
+
+def _notices(almoner: Almoner, database: Database) -> Iterator[str]:
+    """Nobody who is to be told something was not, and nobody was told what did not happen."""
+    wanted, known = set(), set()
+    for seq, kind, body in fetch(database, "SELECT seq, kind, body FROM audit"):
+        known.add(seq)
+        skipped = kind == "slot.decided" and json.loads(str(body))["skipped"]
+        wanted |= {seq} if kind in TOLD or skipped else set()
+    had = set(_numbers(world.notices(almoner)))
+    if missing := sorted(wanted - had):
+        yield f"nobody was told of links {missing[:10]}"
+    if invented := sorted(had - known):
+        yield f"notices {invented[:10]} are of no link"
+
+
+def _numbers(file: Path) -> Iterator[int]:
+    """The notices that were written; of a full disk a line may be torn, and then it is written again."""
+    for line in file.read_text().splitlines() if file.exists() else ():
+        with suppress(ValueError):
+            yield json.loads(line)["notice"]
+
+
+def _private(almoner: Almoner, database: Database, said: str) -> Iterator[str]:
+    """No text of a note stands in the ledger, in a notice, or in anything that was said."""
+    file, told = world.notices(almoner), world.told(almoner)
+    texts = {
+        "the ledger": repr(snapshot(database)),
+        "a notice": file.read_text() if file.exists() else "",
+        "what pollers wrote": told.read_text() if told.exists() else "",
+        "what pollers told": said,
+    }
+    yield from (f"private text stands in {where}" for where, text in texts.items() if leaks(text))
