@@ -166,7 +166,7 @@ class Quote:
             return ""
         newest = able == [max(self.dataset.left_by_cohort)]
         said = "newest" if newest else f"[{', '.join(map(str, able))}]"
-        return f"The others could pay: `cohorts: {said}` in the request reads them alone"
+        return f"The others could pay: `cohorts: {said}` in the request reads them alone."
 
     def _still_possible(self, left: Amount) -> str:
         if not left.rho or self.request.delta is None:

@@ -10,8 +10,12 @@ import pytest
 
 from tasks.corpus import store
 from tasks.corpus.partition import PartitionScheme
+from tests import tiny_model
 from tests.integration.story import NOTES, REQUEST, Almoner
+from tests.integration.test_guides import blocks, lines
 from tests.support import fetch
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "growth.md").read_text()
 
 CANARY = "the blue heron sang of 4711 pears"
 KNOWN = sorted({str(note["patient_id"]) for note in NOTES})
@@ -246,3 +250,25 @@ def test_a_declared_population_is_that_of_the_cohort(almoner: Almoner) -> None:
         number = almoner.ask(f"release request {file}")["request"]
         body = fetch(almoner.database, f"SELECT canonical FROM request WHERE id = {number}")
         assert json.loads(str(body[0][0]))["population"] == expected
+
+
+def test_the_example_of_the_page_can_be_typed(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From beginning to end: the second time the request is refused as the page says, and then has one more line."""
+    monkeypatch.chdir(almoner.folder)
+    (written,) = blocks(PAGE, "yaml")
+    text = written.replace("smollm2-135m-instruct", tiny_model.NAME)
+    almoner.write("request.yaml", text)
+    almoner.notes_file("this-year.jsonl")
+    almoner.notes_file("next-year.jsonl", LATER)
+    first, second = (number for number, line in enumerate(lines(PAGE)) if line.startswith("release request"))
+    for number, line in enumerate(lines(PAGE)):
+        if number == second:
+            refused = " ".join(almoner.type(line, 1).err.split())
+            (said,) = blocks(PAGE, "text")
+            assert " ".join(said.split()) in refused
+            almoner.write("request.yaml", f"{text}cohorts: newest\n")
+        almoner.type(line, piped="clinic\n")
+    assert first < second
+    shown = almoner.ask("budget show clinic")
+    assert [line["rho_spent"] == shown["rho_spent"] for line in shown["cohorts"]] == [True, True]
+    assert [by["request"] for by in shown["spent_by"]] == [1, 2]
