@@ -1,4 +1,7 @@
-"""Tables of `api_systems`: one for each corpus and sizes, a row for each system and epsilon, means over trials."""
+"""Tables of `api_systems`: one for each corpus and sizes, a row for each system and epsilon, means over trials.
+
+Systems stand as they first came, each with its epsilons in ascending order.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -30,7 +33,9 @@ def table(corpus: str, lines: Sequence[Line]) -> list[str]:
     about = f"{first['units']} units, {first['tests']} tests, the commonest label {first['majority']}"
     made = [f"### {corpus}", "", f"{about}; CORAL's target: {first['target']}; {sizes['model']}.", ""]
     made += ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    for (system, epsilon), trials in rows.items():
+    systems = list(dict.fromkeys(system for system, _ in rows))
+    for system, epsilon in sorted(rows, key=lambda row: (systems.index(row[0]), float(row[1] or 0))):
+        trials = rows[system, epsilon]
         shown = [told([line[name] for line in trials]) for name in ACCURACIES]
         costs = [mean([line[name] for line in trials]) for name in COSTS]
         made.append("| " + " | ".join([system, epsilon or "-", str(len(trials)), *shown, *costs]) + " |")
