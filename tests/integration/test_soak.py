@@ -3,7 +3,9 @@
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from tests.support import execute, fetch
 ONE = (replace(world.SOURCES[0], schedules=1),)
 FEW = (
     Round(1, (1,), (Fault("kill", "a step is drawn", 6),), None),
-    Round(2, (1,), (Fault("disk full", "the draft is written", 1, before=True, lasts=60, amount=300),), None),
+    Round(2, (1,), (Fault("disk full", "the draft is written", 1, before=True, lasts=3600, amount=300),), None),
     Round(3, (1, 1), (None, None), None),
 )
 
@@ -104,6 +106,7 @@ BREAKS = [
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # about forty processes, each of which may wait long on a busy machine
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
 def test_a_soak_with_every_kind_of_fault(backend: Backend, almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     with ledger_on(backend, almoner.home, in_memory()) as ledger:
@@ -131,3 +134,10 @@ def test_a_seed_tells_the_plan_and_every_kind_is_in_it(backend: Backend) -> None
     assert kinds(every_kind(backend), 400) == known - {"kill at a moment"}
     places = {fault.place for each in islice(plan(7, backend), 400) for fault in each.faults if fault.place}
     assert places == set(PLACES)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_of_a_fault_is_one(place: str) -> None:
+    module, name, most = PLACES[place]
+    assert callable(attrgetter(name)(import_module(module)))
+    assert most >= 1

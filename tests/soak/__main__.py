@@ -50,6 +50,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="almoner-soak-", dir=in_memory()))
     os.environ |= {"ALMONER_HOME": str(folder / "home"), "ALMONER_THREADS": "1", "DO_NOT_TRACK": "1"}
     os.environ.pop("ALMONER_DATABASE_URL", None)
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="almoner-run-"))  # for a server's socket
     torch.set_num_threads(1)
     almoner, begun = Almoner(folder), time.monotonic()
     with pytest.MonkeyPatch.context() as patch, ledger_on(given.backend, almoner.home, in_memory()) as ledger:
