@@ -4,26 +4,27 @@
 
 One process alone holds, arms and settles, and each write is timed. Then some processes do so at once and think between
 arming and settling, and the model says how many runs a second they should get, given the times of the one that was
-alone. SQLite, and PostgreSQL with fsync on.
+alone just before. The two take turns, on SQLite, and on PostgreSQL with fsync on.
 """
 
 import multiprocessing
 import multiprocessing.synchronize
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from statistics import median, quantiles
 from typing import NamedTuple
 
 from capacity_model import Fleet, Simulation, Writes, measured
-from ledger import PLAN, PROVENANCE, Bench, backends, bench, timed
+from ledger import PLAN, PROVENANCE, backends, bench, timed
 
 from models_db.engine import Database
 from models_db.services import ledger
 from models_db.services.audits import Actor
 from models_db.services.ledger import Attempt
 
-RUNS, WARM, PROCESSES, SEED = 60, 5, 3, 1
-THINK = (0.0, 0.02, 0.1)
+ROUNDS, RUNS, WARM, PROCESSES, SEED = 5, 20, 4, 3, 1
+THINK = (0.0, 0.05)
 
 
 class Steps(NamedTuple):
@@ -37,19 +38,31 @@ class Steps(NamedTuple):
 def main() -> None:
     with backends() as makers:
         for backend, new in makers.items():
-            alone = one_by_one(bench(new, RUNS + WARM, 1))
-            print(f"{backend}, one process alone, medians of {RUNS} in ms (middle half)")
-            for name, seconds in zip(Steps._fields, zip(*alone, strict=True), strict=True):
-                low, middle, high = (1e3 * value for value in quantiles(seconds, n=4))
-                print(f"  {name:8}{middle:7.2f} ({low:.2f} - {high:.2f})")
-            print(f"  writes a second{3 / median(map(sum, alone)):10.0f}")
-            writes = Writes(*(measured(seconds) for seconds in zip(*alone, strict=True)))
-            for think in THINK:
-                found = together(bench(new, PROCESSES * (RUNS + WARM), 1), think)
-                fleet = Fleet(PROCESSES, think, 1, draws=1, rounds=1, load_s=0, poll_s=0)
-                said = Simulation(fleet, writes, 1, SEED).run(200).arms
-                print(f"  {PROCESSES} processes that think {1e3 * think:3.0f} ms: {found:6.1f} runs a second,"
-                      f" the model says {said:6.1f} ({found / said:.2f})", flush=True)  # fmt: skip
+            each = RUNS + WARM
+            database, actor, attempts = bench(new, ROUNDS * (1 + len(THINK) * PROCESSES) * each, 1)
+            waiting, every = iter(attempts), []
+            ratios: dict[float, list[float]] = {think: [] for think in THINK}
+            for _ in range(ROUNDS):
+                alone = [steps(database, actor, attempt, 0.0) for attempt in islice(waiting, each)][WARM:]
+                every += alone
+                writes = Writes(*(measured(seconds) for seconds in zip(*alone, strict=True)))
+                for think, own in ratios.items():
+                    found = together(database, actor, [list(islice(waiting, each)) for _ in range(PROCESSES)], think)
+                    fleet = Fleet(PROCESSES, think, 1, draws=1, rounds=1, load_s=0, poll_s=0)
+                    own.append(found / Simulation(fleet, writes, 1, SEED).run(200).arms)
+            report(backend, every, ratios)
+            database.dispose()
+
+
+def report(backend: str, alone: Sequence[Steps], ratios: Mapping[float, Sequence[float]]) -> None:
+    print(f"{backend}, one process alone, medians of {len(alone)} in ms (middle half)")
+    for name, seconds in zip(Steps._fields, zip(*alone, strict=True), strict=True):
+        low, middle, high = (1e3 * value for value in quantiles(seconds, n=4))
+        print(f"  {name:8}{middle:7.2f} ({low:.2f} - {high:.2f})")
+    for think, own in ratios.items():
+        middle, low, high = median(own), min(own), max(own)
+        print(f"  {PROCESSES} processes that think {1e3 * think:3.0f} ms: {middle:.2f} times what the model says"
+              f" ({low:.2f} - {high:.2f})", flush=True)  # fmt: skip
 
 
 def steps(database: Database, actor: Actor, attempt: Attempt, think: float) -> Steps:
@@ -72,20 +85,10 @@ def steps(database: Database, actor: Actor, attempt: Attempt, think: float) -> S
     return Steps(held, armed, timed(settle))
 
 
-def one_by_one(prepared: Bench) -> list[Steps]:
-    database, actor, attempts = prepared
-    found = [steps(database, actor, attempt, 0.0) for attempt in attempts][WARM:]
-    database.dispose()
-    return found
-
-
-def together(prepared: Bench, think: float) -> float:
-    """Runs a second of all processes at once."""
-    database, actor, attempts = prepared
-    database.dispose()
+def together(database: Database, actor: Actor, shares: Sequence[Sequence[Attempt]], think: float) -> float:
+    """Runs a second of as many processes as there are shares."""
     context = multiprocessing.get_context("spawn")
-    gate = context.Barrier(PROCESSES + 1, timeout=300)
-    shares = [attempts[number::PROCESSES] for number in range(PROCESSES)]
+    gate = context.Barrier(len(shares) + 1, timeout=300)
     working = [context.Process(target=work, args=(database.url, actor, share, think, gate)) for share in shares]
     for process in working:
         process.start()

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 from rich.console import RenderableType
-from sqlalchemy.orm import Session
 
 from cli.command import Answer, Opened, command
 from cli.motion import waits
@@ -14,6 +13,7 @@ from cli.progress import showing
 from cli.tables import facts, groups_table, table
 from flows import corpora
 from flows.corpora import Coming
+from flows.inventory import described, inventory
 from flows.motions import propose_cap
 from flows.stores import source_at
 from flows.workspace import Workspace, open_workspace
@@ -21,9 +21,8 @@ from flows.written import read_yaml
 from models_db.canonical import canonical
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.requests import PublicGroup, PublicMetadata, as_json, parse
-from models_db.services import cohorts, datasets, ledger
+from models_db.services import datasets
 from models_db.services.datasets import Registration
-from models_db.tables import Dataset
 from tasks.corpus.store import open_corpus
 from tasks.generation.quote import lifetime_epsilon
 from tasks.stores.address import located
@@ -80,7 +79,7 @@ def register(
     else:
         corpora.register(workspace, wanted, epsilon, delta, blocks or 1)
     with workspace.database.read() as session:
-        shown = _described(session, datasets.find(session, name))
+        (shown,) = described(session, [datasets.find(session, name)])
     return Answer(
         shown,
         [f"Registered dataset {name}.", *_page(shown), f"Next: `almoner dataset ingest {name} PATH`."],
@@ -153,7 +152,7 @@ def every(opened: Opened) -> Answer:
     """
     workspace = open_workspace(opened.home)
     with workspace.database.read() as session:
-        found = [_described(session, dataset) for dataset in datasets.every(session)]
+        found = list(inventory(session))
     columns = ("name", "unit", "versions", "blocks", "epsilon_cap", "delta_cap", "epsilon_spent", "rho_left")
     return Answer(found, [table(columns, [[row[c] for c in columns] for row in found])])
 
@@ -167,7 +166,7 @@ def show(opened: Opened, name: Name) -> Answer:
     workspace = open_workspace(opened.home)
     with workspace.database.read() as session:
         dataset = datasets.find(session, name)
-        shown = _described(session, dataset)
+        (shown,) = described(session, [dataset])
         versions = [
             {"version": v.number, "ingested_at": v.created_at, "uid": v.uid, "labels": _label_field(workspace, v.uid)}
             for v in datasets.versions(session, dataset)
@@ -234,28 +233,6 @@ def _metadata(path: Path | None) -> str | None:
     page = "docs/bundle.md"
     written = parse(PublicMetadata, read_yaml(path, "The public metadata", page), "The public metadata", page)
     return canonical(as_json(written)).decode()
-
-
-def _described(session: Session, dataset: Dataset) -> dict[str, object]:
-    cap, scheme = datasets.lifetime(session, dataset), datasets.partition(session, dataset)
-    balance = ledger.balance(session, dataset.account_id)
-    return {
-        "name": dataset.name,
-        "unit": dataset.unit_field or "record",
-        "relation": dataset.relation,
-        "governed": dataset.governed,
-        "epsilon_cap": cap.epsilon,
-        "delta_cap": cap.delta,
-        "rho_cap": balance.cap.rho_text,
-        "epsilon_spent": lifetime_epsilon(balance.spent, cap.delta_conversion),
-        "rho_left": balance.left.rho_text,
-        "blocks": scheme.blocks,
-        "cohorts": cohorts.count(session, dataset.account_id),
-        "population": dataset.population,
-        "public_metadata": as_json(PublicMetadata.stored(dataset.public_metadata)),
-        "versions": len(datasets.versions(session, dataset)),
-        "account": dataset.account_id,
-    }
 
 
 def _page(shown: Mapping[str, object]) -> list[RenderableType]:

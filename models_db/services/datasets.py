@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.errors import Refused, UsageError
-from models_db.recording import Unit, claim_units, record, record_all
+from models_db.many import record_many
+from models_db.recording import Unit, claim_units, record
 from models_db.services import audits, cohorts
 from models_db.services.audits import Actor
 from models_db.services.cohorts import CohortsMoved, Growth
@@ -26,6 +27,9 @@ from models_db.tables import (
 
 RELATION = "add_or_remove_one"
 LONGEST_NAME = 100
+NAMED = 20
+"""How many datasets are named to whom asks for one that is not there."""
+
 _OTHER_ACCOUNT = "a unit belongs to one root account"
 _OTHER_COHORT = "a unit stays in the cohort in which it was first seen"
 
@@ -84,13 +88,14 @@ class DatasetExists(Refused):
 
 
 class DatasetUnknown(UsageError):
-    """No dataset of that name."""
+    """No dataset of that name; `known` are the first ones by name, and more if there are more than NAMED."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
+        named, more = list(known[:NAMED]), ", ... (`almoner dataset list`)" if len(known) > NAMED else ""
         super().__init__(
             f"There is no dataset named {name!r}.",
-            f"Registered: {', '.join(known)}." if known else "Register one with `almoner dataset register`.",
-            {"dataset": name, "known": list(known)},
+            f"Registered: {', '.join(named)}{more}." if known else "Register one with `almoner dataset register`.",
+            {"dataset": name, "known": named},
         )
 
 
@@ -151,13 +156,8 @@ def open_account(session: Session, claim: LifetimeClaim, blocks: int, key_name: 
         ),
     )
     record(session, PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name))
-    record_all(
-        session,
-        [
-            Account(kind="block", parent_id=root.id, block=block, rho_cap=claim.cap.rho, delta_cap=claim.cap.delta)
-            for block in range(blocks)
-        ],
-    )
+    each = {"kind": "block", "parent_id": root.id, "rho_cap": claim.cap.rho, "delta_cap": claim.cap.delta}
+    record_many(session, Account, [{**each, "block": block} for block in range(blocks)])
     return root
 
 
@@ -235,7 +235,8 @@ def find(session: Session, name: str) -> Dataset:
     """
     found = session.scalars(select(Dataset).where(Dataset.name == name)).one_or_none()
     if found is None:
-        raise DatasetUnknown(name, session.scalars(select(Dataset.name).order_by(Dataset.name)).all())
+        first = select(Dataset.name).order_by(Dataset.name).limit(NAMED + 1)
+        raise DatasetUnknown(name, session.scalars(first).all())
     return found
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, aliased
 
 from models_db.base import moment
 from models_db.budgets import Amount
+from models_db.services.cohorts import FIRST
 from models_db.services.gates import MOTION_APPROVALS
 from models_db.services.ledger import Balance
 from models_db.tables import (
@@ -20,6 +21,7 @@ from models_db.tables import (
     Artifact,
     Cap,
     Carried,
+    Cohort,
     Dataset,
     DatasetVersion,
     Delegation,
@@ -130,6 +132,12 @@ def blocks_of_each(session: Session, accounts: Collection[int]) -> dict[int, int
     """How many blocks the partitions of root accounts have; see `datasets.partition`."""
     query = select(PartitionScheme.account_id, PartitionScheme.blocks).where(PartitionScheme.account_id.in_(accounts))
     return {row[0]: row[1] for row in session.execute(query)}
+
+
+def cohorts_of_each(session: Session, accounts: Collection[int]) -> dict[int, int]:
+    """How many cohorts each root account has that has more than the first one; see `cohorts.count`."""
+    query = select(Cohort.account_id, FIRST + func.count()).where(Cohort.account_id.in_(accounts))
+    return {row[0]: row[1] for row in session.execute(query.group_by(Cohort.account_id))}
 
 
 def versions_of_each(session: Session, dataset_ids: Collection[int]) -> dict[int, int]:

@@ -21,6 +21,12 @@ class Account(Base):
         UniqueConstraint("parent_id", "block"),
         UniqueConstraint("parent_id", "name"),
         UniqueConstraint("parent_id", "opens_at"),
+        Index(
+            "ix_account_scope",
+            "parent_id",
+            sqlite_where=text("kind = 'scope'"),
+            postgresql_where=text("kind = 'scope'"),
+        ),
         CheckConstraint("rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap", name="rho"),
         CheckConstraint("delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap", name="delta"),
         CheckConstraint(

@@ -13,7 +13,7 @@ class Dataset(Base):
 
     id: Mapped[Key]
     name: Mapped[Line] = mapped_column(unique=True)
-    account_id: Mapped[int] = mapped_column(reference("account"))
+    account_id: Mapped[int] = mapped_column(reference("account"), index=True)
     unit_field: Mapped[Line | None]
     text_field: Mapped[Line]
     relation: Mapped[Line]

@@ -59,7 +59,7 @@ Place: TypeAlias = tuple[int, int, int]
 """(block, number of the label, batch within the block); without labels the number is 0."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class UnitDocuments:
     """One row of a batch: everything of one unit. Private, and absent from its own repr.
 
@@ -167,7 +167,7 @@ class Corpus:
         """
         if labels:
             self.require_labels()
-        rows: dict[Place, list[tuple[bytes, int, str]]] = {place: [] for place in sorted(wanted)}
+        rows: dict[Place, list[tuple[bytes, UnitDocuments]]] = {place: [] for place in sorted(wanted)}
         _require_inside(rows, scheme.blocks, max(len(labels), 1), batches_per_block)
         number_of = {label: number for number, label in enumerate(labels)}
         blocks = {block for block, _, _ in rows}
@@ -178,15 +178,10 @@ class Corpus:
                 batch, order = scheme.batch_of(unit, scheme_id, batches_per_block), scheme.row_order(unit)
                 read_under = [number_of[label] for label in scheme.labels_of(unit, scheme_id, carried, most)]
                 for label in read_under if labels else [0]:
-                    if (place := (block, label, batch)) in rows:
-                        rows[place].append((order, number, unit))
-            return {
-                place: [
-                    _row(connection, scheme, number, unit, labels[place[1]] if labels else None)
-                    for _, number, unit in sorted(members)
-                ]
-                for place, members in rows.items()
-            }
+                    if (place := (block, label, batch)) in rows:  # read at once, in the order of the store
+                        row = _row(connection, scheme, number, unit, labels[label] if labels else None)
+                        rows[place].append((order, row))
+        return {place: [row for _, row in sorted(rows.pop(place), key=itemgetter(0))] for place in list(rows)}
 
     def each(
         self, scheme: PartitionScheme, scheme_id: str, labels: Sequence[str] = ()

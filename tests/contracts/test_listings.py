@@ -5,14 +5,27 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import event, select
 
+from flows import inventory as inventory_module
 from flows.pages.looking import Look
 from flows.pages.queue import GATES, Waiting, queue
 from models_db.errors import Refused
-from models_db.services import artifacts, datasets, envelopes, gates, ledger, listings, motions, people, releases
+from models_db.services import (
+    artifacts,
+    cohorts,
+    datasets,
+    envelopes,
+    gates,
+    ledger,
+    listings,
+    motions,
+    people,
+    releases,
+)
 from models_db.services.audits import Actor
 from models_db.services.gates import Decision
 from models_db.tables import Approval, Motion, Publication
 from models_db.tables.releases import TRANSITIONS
+from tasks.generation.quote import lifetime_epsilon
 from tests.conftest import Ledgers
 from tests.contracts.town import Town
 from tests.support import World
@@ -50,10 +63,27 @@ def test_partitions_and_versions(town: Town) -> None:
     with town.world.database.read() as session:
         every = datasets.every(session)
         blocks = listings.blocks_of_each(session, {dataset.account_id for dataset in every})
+        further = listings.cohorts_of_each(session, {dataset.account_id for dataset in every})
         counted = listings.versions_of_each(session, [dataset.id for dataset in every])
         for dataset in every:
             assert blocks[dataset.account_id] == datasets.partition(session, dataset).blocks
+            assert further.get(dataset.account_id, 1) == cohorts.count(session, dataset.account_id)
             assert counted.get(dataset.id, 0) == len(datasets.versions(session, dataset))
+
+
+def test_the_inventory_is_what_is_said_of_each(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory_module, "AT_ONCE", 2)  # so that it has several pages
+    with town.world.database.read() as session:
+        every = datasets.every(session)
+        found = list(inventory_module.inventory(session))
+    with town.world.database.read() as session:
+        assert [line["name"] for line in found] == [dataset.name for dataset in every]
+        for line, dataset in zip(found, every, strict=True):
+            claim, balance = datasets.lifetime(session, dataset), ledger.balance(session, dataset.account_id)
+            assert [line[name] for name in ("epsilon_cap", "delta_cap", "rho_cap", "rho_left")] == [
+                claim.epsilon, claim.delta, balance.cap.rho_text, balance.left.rho_text,
+            ]  # fmt: skip
+            assert line["epsilon_spent"] == lifetime_epsilon(balance.spent, claim.delta_conversion)
 
 
 def test_datasets_by_name(town: Town) -> None:
