@@ -124,7 +124,7 @@ def ingest(
         [
             f"Ingested version {version.number} of {name}: {version.documents:,} documents read.",
             "That number is private: it is on no card and in no log, and no parameter should be chosen by it.",
-            *([f"{_opened(coming)}: `almoner budget show {name}`."] if coming.opens else []),
+            *([f"Opened: {_opened(coming)}. See `almoner budget show {name}`."] if coming.opens else []),
         ],
     )
 

@@ -72,6 +72,22 @@ def test_new_units_are_of_the_new_cohort_and_known_ones_stay(world: World) -> No
     }  # fmt: skip
 
 
+def test_one_unit_less_leaves_all_others_in_their_cohorts(world: World) -> None:
+    """The same history twice, once without one unit in any version: nobody else notices."""
+    history = [("a b c", False), ("b d", True), ("a c e", False), ("c f d", True)]
+    for gone in ("c", "d", "f"):
+        found = []
+        for left_out in ("", gone):
+            name = f"{gone}-{left_out or 'whole'}"
+            world.dataset(name)
+            for units, opens in history:
+                there = [f"{name} {unit}" for unit in units.split() if unit != left_out]
+                world.version(name, marks(*there), growth=world.growth(name, opens=opens))
+            found.append({mark.split()[1]: cohort for mark, cohort in known(world).items() if f"{name} " in mark})
+        assert found[0] == {"a": 1, "b": 1, "c": 1, "d": 2, "e": 2, "f": 3}
+        assert found[1] == {unit: cohort for unit, cohort in found[0].items() if unit != gone}
+
+
 def test_a_dataset_that_shares_the_account_sees_the_same_cohorts(world: World) -> None:
     account = world.account(CAP)
     world.dataset("clinic", account_id=account)
