@@ -16,7 +16,7 @@ from tasks.corpus.keys import length_prefixed
 from tasks.corpus.stored import StoredSource
 from tasks.stores.failures import ObjectChanged
 
-Source: TypeAlias = "Path | StoredSource"
+Source: TypeAlias = Path | StoredSource
 
 
 @dataclass(frozen=True)

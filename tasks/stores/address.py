@@ -48,7 +48,7 @@ class Address:
         return PurePosixPath(self.key).name or self.bucket
 
 
-Place: TypeAlias = "Path | Address"
+Place: TypeAlias = Path | Address
 
 
 def located(text: str) -> Place:

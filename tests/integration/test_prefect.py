@@ -85,7 +85,7 @@ def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path, collec
     assert outcome.texts == 3
     almoner.type('approve 1 --gate publish --reason "names nobody"')
     published = publish(root, 1, almoner.folder / "out")
-    almoner.type(f"verify-release {published.folder}")
+    almoner.type(f"verify-release {published.place}")
     almoner.type("doctor")
     # With a global provider of OpenTelemetry, Prefect would send spans of its own, parameters among them.
     assert {span.name for spans in collector.traces for span in spans} <= {*telemetry.FLOWS, *telemetry.STAGES}
