@@ -332,10 +332,8 @@ def _told(actor: Actor, attempt: Attempt, kind: str, body: dict[str, Json]) -> T
 
 
 def recomputed(session: Session) -> list[tuple[int, str]]:
-    """Accounts whose counters differ from the sum of their entries: (account id, counter). Empty when all agree.
-
-    The database compares, so that memory does not grow with the number of accounts.
-    """
+    """Accounts whose counters differ from the sum of their entries: (account id, counter). Empty when all agree."""
+    # The database compares, so that memory does not grow with the number of accounts.
     return [
         (account, counter)
         for account, *agree in session.execute(_RECOMPUTED)
