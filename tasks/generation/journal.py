@@ -132,6 +132,7 @@ class Journal:
         Raises:
             JournalInUse: another process has it open.
             JournalUnfit: it is damaged.
+            JournalUnwritable: the disk does not let go of a line that was torn.
         """
         try:
             self._file = os.open(self._folder / FILE, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -144,8 +145,9 @@ class Journal:
             data = file.read()
         whole, _, torn = data.rpartition(b"\n")
         if torn:
-            os.ftruncate(self._file, len(data) - len(torn))
-            os.fsync(self._file)
+            with self._writing():
+                os.ftruncate(self._file, len(data) - len(torn))
+                os.fsync(self._file)
         try:
             return Contents.of([self._checked(line) for line in whole.split(b"\n")])
         except (KeyError, TypeError, ValueError):

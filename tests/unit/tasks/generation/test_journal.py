@@ -1,5 +1,6 @@
 """The journal of a run: what is on disk is what is read again, and nothing else is."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -92,6 +93,23 @@ def test_a_line_that_is_torn_off_is_a_step_that_was_lost(folder: Path, written: 
         found = read(folder)
         assert found is not None
         assert found.tokens == {0: [7, 1], 2: [8]}
+
+
+def test_a_disk_that_does_not_let_go_of_a_torn_line_is_named(
+    folder: Path, written: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / FILE).write_bytes(written[:-3])
+
+    def no_room(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch, Journal(folder, 1) as journal:
+        patch.setattr(os, "fsync", no_room)
+        with pytest.raises(JournalUnwritable, match="No space left on device"):
+            journal.open()
+    found = read(folder)
+    assert found is not None
+    assert found.tokens == {0: [7], 2: [8]}
 
 
 @pytest.mark.parametrize("what", ["flip", "drop", "swap", "double", "empty", "other format", "zeros"])
