@@ -7,16 +7,12 @@ import typer
 from cli.command import Answer, Opened, command
 from cli.progress import showing
 from cli.tables import facts
+from cli.working import Device, Runner, RunnerAddress, Workers
 from flows.workspace import open_workspace
 from models_db.errors import UsageError
 
 What = Annotated[str, typer.Argument(metavar="ID|sweep", help="A request's number; or `sweep`.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Anew = Annotated[bool, typer.Option("--anew", help="Use nothing of an interrupted run; draw and pay everything again.")]
-
-Workers = Annotated[
-    int, typer.Option(min=1, max=64, help="Processes that draw, each with a model of its own: one a GPU, say.")
-]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,7 +20,15 @@ def add_to(app: typer.Typer) -> None:
     command(app, "run")(run)
 
 
-def run(opened: Opened, what: What, device: Device = "auto", anew: Anew = False, workers: Workers = 1) -> Answer:
+def run(
+    opened: Opened,
+    what: What,
+    device: Device = "auto",
+    anew: Anew = False,
+    workers: Workers = 1,
+    runner: Runner = "processes",
+    runner_address: RunnerAddress = None,
+) -> Answer:
     """Run an approved request: reserve, arm, generate, evaluate, quarantine. `run sweep` cleans up after dead runs.
 
     A run that was interrupted goes on where it was and pays nothing twice.
@@ -36,9 +40,11 @@ def run(opened: Opened, what: What, device: Device = "auto", anew: Anew = False,
     if not what.isdigit():
         raise NotARun(what)
     from flows.execute import execute
+    from tasks.runners.where import Where
 
+    where = Where.of(runner, runner_address)
     with showing(opened):
-        outcome = execute.fn(opened.home.root, int(what), device, anew=anew, workers=workers)
+        outcome = execute.fn(opened.home.root, int(what), device, anew=anew, workers=workers, where=where)
     data = outcome.to_json()
     return Answer(
         data,

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from cli.command import Answer, Opened, command
 from cli.progress import showing
 from cli.tables import facts, table
+from cli.working import Device, Runner, RunnerAddress, Workers, settings_of
 from flows import schedule as scheduling
 from flows.schedule import ScheduleRow, SlotRow
 from flows.workspace import open_workspace
@@ -20,7 +21,6 @@ app = typer.Typer(no_args_is_help=True, help="Schedules: create, list, show, pau
 
 Number = Annotated[int, typer.Argument(metavar="ID", help="The schedule's number.")]
 Reason = Annotated[str, typer.Option(help="Why; recorded.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 
 
 @command(app, "create")
@@ -145,6 +145,9 @@ def run(
     number: Number,
     slot: Annotated[str | None, typer.Option(metavar="TIME", help="That moment, in place of the newest.")] = None,
     device: Device = "auto",
+    workers: Workers = 1,
+    runner: Runner = "processes",
+    runner_address: RunnerAddress = None,
 ) -> Answer:
     """Carry out what is due now, here: the slot is decided as `almoner serve` would, and never twice.
 
@@ -152,8 +155,9 @@ def run(
     """
     from flows.carry_out import carry_out  # it loads Prefect
 
+    settings = settings_of(device, workers, runner, runner_address)
     with showing(opened):
-        done = carry_out(opened.home, number, slot, datetime.now(UTC), device)
+        done = carry_out(opened.home, number, slot, datetime.now(UTC), settings)
     return Answer(done.to_json(), look_tables(done.to_json()), exit_code=1 if done.problems else 0)
 
 

@@ -6,11 +6,10 @@ import typer
 
 from cli.command import Answer, Opened, command
 from cli.schedule import look_tables
+from cli.working import Device, Runner, RunnerAddress, Workers, settings_of
 from models_db.canonical import Json
 
 Every = Annotated[int, typer.Option(min=1, max=3600, help="Seconds between two looks.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes that draw, as for `almoner run`.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -30,6 +29,8 @@ def serve(
     ] = False,
     device: Device = "auto",
     workers: Workers = 1,
+    runner: Runner = "processes",
+    runner_address: RunnerAddress = None,
 ) -> Answer:
     """Carry out schedules: worker and poller in one process, until it is stopped.
 
@@ -37,10 +38,9 @@ def serve(
 
     Example: almoner serve --once --without-prefect
     """
-    from flows.poller import Settings  # all of it loads Prefect
-    from flows.serving import look_once, serve_until_stopped
+    from flows.serving import look_once, serve_until_stopped  # they load Prefect
 
-    settings = Settings(device, workers, approved)
+    settings = settings_of(device, workers, runner, runner_address, approved=approved)
     if once:
         done = look_once(opened.home, settings)
         return Answer(done.to_json(), look_tables(done.to_json()), exit_code=1 if done.problems else 0)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from flows.attack_store import FORMAT, AttackFolder, configuration_of
 from flows.pricing import dataset_facts, model_named
-from flows.workspace import Workspace, code_digest, open_workspace
+from flows.workspace import Workspace, open_workspace
 from models_db.canonical import Json, canonical, digest
 from models_db.errors import Refused
 from models_db.home import ProjectHome
@@ -34,6 +34,7 @@ from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
 from tasks.inference.precision import Precision
 from tasks.mechanisms.rng import OS_RANDOM
+from tasks.source import code_digest
 
 REQUEST, NON_PRIVATE, COPY = "request", "non_private", "copy"
 """What is attacked: the request's configuration, the reference without protection, and the corpus itself."""

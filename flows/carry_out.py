@@ -16,7 +16,7 @@ from models_db.tables import Schedule
 
 
 def carry_out(
-    home: ProjectHome, number: int, slot: str | None, now: datetime, device: str = "auto", workers: int = 1
+    home: ProjectHome, number: int, slot: str | None, now: datetime, settings: Settings | None = None
 ) -> Look:
     """Decide a slot and run what it has become; without a `slot`, what is due and what is still to be run.
 
@@ -32,7 +32,7 @@ def carry_out(
         schedule = schedules.find(session, number)
         wanted = due_slot(session, schedule, now) if slot is None else _named(schedule, slot, now)
         waiting = schedules.unfinished(session, number)
-    poller = Poller(home, Settings(device, workers))
+    poller = Poller(home, settings or Settings())
     if wanted is not None:
         return poller.slot(Due(number, wanted))
     if not waiting:

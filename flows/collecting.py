@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 from flows.matter import Gate
 from flows.motion_question import MotionQuestion
 from flows.question import Budget, Given, Previous, Question
-from flows.workspace import code_digest
 from models_db.services import artifacts, datasets, gates, ledger, motions, people, policies, releases
 from models_db.tables import Approval, Artifact, Dataset, Motion, PolicyVersion, Principal, Publication, Request
 from tasks.publishing.record import Person
+from tasks.source import code_digest
 
 UNRUN = ("submitted", "approved")
 

@@ -63,7 +63,8 @@ def _deployment(
         name=f"{dataset}-{number}",
         schedule=schedule,
         parameters={"home": str(workspace.home.root), "schedule": number, "device": settings.device,
-                    "workers": settings.workers},
+                    "workers": settings.workers, "runner": settings.where.kind,
+                    "runner_address": settings.where.address},
         tags=[TAG],
         entrypoint_type=EntrypointType.MODULE_PATH,
     )  # fmt: skip

@@ -41,6 +41,8 @@ from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
 from tasks.mechanisms.rng import OS_RANDOM
 from tasks.progress import tell
+from tasks.runners.crew import Runner
+from tasks.runners.where import HERE, Where, opened
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,19 @@ class Outcome:
 
 @flow(name="execute", **PRIVATE_FLOW)
 @telemetry.watched("execute")
-def execute(home: Path, request_id: int, device: str = "auto", *, anew: bool = False, workers: int = 1) -> Outcome:
+def execute(
+    home: Path,
+    request_id: int,
+    device: str = "auto",
+    *,
+    anew: bool = False,
+    workers: int = 1,
+    where: Where = HERE,
+) -> Outcome:
     """Run an approved request once; one that was interrupted goes on where it was, unless it begins `anew`.
 
-    With several `workers`, as many processes draw, each with a model of its own: on several GPUs, or a share of the
-    cores each. Who draws a text makes no difference to it, so this need not be approved.
+    With several `workers`, as many draw, each with a model of its own: on several GPUs, a share of the cores each, or
+    on the machines of a cluster (`where`). Who draws a text makes no difference to it, so this need not be approved.
 
     Raises:
         JournalInUse, JournalUnfit: what an interrupted run has left cannot be gone on from.
@@ -79,17 +89,20 @@ def execute(home: Path, request_id: int, device: str = "auto", *, anew: bool = F
         WorkerDied: so did a worker; `almoner run` goes on.
         GateClosed, WrongState, StillRunning, PlanChanged, TooManyAttempts: it may not run.
         UnknownDevice, DeviceMissing: nor here.
+        RunnerNotInstalled, ClusterUnreachable, NoWorkers: nor there; nothing was begun.
+        WorkerDiffers: a worker has not what was approved.
         BudgetExceeded: the dataset cannot afford it any more.
         RunInterrupted: Ctrl-C; what was armed stays spent.
     """
     telemetry.of_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
-    where = choose_device(device).type
+    kind = choose_device(device).type
     close_own_remains(workspace, request_id)
-    with Journal(journal_folder(workspace.home, request_id), request_id) as journal:
+    folder = journal_folder(workspace.home, request_id)
+    with opened(where, workers, workspace.home.scratch) as runner, Journal(folder, request_id) as journal:
         run = begin(workspace, request_id, journal, anew=anew)
         with ending_safely(run):
-            artifact, texts = produce(run, device, where, workers)
+            artifact, texts = produce(run, device, kind, workers, runner)
         with suppress(JournalUnwritable):  # it is produced; a sweep will find the rest
             journal.discard()
     with workspace.database.read() as session:
@@ -97,15 +110,15 @@ def execute(home: Path, request_id: int, device: str = "auto", *, anew: bool = F
     return Outcome(request_id, artifact, texts, spent, run.left)
 
 
-def produce(run: Run, device: str, where: str, workers: int) -> tuple[str, int]:
+def produce(run: Run, device: str, kind: str, workers: int, runner: Runner | None) -> tuple[str, int]:
     """Carry the attempt out; returns the artifact's digest, and how many texts it has."""
-    bench = prepare(run, device, workers)
+    bench = prepare(run, device, workers, runner)
     quote = run.quote
     scoring = bench.engine.model if bench.outside is None else scorer_of(run, device)
     if run.left:
         tell(str(run.left))
     with telemetry.stage("hold"):
-        run.hold(where, bench.rng.kind)
+        run.hold(kind, bench.rng.kind)
     with telemetry.stage("generate"):
         generated = generate_texts(quote.system, quote.plan.at_work, quote.parameters, bench)
     corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
@@ -134,7 +147,7 @@ def measuring_of(run: Run, bench: Bench) -> Measuring:
     )
 
 
-def prepare(run: Run, device: str, workers: int) -> Bench:
+def prepare(run: Run, device: str, workers: int, runner: Runner | None = None) -> Bench:
     """Load the model and open the corpus's folder: whatever is missing here has cost nothing yet.
 
     What extends a release is made of the values that are kept of it, and finds out here if it may not be.
@@ -154,7 +167,7 @@ def prepare(run: Run, device: str, workers: int) -> Bench:
         rng=OS_RANDOM,
         arm=run.arm,
         progress=beating(run),
-        workers=Workers.on(loading, device, workers) if workers > 1 and not outside else None,
+        workers=Workers.on(loading, device, workers, runner) if runner else None,
         earlier=run.earlier,
         begun=run.begun,
         drawn=run.drawn,

@@ -6,7 +6,6 @@ from typing import Any
 
 from flows.extend import keep_values
 from flows.running import Run
-from flows.workspace import library_versions
 from models_db.canonical import digest
 from models_db.engine import OutcomeUnknown
 from models_db.policy import Policy
@@ -26,6 +25,7 @@ from tasks.publishing.record import (
     Standing,
 )
 from tasks.publishing.second_opinion import second_opinion
+from tasks.source import library_versions
 
 
 def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str:

@@ -6,14 +6,22 @@ from pathlib import Path
 from prefect import flow
 
 from flows.carry_out import NothingDue, carry_out
-from flows.poller import Look
+from flows.poller import Look, Settings
 from flows.settings import PRIVATE_FLOW
 from models_db.canonical import Json
 from models_db.home import ProjectHome
+from tasks.runners.where import PROCESSES, Where
 
 
 @flow(name="schedule", **PRIVATE_FLOW)
-def knock(home: Path, schedule: int, device: str = "auto", workers: int = 1) -> dict[str, Json]:
+def knock(
+    home: Path,
+    schedule: int,
+    device: str = "auto",
+    workers: int = 1,
+    runner: str = PROCESSES,
+    runner_address: str | None = None,
+) -> dict[str, Json]:
     """Decide what is due of one schedule and run it; nothing, if a poller was faster.
 
     Raises:
@@ -21,8 +29,9 @@ def knock(home: Path, schedule: int, device: str = "auto", workers: int = 1) -> 
         SlotTaken, ScheduleIdle: somebody was faster, or it is paused or over.
         And as `flows.slots.decide`.
     """
+    settings = Settings(device, workers, where=Where.of(runner, runner_address))
     try:
-        done = carry_out(ProjectHome.locate(home), schedule, None, datetime.now(UTC), device, workers)
+        done = carry_out(ProjectHome.locate(home), schedule, None, datetime.now(UTC), settings)
     except NothingDue:
         done = Look()
     return done.to_json()

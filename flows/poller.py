@@ -21,6 +21,7 @@ from models_db.home import ProjectHome
 from models_db.services import people, releases, runs, schedules
 from models_db.services.schedules import ScheduleIdle, SlotTaken
 from models_db.tables import ScheduleSlot
+from tasks.runners.where import HERE, Where
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,19 @@ class Settings:
     """How a poller works.
 
     Attributes:
-        device, workers: as for `almoner run`.
+        device, workers, where: as for `almoner run`.
         approved: whether it also runs requests that were approved by hand.
     """
 
     device: str = "auto"
     workers: int = 1
     approved: bool = False
+    where: Where = HERE
+
+    @property
+    def machine(self) -> tuple[str, int, Where]:
+        """What a run is told."""
+        return self.device, self.workers, self.where
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,7 @@ class Poller:
             found = schedules.unfinished(session, schedule)
         for slot in found:
             with _noted(slot, done):
-                ran = slots.run_slot(workspace, slot, self.settings.device, self.settings.workers)
+                ran = slots.run_slot(workspace, slot, *self.settings.machine)
                 done.ran.extend([ran] if ran is not None else [])
 
     def _run_approved(self, workspace: Workspace, done: Look) -> None:
@@ -123,7 +130,7 @@ class Poller:
                 continue
             self.in_vain.add(number)
             with _noted(number, done):
-                if slots.run_once(workspace, number, self.settings.device, self.settings.workers) is not None:
+                if slots.run_once(workspace, number, *self.settings.machine) is not None:
                     done.ran.append(Ran(None, number, "produced"))
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from sqlalchemy.orm import Session
 
 from flows.endpoints import endpoints_of
-from flows.workspace import Workspace, code_digest
+from flows.workspace import Workspace
 from models_db.budgets import Amount
 from models_db.requests import PublicMetadata, ReleaseRequest
 from models_db.services import cohorts, datasets, envelopes, ledger, turns
@@ -14,6 +14,7 @@ from tasks.generation.quote import DatasetFacts, Envelope, ModelFacts, Quote, mo
 from tasks.generation.reading import Reading
 from tasks.generation.rotation import next_turn
 from tasks.inference.backends.endpoints import is_external
+from tasks.source import code_digest
 
 
 def price(workspace: Workspace, request: ReleaseRequest) -> Quote:

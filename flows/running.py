@@ -19,7 +19,7 @@ from flows.people import require_mandates
 from flows.policy import policy_of, require_policy, told_by_policy
 from flows.pricing import dataset_facts, model_named
 from flows.resuming import Resumed, resumed
-from flows.workspace import Workspace, code_digest, owner, partition_key_path, provenance
+from flows.workspace import Workspace, owner, partition_key_path, provenance
 from models_db.canonical import Json, canonical
 from models_db.engine import OutcomeUnknown
 from models_db.errors import AlmonerError, Refused
@@ -34,6 +34,7 @@ from tasks.generation.reading import Reading, reading_in
 from tasks.generation.rotation import RotationUnfit
 from tasks.generation.steps import Steps
 from tasks.publishing.approvals import SignedDecision
+from tasks.source import code_digest
 
 
 @dataclass(frozen=True)

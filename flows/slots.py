@@ -36,6 +36,7 @@ from tasks.generation.journal import JournalInUse
 from tasks.generation.quote import written_request
 from tasks.inference.backends.endpoints import EndpointUnknown
 from tasks.inference.registry import UnknownModel
+from tasks.runners.where import HERE, Where
 
 NOT_FROM_HERE = (
     PolicyDiffers, OwnAuthorisation, Denied, SlotTaken, ScheduleIdle, UnknownModel, EndpointUnknown, EnvironmentProblem,
@@ -175,7 +176,9 @@ def _locked(session: Session, wanted: Due) -> Schedule:
 # --- Running ---------------------------------------------------------------------------------------------------
 
 
-def run_slot(workspace: Workspace, slot: ScheduleSlot, device: str = "auto", workers: int = 1) -> Ran | None:
+def run_slot(
+    workspace: Workspace, slot: ScheduleSlot, device: str = "auto", workers: int = 1, where: Where = HERE
+) -> Ran | None:
     """Run the request of a slot, or go on with it where another process died; None if somebody else is to run it.
 
     A run that was begun and ended without an artifact is given up, and so is one that a rule forbids: a poller that
@@ -186,7 +189,7 @@ def run_slot(workspace: Workspace, slot: ScheduleSlot, device: str = "auto", wor
         return None
     begun = _attempts(workspace, number)
     try:
-        outcome = run_once(workspace, number, device, workers)
+        outcome = run_once(workspace, number, device, workers, where)
     except (StillRunning, JournalInUse, OwnAuthorisation):
         return None
     except AlmonerError as problem:
@@ -194,7 +197,7 @@ def run_slot(workspace: Workspace, slot: ScheduleSlot, device: str = "auto", wor
     return None if outcome is None else Ran(slot.schedule_id, number, "produced")
 
 
-def run_once(workspace: Workspace, number: int, device: str, workers: int) -> Amount | None:
+def run_once(workspace: Workspace, number: int, device: str, workers: int, where: Where = HERE) -> Amount | None:
     """Run a request in this process, which runs one at a time; returns what it has spent, None if it is over already.
 
     Raises:
@@ -204,7 +207,7 @@ def run_once(workspace: Workspace, number: int, device: str, workers: int) -> Am
     with _ONE_AT_A_TIME:
         _close_own(workspace, number)
         try:
-            return execute.fn(workspace.home.root, number, device, workers=workers).spent
+            return execute.fn(workspace.home.root, number, device, workers=workers, where=where).spent
         except releases.WrongState as moved:
             if moved.facts["state"] == "expired":
                 raise

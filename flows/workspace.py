@@ -1,16 +1,12 @@
 """An opened project home: the ledger, who is acting, the policy in force and the keys."""
 
-import hashlib
 import os
 import socket
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 
-import models_db
 from flows import memory
 from flows.policy_file import policy_of_home
 from models_db.canonical import digest
@@ -23,10 +19,7 @@ from models_db.services import people, policies
 from models_db.services.audits import Actor
 from models_db.services.ledger import Provenance
 from tasks.publishing.signing import SigningKey
-
-SOURCES = (".css", ".html", ".js", ".py")
-ROOMS = ("cli", "flows", "migrations", "models_db", "tasks")
-LIBRARIES = ("dp-accounting", "numpy", "opendp", "torch", "transformers")
+from tasks.source import code_digest, library_versions
 
 
 @dataclass(frozen=True)
@@ -104,18 +97,6 @@ def partition_key_path(home: ProjectHome, name: str) -> Path:
     return home.inside("keys", f"partition-{name}.key")
 
 
-@cache
-def code_digest() -> str:
-    """SHA-256 over the source of the five rooms, templates included: exactly this runs what the spend gate approves."""
-    root = Path(models_db.__file__).parent.parent
-    found = hashlib.sha256()
-    for room in ROOMS:
-        for path in sorted(path for path in (root / room).rglob("*") if path.suffix in SOURCES):
-            found.update(f"{path.relative_to(root).as_posix()}\0".encode())
-            found.update(hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()
-
-
 def owner(pid: int | None = None) -> str:
     """A process, this one by default, as a lease names it; the start time tells a reused number apart.
 
@@ -129,8 +110,3 @@ def owner(pid: int | None = None) -> str:
 def provenance(device: str, rng_kind: str) -> Provenance:
     """What is recorded with every mechanism that runs here."""
     return Provenance(device, code_digest(), library_versions(), rng_kind)
-
-
-def library_versions() -> dict[str, str]:
-    """The libraries that decide what a run computes."""
-    return {name: version(name) for name in LIBRARIES}

@@ -82,6 +82,6 @@ def draw_texts(
     if bench.workers is None:
         texts = draw_some(bench.engine, drawing, jobs, range(count), meter, earlier, keep, progress)
     else:
-        texts = bench.workers.draw(drawing, jobs, count, meter, earlier, keep, progress)
+        texts = bench.workers.draw(drawing, jobs, count, meter, earlier, keep, progress, bench.engine.model)
     progress(total)
     return texts

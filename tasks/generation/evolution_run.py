@@ -20,6 +20,7 @@ from tasks.inference.backends.interface import Sampling, Written
 from tasks.inference.embedding import load_embedder
 from tasks.inference.plan import ContextTooLong
 from tasks.insights.points import points_of
+from tasks.insights.spreading import spread_embedder
 
 Candidates = list[list[Written]]
 """For each label its candidates, in their public order."""
@@ -88,7 +89,8 @@ class EvolutionRun:
         if wanted.labels:
             bench.corpus.require_labels()
         embed = load_embedder(wanted.embedder, bench.device)
-        return cls(wanted, schedule, plan, bench, embed, Electorate(bench, plan.blocks, wanted.labels, embed))
+        private = spread_embedder(bench, embed, wanted.embedder)
+        return cls(wanted, schedule, plan, bench, embed, Electorate(bench, plan.blocks, wanted.labels, private))
 
     def generated(self) -> Generated:
         """The texts, in the public order of their labels.

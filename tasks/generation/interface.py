@@ -133,7 +133,7 @@ class Bench:
         rng: randomness; anything but the operating system's is refused by the ledger.
         arm: spends one instalment of one invocation, durably, before it returns.
         progress: told (what, done, total).
-        workers: processes that draw in place of this one; None if it draws itself.
+        workers: who draws, embeds and extracts in place of this process; None if it does so itself.
         earlier: what is there from attempts that were interrupted: the release goes on from it.
         begun: told, before the first draw, the number of the first invocation that is armed for draws, and what was
             released by then; written down when it returns.

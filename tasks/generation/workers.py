@@ -1,44 +1,65 @@
-"""Several processes that draw the texts of one release, each with a model of its own: on a GPU or a share of the cores.
+"""Several workers that draw the texts of one release, each with a model of its own: on a GPU or a share of the cores.
 
     the run                                            a worker
-    corpus, ledger, journal      -- its jobs -->       model, rows, rule
+                                 <-- I am ready --     model
+    corpus, ledger, journal      -- its jobs -->       rows, rule
     arms the instalment          <-- may I draw n? --
-                                 -- so many are armed -->
+                                 -- it is armed -->
     writes the step down         <-- what a step drew --
                                  -- go on -->
 
-Text number i goes to worker i mod N, a public rule. A worker asks before it draws what is not armed yet, and waits
-after each step until that step is on disk, so the run's promises hold as they do in one process
-(docs/decisions/0026). Whatever happens to a worker ends the attempt; `almoner run` then goes on from what is written
-down. When the run dies, its workers notice at their next message and end.
+Where workers are is the runner's affair (`tasks.runners`): processes, threads, the workers of a cluster. Text number i
+goes to worker i mod N, a public rule. A worker asks before it draws what is not armed yet, and waits after each step
+until that step is on disk, so the run's promises hold as they do in one process (docs/decisions/0026, 0059). Whatever
+happens to a worker ends the attempt; `almoner run` then goes on from what is written down. When the run dies, its
+workers notice at their next message and end.
 """
 
-import signal
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
-from typing import TypeAlias, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import torch
 
-from models_db.errors import AlmonerError, EnvironmentProblem
-from tasks.failures import TaskFailed
 from tasks.generation.decoding import DrawMeter, Job
 from tasks.generation.drawing import Drawing, Drawn, draw_some
 from tasks.generation.interface import GeneratedText
 from tasks.generation.journal import Earlier
 from tasks.inference.devices import devices_for, use_threads
 from tasks.inference.engine import Engine
+from tasks.inference.kit import Kit, Room, room_here, settle, shared
 from tasks.inference.language_model import LanguageModel
-from tasks.inference.memory import memory_budget
+from tasks.inference.memory import asked_memory, memory_budget
+from tasks.runners.crew import Line, Runner
+from tasks.runners.processes import ProcessRunner
 
 Kept = TypeVar("Kept")
 
-# Not fork: neither torch's threads nor CUDA survive it.
-_PROCESSES = get_context("spawn")
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where one worker computes.
+
+    Attributes:
+        device: `cpu` or `cuda:N`; of a worker elsewhere also `auto` and `cuda`.
+        memory: bytes for keys and values. Public: measured before any private text was read, never by a worker
+            whose neighbours' rows would show in it. None where the run is not on the worker's machine: then the
+            worker measures before any of them has been told a text.
+        threads: on a CPU; None for its own choice.
+    """
+
+    device: str
+    memory: int | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What a worker is, before it is told anything."""
+
+    kit: Kit
+    room: Room
 
 
 @dataclass(frozen=True)
@@ -50,6 +71,7 @@ class _Share:
     numbers: range
     earlier: Earlier
     lost: int
+    room: Room
 
 
 @dataclass(frozen=True)
@@ -74,56 +96,37 @@ class _Progress:
 
 
 @dataclass(frozen=True)
-class _Done:
-    """All texts of a share."""
-
-    texts: tuple[GeneratedText, ...]
-
-
-_Message: TypeAlias = _Ask | _Step | _Progress | _Done | AlmonerError
-
-
-@dataclass(frozen=True)
-class Workplace:
-    """Where one worker computes.
-
-    Attributes:
-        device: `cpu` or `cuda:N`.
-        memory: bytes for keys and values. Public: measured before any private text was read, never in the worker,
-            which others' rows may have left more or less.
-        threads: on a CPU.
-    """
-
-    device: str
-    memory: int
-    threads: int
-
-
-@dataclass(frozen=True)
 class Workers:
-    """How many processes draw, and where.
+    """How many workers draw, and where.
 
     Attributes:
-        load: loads the model on a device, in the worker's process.
+        load: loads the model on a device, in the worker.
         places: one for each worker.
+        runner: starts them.
     """
 
     load: Callable[[str], LanguageModel]
     places: tuple[Workplace, ...]
+    runner: Runner = field(default_factory=ProcessRunner)
 
     @classmethod
-    def on(cls, load: Callable[[str], LanguageModel], device: str, count: int) -> "Workers":
+    def on(
+        cls, load: Callable[[str], LanguageModel], device: str, count: int, runner: Runner | None = None
+    ) -> "Workers":
         """`count` workers on `device`: with `auto` or `cuda` one GPU after the other, sharing them if they are few.
+
+        Of a runner elsewhere each worker looks for `device` where it is.
 
         Raises:
             UnknownDevice, DeviceMissing, BadMemory, BadThreads.
         """
+        runner = runner or ProcessRunner()
+        if runner.elsewhere:
+            return cls(load, (Workplace(device, asked_memory()),) * count, runner)
         devices = devices_for(device, count)
         threads = max(1, use_threads() // count)
-        return cls(
-            load,
-            tuple(Workplace(str(each), memory_budget(each) // devices.count(each), threads) for each in devices),
-        )
+        places = (Workplace(str(each), memory_budget(each) // devices.count(each), threads) for each in devices)
+        return cls(load, tuple(places), runner)
 
     def draw(
         self,
@@ -134,155 +137,96 @@ class Workers:
         earlier: Earlier,
         keep: Callable[[Drawn], None],
         progress: Callable[[int], None],
+        model: LanguageModel,
     ) -> list[GeneratedText]:
         """All texts, in the order of their jobs; arguments as `drawing.draw_some`.
 
+        Args:
+            model: the run's own; a worker must have the same.
+
         Raises:
-            WorkerDied: a process ended without a word.
+            WorkerDied: one ended without a word.
+            WorkerDiffers: one has other code, another library or another model.
             AlmonerError: whatever a worker was refused; the others are ended.
         """
         every = [job for job, _ in zip(jobs, range(count), strict=False)]
-        places = self.places[:count]
-        crew = [_Worker.start(self.load, place, range(first, count, len(places))) for first, place in enumerate(places)]
-        try:
-            for worker in crew:
-                share = [every[number] for number in worker.numbers]
-                worker.tell(_Share(drawing, tuple(share), worker.numbers, _part(earlier, worker.numbers), meter.lost))
-            _Serving(crew, meter, keep, progress).until_done()
-        finally:
-            for worker in crew:
-                worker.end()
-        found = {number: text for worker in crew for number, text in worker.texts.items()}
-        return [found[number] for number in range(count)]
-
-
-@dataclass
-class _Worker:
-    """One process, seen from the run."""
-
-    process: SpawnProcess
-    line: Connection
-    numbers: range
-    done: int = 0
-    texts: dict[int, GeneratedText] = field(default_factory=dict)
-
-    @classmethod
-    def start(cls, load: Callable[[str], LanguageModel], place: Workplace, numbers: range) -> "_Worker":
-        mine, its = _PROCESSES.Pipe()
-        process = _PROCESSES.Process(target=_work, args=(its, load, place), daemon=True)
-        process.start()
-        its.close()
-        return cls(process, mine, numbers)
-
-    def tell(self, what: object) -> None:
-        """Send; who has died is noticed when it is listened to."""
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.line.send(what)
-
-    def hear(self) -> _Message:
-        try:
-            message: _Message = self.line.recv()
-        except (EOFError, ConnectionResetError):
-            self.process.join()
-            raise WorkerDied(self.process.exitcode) from None
-        return message
-
-    def end(self) -> None:
-        self.line.close()
-        self.process.terminate()
-        self.process.join()
+        places, elsewhere = self.places[:count], self.runner.elsewhere
+        numbers = [range(first, count, len(places)) for first in range(len(places))]
+        with self.runner.start([partial(_draw, self.load, place, elsewhere) for place in places]) as crew:
+            own, ready = kit_of(model, elsewhere), crew.hear_all()
+            for each in ready:
+                own.require_same(each.kit)
+            rooms = [each.room for each in ready]
+            rooms = shared(rooms) if elsewhere else rooms
+            for worker, (some, room) in enumerate(zip(numbers, rooms, strict=True)):
+                share = tuple(every[number] for number in some)
+                crew.tell(worker, _Share(drawing, share, some, _part(earlier, some), meter.lost, room))
+            found = crew.serve(_Serving(meter, keep, progress).answer)
+        texts = {
+            n: text for some, drawn in zip(numbers, found, strict=True) for n, text in zip(some, drawn, strict=True)
+        }
+        return [texts[number] for number in range(count)]
 
 
 @dataclass
 class _Serving:
-    """The run's side: one message after the other, until every worker has its texts."""
+    """The run's side of what workers ask while they draw."""
 
-    crew: list[_Worker]
     meter: DrawMeter
     keep: Callable[[Drawn], None]
     progress: Callable[[int], None]
+    done: dict[int, int] = field(default_factory=dict)
 
-    def until_done(self) -> None:
-        working = {worker.line: worker for worker in self.crew}
-        while working:
-            for line in wait(list(working)):
-                worker = working[line]  # type: ignore[index]  # wait returns what it was given
-                if self._serve(worker, worker.hear()):
-                    del working[worker.line]
-
-    def _serve(self, worker: _Worker, message: _Message) -> bool:
-        """Answer; whether that was the last message."""
-        match message:
+    def answer(self, worker: int, said: object) -> None:
+        """Answer when it is armed, or written down."""
+        match said:
             case _Ask(draw):
                 self.meter.admit(draw)
-                worker.tell(self.meter.armed)
             case _Step(drawn):
                 self.keep(drawn)
-                worker.tell(None)
             case _Progress(done):
-                worker.done = done
-                self.progress(sum(each.done for each in self.crew))
-            case _Done(texts):
-                worker.texts = dict(zip(worker.numbers, texts, strict=True))
-                return True
-            case problem:
-                raise problem
-        return False
+                self.done[worker] = done
+                self.progress(sum(self.done.values()))
+            case other:
+                raise TypeError(f"a worker that draws says nothing like {type(other).__name__}")
 
 
 class _AskingMeter:
     """A worker's meter: asks the run for what it does not know to be armed. Implements `decoding.Meter`."""
 
-    def __init__(self, line: Connection, lost: int) -> None:
+    def __init__(self, line: Line, lost: int) -> None:
         self._line, self.lost = line, lost
         self._admitted = -1
 
     def admit(self, draw: int) -> None:
-        """Return when it is armed; if it may not be, the run ends this process instead."""
+        """Return when it is armed; if it may not be, nobody answers."""
         if draw > self._admitted:
-            self._line.send(_Ask(draw))
-            self._line.recv()
+            self._line.ask(_Ask(draw))
             self._admitted = draw
 
 
-def _work(line: Connection, load: Callable[[str], LanguageModel], place: Workplace) -> None:
-    """A worker's whole life. Nothing it prints or raises may quote a text, so it does neither."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the run decides
-    try:
-        line.send(_Done(tuple(_draw(line, load, place))))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # the run is gone
-    except AlmonerError as problem:
-        _tell_last(line, problem)
-    except BaseException as problem:  # noqa: BLE001 - it may quote private text
-        _tell_last(line, TaskFailed.of("draw", problem))
-
-
-def _draw(line: Connection, load: Callable[[str], LanguageModel], place: Workplace) -> list[GeneratedText]:
-    share: _Share = line.recv()
-    engine = Engine(load(place.device), memory=place.memory)
-    torch.set_num_threads(place.threads)
-
-    def keep(drawn: Drawn) -> None:
-        line.send(_Step(drawn))
-        line.recv()
-
-    meter = _AskingMeter(line, share.lost)
+def _draw(load: Callable[[str], LanguageModel], place: Workplace, elsewhere: bool, line: Line) -> list[GeneratedText]:
+    """A worker's body."""
+    device = settle(place.device, place.threads, elsewhere)
+    model = load(device)
+    room = room_here(device, place.memory, place.threads)
+    share: _Share = line.ask(_Ready(kit_of(model, elsewhere), room))
+    torch.set_num_threads(share.room.threads)
     return draw_some(
-        engine,
+        Engine(model, memory=share.room.memory),
         share.drawing,
         share.jobs,
         share.numbers,
-        meter,
+        _AskingMeter(line, share.lost),
         share.earlier,
-        keep,
-        lambda done: line.send(_Progress(done)),
+        lambda drawn: line.ask(_Step(drawn)),
+        lambda done: line.ask(_Progress(done)),
     )
 
 
-def _tell_last(line: Connection, problem: AlmonerError) -> None:
-    with suppress(BrokenPipeError, ConnectionResetError):
-        line.send(problem)
+def kit_of(model: LanguageModel, elsewhere: bool) -> Kit:
+    """What a process computes with that has loaded this model."""
+    return Kit.here((model.digest, model.precision), str(model.device), elsewhere)
 
 
 def _part(earlier: Earlier, numbers: range) -> Earlier:
@@ -290,15 +234,3 @@ def _part(earlier: Earlier, numbers: range) -> Earlier:
         return {number: value for number, value in of.items() if number in numbers}
 
     return replace(earlier, tokens=some(earlier.tokens), kept=some(earlier.kept))
-
-
-class WorkerDied(EnvironmentProblem):
-    """A worker ended without saying why."""
-
-    def __init__(self, code: int | None) -> None:
-        how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
-        super().__init__(
-            f"A worker died ({how}). What was drawn until then is kept.",
-            "Go on with `almoner run` and fewer --workers; a killed one often means that memory was short.",
-            {"exit_code": code},
-        )

@@ -41,11 +41,20 @@ def memory_budget(device: torch.device) -> int:
     Raises:
         BadMemory: the setting is no positive integer.
     """
-    if value := os.environ.get(_SETTING, ""):
-        if not value.isdecimal() or int(value) == 0:
-            raise BadMemory(value)
-        return int(value)
-    return min(LARGEST_DEFAULT, int(free_memory(device) * _SHARE))
+    asked = asked_memory()
+    return min(LARGEST_DEFAULT, int(free_memory(device) * _SHARE)) if asked is None else asked
+
+
+def asked_memory() -> int | None:
+    """ALMONER_MEMORY in bytes; None where it is not set.
+
+    Raises:
+        BadMemory: it is no positive integer.
+    """
+    value = os.environ.get(_SETTING, "")
+    if value and (not value.isdecimal() or int(value) == 0):
+        raise BadMemory(value)
+    return int(value) if value else None
 
 
 def free_memory(device: torch.device) -> int:

@@ -39,6 +39,10 @@ def points_of(embed: Embedder, texts: Sequence[str], progress: Progress = lambda
     Args:
         progress: called with the number of texts done and their total.
     """
+    elsewhere = getattr(embed, "points_elsewhere", None)  # tasks.insights.spreading
+    if elsewhere is not None:
+        rows_from_there: Points = elsewhere(texts, progress)
+        return rows_from_there
     embed, readable = forgetful(embed), [_readable(text) for text in texts]
     rows = np.concatenate([embed([""]), np.zeros((len(texts), _width(embed)), np.float32)])
     done = 0

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from tasks.evaluation.subject import Embedder
 from tasks.generation.interface import Bench, GeneratedText
 from tasks.inference.embedding import load_embedder
-from tasks.insights.facet_cache import cached
-from tasks.insights.facets import Extractor, extractor_for
+from tasks.insights.facet_cache import BATCH, cached
+from tasks.insights.facets import Extractor
 from tasks.insights.insight_parameters import InsightParameters
 from tasks.insights.private_units import PrivateUnits
+from tasks.insights.spreading import spread_embedder, spread_extractor
 from tasks.insights.values import Insight
 from tasks.insights.writing import Schema, Writer
 
@@ -43,15 +44,18 @@ class Tools:
         embed = load_embedder(wanted.embedder, str(bench.engine.model.device))
         extract = told_extractor(wanted, bench)
         write = Writer.of(bench, schemas, wanted.max_new_tokens, wanted.temperature, wanted.top_k)
-        return cls(embed, write, PrivateUnits(bench, blocks, extract, embed))
+        points = spread_embedder(bench, embed, wanted.embedder)
+        return cls(embed, write, PrivateUnits(bench, blocks, extract, points))
 
 
 def told_extractor(wanted: InsightParameters, bench: Bench) -> Extractor:
     """It tells how far it is with all units, and not with each batch: how many batches there are is private."""
     told = bench.in_tenths("facets")
     if bench.cache is None:
-        return extractor_for(wanted.facets, bench.engine, told)
-    return cached(extractor_for(wanted.facets, bench.engine), bench.cache, bench.scheme.key, told)
+        return spread_extractor(bench, wanted.facets, told)
+    at_once = BATCH * (len(bench.workers.places) if bench.workers else 1)
+    extract = spread_extractor(bench, wanted.facets, lambda done, of: None)
+    return cached(extract, bench.cache, bench.scheme.key, told, at_once)
 
 
 def as_text(insight: Insight, bench: Bench) -> GeneratedText:

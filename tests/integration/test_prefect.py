@@ -97,7 +97,9 @@ def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path, collec
     flow_of = {row["id"]: row["name"] for row in rows["flow"]}
     parameters = {flow_of[row["flow_id"]]: json.loads(row["parameters"]) for row in rows["flow_run"]}
     assert set(parameters) == {"propose", "execute", "publish"}
-    assert parameters["execute"] == {"home": str(root), "request_id": 1, "device": "auto", "anew": False, "workers": 1}
+    where = {"kind": "processes", "address": None}
+    asked = {"home": str(root), "request_id": 1, "device": "auto", "anew": False, "workers": 1, "where": where}
+    assert parameters["execute"] == asked
     assert {row["run_count"] for row in (*rows["flow_run"], *rows["task_run"])} == {1}
     assert rows["log"]  # so that what follows looks at something
     assert rows["artifact"] == []

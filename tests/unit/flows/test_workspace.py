@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 import models_db
-from flows import workspace
 from flows.policy_file import POLICY
-from flows.workspace import ROOMS, code_digest, library_versions, provenance
+from flows.workspace import provenance
 from models_db.policy import Policy, RequiredApprovals
 from models_db.requests import parse
+from tasks.source import LIBRARIES, ROOMS, code_digest, library_versions
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_what_ran_is_recorded() -> None:
     recorded = provenance("cpu", "os")
     assert recorded.code_digest == code_digest()
     assert (recorded.device, recorded.rng_kind) == ("cpu", "os")
-    assert set(library_versions()) == set(workspace.LIBRARIES)
+    assert set(library_versions()) == set(LIBRARIES)
     assert all(recorded.libraries.values())
 
 

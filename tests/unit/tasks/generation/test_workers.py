@@ -21,8 +21,9 @@ from tasks.generation.interface import Bench, Generated
 from tasks.generation.invisible_ink import InvisibleInk
 from tasks.generation.journal import Earlier
 from tasks.generation.private_prediction import PrivatePrediction
-from tasks.generation.workers import WorkerDied, Workers, Workplace
+from tasks.generation.workers import Workers, Workplace
 from tasks.inference.language_model import LanguageModel
+from tasks.runners.crew import WorkerDied
 from tests.tiny_model import load_tiny
 from tests.unit.tasks.generation.asking import ask, ink
 from tests.unit.tasks.generation.test_baselines import baseline

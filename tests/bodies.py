@@ -1,0 +1,76 @@
+"""What workers of tests do: functions of a module, so that they can be told of them."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from models_db.errors import Refused
+from tasks.runners.crew import Line, RunGone
+
+if TYPE_CHECKING:  # torch, which workers of most tests need not import
+    from tasks.inference.kit import Kit
+    from tasks.inference.spread import Tool
+
+
+class OnlyHere(Refused):
+    """An error with arguments of its own."""
+
+    def __init__(self, who: str, number: int) -> None:
+        super().__init__(f"{who} may do it.", "Ask.", {"number": number})
+
+
+def counting(name: str, times: int, line: Line) -> tuple[str, list[Any]]:
+    return name, [line.ask((name, number)) for number in range(times)]
+
+
+def growing(line: Line) -> list[int]:
+    """What it hears is its own: it may change it."""
+    heard: list[int] = line.ask("a list")
+    heard.append(1)
+    return heard
+
+
+def clumsy(line: Line) -> None:
+    line.ask("ready")
+    raise ValueError("Mrs. Smith, of all people")
+
+
+def refused(line: Line) -> None:
+    raise OnlyHere("nobody", 7)
+
+
+def killed(line: Line) -> None:
+    """As the system kills for want of memory."""
+    line.ask("ready")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def exact(line: Line) -> int:
+    """Who it is; it waits for an answer."""
+    line.ask("ready")
+    return os.getpid()
+
+
+def faithful(sign: Path, line: Line) -> None:
+    """It leaves a sign when nobody listens any more."""
+    try:
+        while True:
+            line.ask("still there?")
+            time.sleep(0.01)
+    except RunGone:
+        sign.touch()
+        raise
+
+
+def lengths_tool(kit: "Kit", who: int, pause: float) -> "Tool":
+    """What a worker of `Spread` can do: say who it is and how long a text is, after a while."""
+    return kit, partial(_lengths, who, pause)
+
+
+def _lengths(who: int, pause: float, texts: Sequence[str]) -> list[tuple[int, int]]:
+    time.sleep(pause)
+    return [(who, len(text)) for text in texts]
