@@ -66,6 +66,7 @@ def test_what_goes_wrong_before_anything_is_recorded(ready, s3, bucket, monkeypa
     assert s3.keys(bucket) == []
 
 
+@pytest.mark.slow
 def test_what_is_denied_can_be_done_again(ready, s3, bucket):
     s3.forbid(bucket, "s3:PutObject")
     assert ready.ask(f"publish 1 --to s3://{bucket}/out", 3)["error"] == "StoreDenied"
@@ -96,6 +97,7 @@ def test_a_bundle_in_a_bucket_is_a_witness(ready, s3, bucket):
     ready.type(f"verify-release {place}")
 
 
+@pytest.mark.slow
 def test_half_of_it_is_told_and_finished(ready, s3, bucket, monkeypatch):
     real, calls = Store.create, []
 

@@ -20,6 +20,7 @@ from tests.integration.story import NOTES, Almoner
 from tests.object_store import SECRET, ObjectStore
 
 FEW = NOTES[:9]
+KINDS = ("jsonl", "csv", "parquet", "folder")
 JSONL = "".join(json.dumps(note) + "\n" for note in NOTES).encode()
 
 
@@ -63,7 +64,7 @@ def sent(s3: ObjectStore, bucket: str, path: Path) -> str:
     return f"s3://{bucket}/in/{path.name}"
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "folder"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_finds_what_it_finds_on_disk(s3, bucket, tmp_path, kind):
     path = written(tmp_path, kind)
     home = ProjectHome(tmp_path)
@@ -123,6 +124,7 @@ def test_what_goes_wrong_has_a_name_and_leaves_nothing(almoner, s3, bucket):
     assert almoner.everything() == before
 
 
+@pytest.mark.slow
 def test_a_file_of_a_folder_is_named_by_its_number(almoner, s3, bucket):
     almoner.registered()
     s3.told_to(almoner.home.root, bucket)
@@ -137,7 +139,7 @@ def test_a_file_of_a_folder_is_named_by_its_number(almoner, s3, bucket):
     assert "Zebulon" not in refused.value.diagnostics()
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "folder"])
+@pytest.mark.parametrize("kind", ["jsonl", *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS[1:])])
 def test_what_changes_while_it_is_read_is_not_kept(s3, bucket, tmp_path, monkeypatch, kind):
     monkeypatch.setattr("tasks.stores.store._READ_AHEAD", 1 << 10)  # several requests even for a small object
     monkeypatch.setattr("tasks.stores.store._BUFFER", 1 << 9)
@@ -156,6 +158,7 @@ def test_what_changes_while_it_is_read_is_not_kept(s3, bucket, tmp_path, monkeyp
             list(documents)
 
 
+@pytest.mark.slow
 def test_a_store_that_goes_away(almoner, s3, bucket, monkeypatch):
     """Its own server, because it is killed."""
     almoner.registered()

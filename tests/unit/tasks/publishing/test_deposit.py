@@ -103,6 +103,7 @@ def test_it_is_the_bundle_that_a_folder_gets(release, here, tmp_path, s3, place)
     assert s3.head(f"{place}/{TEXTS}")["x-amz-server-side-encryption"] == "AES256"
 
 
+@pytest.mark.slow
 def test_the_claim_comes_first_and_the_seal_last(release, here, monkeypatch):
     created = []
     real = Store.create
@@ -118,7 +119,9 @@ def test_again_it_is_found_as_it_was(release, here, s3, place):
     assert json.loads(s3.get(f"{place}/{REVOCATIONS}"))["revoked"] == []
 
 
-@pytest.mark.parametrize("number", [1, 4, 12])
+@pytest.mark.parametrize(
+    "number", [4, pytest.param(1, marks=pytest.mark.slow), pytest.param(12, marks=pytest.mark.slow)]
+)
 def test_broken_off_it_is_no_bundle_and_goes_on(release, here, tmp_path, monkeypatch, s3, bucket, number):
     with monkeypatch.context() as patch:
         broken_off(patch, "create", number)
@@ -133,6 +136,7 @@ def test_broken_off_it_is_no_bundle_and_goes_on(release, here, tmp_path, monkeyp
     assert json.loads(s3.get(f"{bucket}/out/clinic-release-1/{REVOCATIONS}"))["revoked"] == ["ab" * 32]
 
 
+@pytest.mark.slow
 def test_a_seal_without_an_answer_is_found(release, here, tmp_path, monkeypatch, s3, bucket):
     with monkeypatch.context() as patch:
         broken_off(patch, "create", len(release.files) + 6)
@@ -143,6 +147,7 @@ def test_a_seal_without_an_answer_is_found(release, here, tmp_path, monkeypatch,
     assert holds(here, release, tmp_path)
 
 
+@pytest.mark.slow
 def test_what_an_unfinished_bundle_holds_is_not_trusted(release, here, tmp_path, monkeypatch, s3, place):
     with monkeypatch.context() as patch:
         broken_off(patch, "create", 12)
@@ -188,6 +193,7 @@ def test_the_claim_of_another_publisher_is_respected(release, here, new_key, mon
     assert len(s3.keys(bucket)) == 3
 
 
+@pytest.mark.slow
 def test_of_two_at_once_both_find_one_bundle(release, here, tmp_path):
     with ThreadPoolExecutor(2) as pool:
         made = list(pool.map(lambda head: put(release, here, ledger_head=head), ("aa" * 32, "bb" * 32)))
@@ -195,6 +201,7 @@ def test_of_two_at_once_both_find_one_bundle(release, here, tmp_path):
     assert holds(here, release, tmp_path)
 
 
+@pytest.mark.slow
 def test_what_arrives_is_read_back_before_it_is_sealed(release, here, monkeypatch, s3, bucket, place):
     real = Store.create
 
@@ -220,6 +227,7 @@ def test_nothing_and_too_much_are_no_bundles(here, tmp_path, s3, place, monkeypa
         brought(here, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_store_that_goes_away_in_the_middle(release, tmp_path, s3, bucket, monkeypatch):
     server = ObjectStore.start()
     server.bucket(bucket)
