@@ -343,15 +343,14 @@ def recomputed(session: Session) -> list[tuple[int, str]]:
 
 
 _COUNTERS = ("rho_held", "rho_spent", "delta_held", "delta_spent")
+_SUMS = """
+    sum(CASE e.kind WHEN 'HOLD' THEN h.{u} WHEN 'ARM' THEN -h.{u} WHEN 'RELEASE' THEN -h.{u} ELSE 0 END) AS {u}_held,
+    sum(CASE e.kind WHEN 'ARM' THEN h.{u} ELSE 0 END) AS {u}_spent"""
 _RECOMPUTED = text(f"""
 SELECT x.id, {", ".join(f"x.{counter} = coalesce(s.{counter}, 0)" for counter in _COUNTERS)}
 FROM account x LEFT JOIN (
     SELECT h.account_id AS id,
-    sum(CASE e.kind WHEN 'HOLD' THEN h.rho WHEN 'ARM' THEN -h.rho WHEN 'RELEASE' THEN -h.rho ELSE 0 END) AS rho_held,
-    sum(CASE e.kind WHEN 'ARM' THEN h.rho ELSE 0 END) AS rho_spent,
-    sum(CASE e.kind WHEN 'HOLD' THEN h.delta WHEN 'ARM' THEN -h.delta WHEN 'RELEASE' THEN -h.delta ELSE 0 END)
-        AS delta_held,
-    sum(CASE e.kind WHEN 'ARM' THEN h.delta ELSE 0 END) AS delta_spent
+    {",".join(_SUMS.format(u=unit) for unit in ("rho", "delta"))}
     FROM entry e JOIN hold h ON h.id = e.hold_id GROUP BY h.account_id) s ON s.id = x.id
 WHERE {" OR ".join(f"x.{counter} <> coalesce(s.{counter}, 0)" for counter in _COUNTERS)} ORDER BY x.id
 """)  # noqa: S608  (of constants)
