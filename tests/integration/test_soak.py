@@ -41,6 +41,7 @@ def soaked(almoner: Almoner) -> Soak:
     return it
 
 
+@pytest.mark.slow
 def test_a_few_releases_with_a_kill_and_a_full_disk(soaked: Soak) -> None:
     assert soaked.figures.wrong == []
     assert soaked.figures.ends["killed"] == 1
