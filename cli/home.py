@@ -25,10 +25,10 @@ from migrations.roles import Rights, admit, grant_access, may_upgrade, require_f
 from migrations.upgrade import upgrade
 from models_db.engine import Database, LedgerForbidden, LedgerUnreachable
 from models_db.errors import AlmonerError
+from models_db.findings import Finding
 from models_db.home import ProjectHome
 from models_db.services import access, people
 from models_db.services.audits import Actor
-from models_db.services.health import Finding
 from models_db.tables.people import ROLES
 from tasks.corpus.keys import create_key
 from tasks.publishing.signing import SigningKey, home_key

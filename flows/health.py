@@ -6,9 +6,9 @@ from importlib.metadata import packages_distributions
 
 from flows.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError
+from models_db.findings import Finding
 from models_db.home import ProjectHome
 from models_db.services import access, health
-from models_db.services.health import Finding
 from tasks.inference.registry import list_models
 from tasks.source import ROOMS
 

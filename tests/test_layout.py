@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -41,6 +42,24 @@ def test_no_flow_hides_another_module() -> None:
     """Prefect puts `flows/` first on sys.path when a flow is named by path, so a file there shadows its namesake."""
     taken = {*ROOMS, *sys.stdlib_module_names, *packages_distributions(), "prefect", "torch", "transformers"}
     assert [path.stem for path in (ROOT / "flows").glob("*.py") if path.stem in taken - {"__init__"}] == []
+
+
+IMPORTED_FIRST = """
+import importlib, sys
+for module in sys.argv[1:]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "models_db"]:
+        del sys.modules[name]
+    importlib.import_module(module)
+"""
+
+
+def test_any_module_of_the_ledger_can_be_imported_first() -> None:
+    """A process that is spawned starts with whichever it needs, and finds rings that others never meet."""
+    modules = [".".join(Path(named(path)).with_suffix("").parts) for path in MODULES if "models_db" in path.parts]
+    assert "models_db.services.cohorts" in modules
+    told = subprocess.run([sys.executable, "-c", IMPORTED_FIRST, *modules], cwd=ROOT, capture_output=True, text=True)
+    assert told.stderr == ""
+    assert told.returncode == 0
 
 
 def longer_than(most: int, paths: Iterable[Path]) -> dict[str, int]:

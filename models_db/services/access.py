@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 from models_db import tables
 from models_db.base import Base
 from models_db.errors import Refused, UsageError
+from models_db.findings import Finding
 from models_db.recording import on_postgresql
-from models_db.services.health import Finding
 
 LEDGER = (*sorted(Base.metadata.tables), "alembic_version")
 """Every table of a ledger."""

@@ -1,20 +1,10 @@
 """What of the ledger's health the database alone can tell; comparing its schema is `migrations.inventory`'s."""
 
-from dataclasses import dataclass
-
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from models_db.findings import Finding
 from models_db.services import audit_check, ledger, told
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What was checked, whether it holds, and a line about it without private values."""
-
-    check: str
-    ok: bool
-    detail: str
 
 
 def examine(session: Session) -> list[Finding]:

@@ -11,7 +11,7 @@ from models_db.base import moment
 from models_db.canonical import Json, canonical
 from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.recording import on_postgresql, record
-from models_db.services import access, audits, datasets
+from models_db.services import access, audits
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded
 from models_db.tables import Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
@@ -345,6 +345,8 @@ def delegate(session: Session, actor: Actor, mandate: Mandate, signature: str) -
         SelfDelegation: it is the actor's own.
         RoleMissing: the actor is no steward in their own right.
     """
+    from models_db.services import datasets  # they need cohorts, and cohorts need roles
+
     dataset, taker = datasets.find(session, mandate.dataset), find(session, mandate.to)
     if taker.id == actor.id:
         raise SelfDelegation

@@ -56,9 +56,15 @@ class Reading:
         chosen = self.chosen
         return chosen if self.turn is None else tuple(chosen[place] for place in self.turn.blocks)
 
+    @property
+    def size(self) -> int:
+        """How many blocks it reads, also where a stranger's bundle says absurdly many."""
+        whole = self.each * len(self.cohorts)
+        return whole // self.turn.groups if self.turn else whole
+
     def asked(self, ask: Ask) -> Ask:
         """What a plan may depend on: these blocks alone, by their number."""
-        whole = replace(ask, blocks=len(self.chosen))
+        whole = replace(ask, blocks=self.each * len(self.cohorts))
         return self.turn.asked(whole) if self.turn else whole
 
     def planned(self, plan: Plan) -> Plan:

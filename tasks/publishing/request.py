@@ -137,7 +137,7 @@ class ApprovedRequest(Strict):
         if self.public_metadata is not None:
             self._require_declared(self.public_metadata)
         reading = self._reading()
-        if len(self.plan.blocks) != len(reading.blocks):
+        if len(self.plan.blocks) != reading.size:
             raise PlanForeign("it charges other blocks than it reads")
         ask = Ask(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
         metrics = requested(self.evaluation, governed=self.governed)
