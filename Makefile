@@ -8,11 +8,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: help setup weights demo test test-slow test-all soak lint audit bench lock clean
+.PHONY: help setup weights demo test test-slow test-long test-all soak lint audit bench lock clean
 
 help:
 	@echo "make demo      the whole story on a fictional clinic, in a temporary home"
-	@echo "make test      the tests (make test-all: with the slow statistics)"
+	@echo "make test      the tests (make test-all: with slow statistics, kills and faults by the hundred)"
 	@echo "make soak      1,000 small scheduled releases while everything around them fails (docs/soak.md)"
 	@echo "make lint      ruff, mypy, import contracts"
 	@echo "make audit     pip-audit and bandit, in an environment of their own (needs the internet)"
@@ -36,12 +36,16 @@ demo: weights
 	@$(BIN)/almoner demo
 
 test: weights
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and not long" -n 2 --dist loadfile
 
 test-slow: weights
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
 
-test-all: test test-slow
+# Kills and faults by the hundred: one after the other, because they time out on a machine that is busy with themselves.
+test-long: weights
+	$(BIN)/python -m pytest -m long
+
+test-all: test test-slow test-long
 
 SOAK ?= --releases 1000
 soak: setup

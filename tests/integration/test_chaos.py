@@ -179,7 +179,7 @@ def test_five_kills(chaos: Chaos) -> None:
     require_all_right(chaos)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_hundred_kills(chaos: Chaos) -> None:
     carry_out(chaos, 100)

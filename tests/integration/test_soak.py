@@ -106,7 +106,7 @@ BREAKS = [
 """What the checks have to find, one after the other in the same home."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)  # about forty processes, each of which may wait long on a busy machine
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
 def test_a_soak_with_every_kind_of_fault(backend: Backend, almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
