@@ -2,10 +2,7 @@
 
 import argparse
 import hashlib
-import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,8 +16,7 @@ from tasks.inference.engine import Engine
 from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-MODULES = ("api_data", "api_figures", "api_systems", "api_tables", "demonstrations", "open_bench", "summaries_data")
+SCRIPTS = ("api_data", "api_figures", "api_systems", "api_tables")
 SAID = {
     "World": "peace treaty signed abroad",
     "Sports": "football goal jubilant",
@@ -28,16 +24,6 @@ SAID = {
     "Sci/Tech": "quick quartz oxygen probe",
 }
 COUNT = 240
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[dict[str, ModuleType]]:
-    """The scripts, which import each other by bare names."""
-    sys.path.insert(0, str(BENCHMARKS))
-    yield {name: importlib.import_module(name) for name in MODULES}
-    sys.path.remove(str(BENCHMARKS))
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture

@@ -1,28 +1,19 @@
 """The model of scheduler and ledger agrees with what theory knows of simple cases."""
 
-import importlib
 import math
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from types import ModuleType
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+SCRIPTS = ("capacity_model",)
 SERVICE = 0.01
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[ModuleType]:
-    """The model, which lies outside the rooms."""
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        yield importlib.import_module("capacity_model")
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-        sys.modules.pop("capacity_model", None)
+def model(bench: dict[str, ModuleType]) -> ModuleType:
+    return bench["capacity_model"]
 
 
 def poisson(rate: float, many: int, chance: Random) -> Iterator[float]:

@@ -1,13 +1,11 @@
 """The insights benchmark: its corpora, what it counts as covered and leaked, and one release of planted units."""
 
-import importlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,29 +18,7 @@ from tasks.insights.facet_settings import FacetSettings
 from tasks.insights.facets import extractor_for
 from tasks.insights.keyword_settings import KeywordSettings
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-MODULES = (
-    "insights",
-    "insights_data",
-    "insights_figures",
-    "insights_metrics",
-    "insights_systems",
-    "insights_tables",
-    "insights_topics",
-    "summaries_data",
-    "open_bench",
-    "figures",
-)
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[dict[str, ModuleType]]:
-    """The scripts, which import each other by bare names."""
-    sys.path.insert(0, str(BENCHMARKS))
-    yield {name: importlib.import_module(name) for name in MODULES}
-    sys.path.remove(str(BENCHMARKS))
-    for name in MODULES:
-        sys.modules.pop(name, None)
+SCRIPTS = ("insights", "insights_data", "insights_metrics", "insights_systems", "insights_tables", "insights_topics")
 
 
 class Words:

@@ -1,9 +1,6 @@
 """The study of phrases that go together: what is planted, what systems add and draw, and what is told of it."""
 
-import importlib
 import json
-import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,28 +14,13 @@ from tasks.generation.keyphrase_units import _together
 from tasks.mechanisms.fourier_features import on_grid
 from tasks.mechanisms.rng import DeterministicRandom
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-MODULES = (
+SCRIPTS = (
     "phrase_correlations",
     "phrase_correlations_corpora",
     "phrase_correlations_data",
     "phrase_correlations_systems",
     "phrase_correlations_tables",
-    "api_data",
-    "demonstrations",
-    "figures",
-    "summaries_data",
 )
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[dict[str, ModuleType]]:
-    """The scripts, which import each other by bare names."""
-    sys.path.insert(0, str(BENCHMARKS))
-    yield {name: importlib.import_module(name) for name in MODULES}
-    sys.path.remove(str(BENCHMARKS))
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import importlib
 import json
 import sys
 from collections.abc import Iterator
@@ -18,31 +17,15 @@ from tasks.inference.engine import Engine
 from tasks.summarization.training_data import read_training_data
 from tests.tiny_model import tiny_model
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-MODULES = (
+SCRIPTS = (
     "summaries",
     "summaries_data",
+    "summaries_figures",
     "summaries_scores",
     "summaries_systems",
-    "summaries_figures",
     "summaries_time",
-    "open_bench",
-    "figures",
-    "utility",
-    "utility_systems",
-    "utility_texts",
 )
 PRODUCTS = tuple(f"P{number}" for number in range(12))
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[dict[str, ModuleType]]:
-    """The scripts, which import each other by bare names."""
-    sys.path.insert(0, str(BENCHMARKS))
-    yield {name: importlib.import_module(name) for name in MODULES}
-    sys.path.remove(str(BENCHMARKS))
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture

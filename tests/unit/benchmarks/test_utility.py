@@ -1,12 +1,8 @@
 """The utility benchmark computes what it says: on the tiny model, against formulas written out here."""
 
-import importlib
 import math
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -20,20 +16,9 @@ from tasks.inference.prompts import prompts_for
 from tasks.mechanisms.sparse_vector import NORM, SparseVector
 from tests.tiny_model import tiny_model
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-MODULES = ("utility", "utility_systems", "utility_texts")
+SCRIPTS = ("utility", "utility_systems", "utility_texts")
 TEXTS = tuple(f"patient {number} came with a cough and went home well" for number in range(12))
 ROWS = 3
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[dict[str, ModuleType]]:
-    """The scripts, which import each other by bare names."""
-    sys.path.insert(0, str(BENCHMARKS))
-    yield {name: importlib.import_module(name) for name in MODULES}
-    sys.path.remove(str(BENCHMARKS))
-    for name in MODULES:
-        del sys.modules[name]
 
 
 @pytest.fixture(scope="module")
