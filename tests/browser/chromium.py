@@ -57,8 +57,8 @@ class Tab:
                 assert "error" not in said, said
                 return said["result"]
 
-    def open(self, path: Path, width: int, *, dark: bool = False, script: bool = True) -> None:
-        """Show a file in a window of some width and 800 pixels high."""
+    def open(self, page: Path | str, width: int, *, dark: bool = False, script: bool = True) -> None:
+        """Show a file or an address in a window of some width and 800 pixels high."""
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.send(f"{domain}.enable")
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
@@ -67,7 +67,7 @@ class Tab:
         self.send("Emulation.setDeviceMetricsOverride", mobile=False, **size)
         self.send("Emulation.setScriptExecutionDisabled", value=not script)
         self.events.clear()
-        self.send("Page.navigate", url=path.as_uri())
+        self.send("Page.navigate", url=page.as_uri() if isinstance(page, Path) else page)
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._received()
 

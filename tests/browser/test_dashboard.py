@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from importlib.resources import files
 
@@ -30,17 +29,6 @@ pytestmark = pytest.mark.browser
 LONG = dataset_path(HOSTILE_NAMES[5])
 FULL = ("/", "/datasets/clinic", LONG, "/approvals", "/releases", "/releases/1", "/releases/8", "/audit", "/nowhere")
 EMPTY = ("/", "/approvals", "/releases", "/audit", "/audit?actor=nobody", "/?q=nothing")
-
-
-@dataclass(frozen=True)
-class Address:
-    """A page as `Tab.open` wants it."""
-
-    url: str
-
-    def as_uri(self) -> str:
-        """The address."""
-        return self.url
 
 
 @contextmanager
@@ -100,7 +88,7 @@ def violations(tab: Tab) -> list[str]:
 
 def looked_at(tab: Tab, base: str, paths: Sequence[str], width: int, dark: bool) -> None:
     for path in paths:
-        tab.open(Address(base + path), width, dark=dark)  # type: ignore[arg-type]
+        tab.open(base + path, width, dark=dark)
         assert tab.ask("document.documentElement.scrollWidth") <= width, path
         pushed = "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
         assert tab.ask(pushed) == 0, path
@@ -126,7 +114,7 @@ def test_everybody_can_read_an_empty_one(tab: Tab, empty: str, width: int, dark:
 def test_a_report_has_its_style_and_can_do_nothing(tab: Tab, full: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a sandbox of its own, by a policy that names its style by digest."""
     monkeypatch.setattr(views, "report_of", lambda *_: contents("steward", the_facts()))
-    tab.open(Address(full + "/releases/1/report?version=steward"), DESK)  # type: ignore[arg-type]
+    tab.open(full + "/releases/1/report?version=steward", DESK)
     assert tab.ask("getComputedStyle(document.querySelector('.tiles')).display") == "grid"
     assert tab.ask("self.origin") == "null"
     said = [e for e in tab.events if e["method"] in ("Runtime.consoleAPICalled", "Log.entryAdded")]
@@ -135,7 +123,7 @@ def test_a_report_has_its_style_and_can_do_nothing(tab: Tab, full: str, monkeypa
 
 def test_what_is_wrong_would_be_found(tab: Tab, full: str) -> None:
     """axe runs, and the measure of width works: a page with faults is told from one without."""
-    tab.open(Address(full + "/"), PHONE)  # type: ignore[arg-type]
+    tab.open(full + "/", PHONE)
     fault = "<img src='/favicon.svg'><p style='color:#eee'>pale</p><input><div style='width:900px'>wide</div>"
     tab.ask(f"document.querySelector('main').insertAdjacentHTML('beforeend', {json.dumps(fault)}); 0")
     assert {one[0] for one in violations(tab)} >= {"image-alt", "label"}
@@ -146,7 +134,7 @@ def test_what_is_wrong_would_be_found(tab: Tab, full: str) -> None:
 
 def test_a_script_in_a_page_would_not_run(tab: Tab, full: str) -> None:
     """The second wall: were a name ever let through as markup, the policy stops what it asks for."""
-    tab.open(Address(full + "/"), DESK)  # type: ignore[arg-type]
+    tab.open(full + "/", DESK)
     evil = "<img src=x onerror=\"document.title='run'\"><iframe src='javascript:parent.document.title=1'></iframe>"
     tab.ask(f"document.querySelector('main').insertAdjacentHTML('beforeend', {json.dumps(evil)}); 0")
     tab.ask(
@@ -161,7 +149,7 @@ def test_a_script_in_a_page_would_not_run(tab: Tab, full: str) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_follows_the_colours_of_the_reader(tab: Tab, full: str, dark: bool) -> None:
-    tab.open(Address(full + "/approvals"), DESK, dark=dark)  # type: ignore[arg-type]
+    tab.open(full + "/approvals", DESK, dark=dark)
     ink, paper = (as_hex(tab.ask(f"getComputedStyle(document.body).{name}")) for name in ("color", "backgroundColor"))
     assert contrast(ink, paper) >= 7
     assert (contrast(paper, "#ffffff") > 10) == dark
@@ -169,7 +157,7 @@ def test_it_follows_the_colours_of_the_reader(tab: Tab, full: str, dark: bool) -
 
 def test_words_in_the_chart_stay_inside_and_do_not_cover_each_other(tab: Tab, full: str) -> None:
     for width in (PHONE, DESK):
-        tab.open(Address(full + "/datasets/clinic"), width)  # type: ignore[arg-type]
+        tab.open(full + "/datasets/clinic", width)
         boxes = tab.ask(
             "[...document.querySelectorAll('figure svg text')].map(e => { const b = e.getBoundingClientRect();"
             " return [b.left, b.right, b.top, b.bottom]; })"
@@ -182,7 +170,7 @@ def test_words_in_the_chart_stay_inside_and_do_not_cover_each_other(tab: Tab, fu
 
 
 def test_a_keyboard_leads_to_the_content(tab: Tab, full: str) -> None:
-    tab.open(Address(full + "/releases"), DESK)  # type: ignore[arg-type]
+    tab.open(full + "/releases", DESK)
     for kind in ("keyDown", "keyUp"):
         tab.send("Input.dispatchKeyEvent", type=kind, key="Tab", windowsVirtualKeyCode=9)
     assert tab.ask("document.activeElement.getAttribute('href')") == "#content"
@@ -199,7 +187,7 @@ def test_a_browser_logs_in(tab: Tab, tmp_path_factory: pytest.TempPathFactory, m
         sent(tab, TOKEN)
         assert tab.ask("document.title") == "Budgets · almoner"
         assert tab.ask("document.cookie") == "", "no script could read it"
-        tab.open(Address(base + "/audit"), DESK)  # type: ignore[arg-type]
+        tab.open(base + "/audit", DESK)
         assert tab.ask("document.title") == "Record · almoner"
 
 
