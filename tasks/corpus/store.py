@@ -321,7 +321,9 @@ def _row(
         found = connection.execute("SELECT text FROM documents WHERE unit = ?", (number,))
     else:
         found = connection.execute("SELECT text FROM documents WHERE unit = ? AND label = ?", (number, label))
-    texts = sorted((text for (text,) in found), key=lambda text: scheme.document_order(unit, text))
+    texts = [text for (text,) in found]
+    if len(texts) > 1:  # one text needs no keyed order, and hashing it would read it once more
+        texts.sort(key=lambda text: scheme.document_order(unit, text))
     return UnitDocuments(unit, _SEPARATOR.join(texts))
 
 
