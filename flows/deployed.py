@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import httpx
 from prefect.exceptions import PrefectException
@@ -17,7 +17,7 @@ from prefect.exceptions import PrefectException
 from flows.poller import Settings
 from flows.timetable import step_of
 from flows.workspace import Workspace, open_workspace
-from models_db.errors import EnvironmentProblem
+from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
 from models_db.services import schedules
 from models_db.services.schedules import Timing
@@ -56,7 +56,7 @@ def _deployment(
 
     try:
         schedule = prefect_schedule(timing)
-    except ValueError:  # pydantic's ValidationError is one
+    except (ValueError, ZoneInfoNotFoundError, UsageError):  # pydantic's ValidationError is a ValueError
         return None
     return RunnerDeployment.from_flow(
         knock,
@@ -74,7 +74,8 @@ def prefect_schedule(timing: Timing) -> "Schedule":
     """The same rule as Prefect writes it. Around changes of the clock its times may differ; it only knocks.
 
     Raises:
-        ValueError: Prefect does not know such a rule.
+        ValueError, RuleUnfit: Prefect does not know such a rule, or nobody.
+        ZoneInfoNotFoundError: this machine does not know its time zone.
     """
     from prefect.client.schemas.schedules import CronSchedule, RRuleSchedule
     from prefect.schedules import Cron, Interval, RRule

@@ -16,7 +16,7 @@ from flows.running import RunInterrupted
 from flows.slots import Decided, Due, Ran
 from flows.workspace import Workspace, open_workspace
 from models_db.canonical import Json
-from models_db.errors import AlmonerError, Refused
+from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.home import ProjectHome
 from models_db.services import people, releases, runs, schedules
 from models_db.services.schedules import ScheduleIdle, SlotTaken
@@ -65,6 +65,10 @@ class Look:
     ran: list[Ran] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
+    def unread(self, schedule: int, problem: UsageError) -> None:
+        """Note a schedule that cannot be read here."""
+        self.problems.append(Problem(f"schedule {schedule}", problem.name, problem.message))
+
     def to_json(self) -> dict[str, Json]:
         """As programs read it."""
         return {
@@ -88,7 +92,7 @@ class Poller:
         done, workspace = Look(), open_workspace(self.home)
         roles = _roles(workspace)
         if "analyst" in roles:
-            for wanted in slots.due(workspace, now):
+            for wanted in slots.due(workspace, now, done.unread):
                 with _noted(wanted, done):
                     _decide(workspace, wanted, done)
         if "runner" in roles:

@@ -13,7 +13,7 @@ from flows.workspace import Workspace
 from models_db.base import moment
 from models_db.canonical import Json
 from models_db.configurations import cost_of
-from models_db.errors import Refused
+from models_db.errors import Refused, UsageError
 from models_db.services import motions, releases, schedules
 from models_db.services.schedules import Timing
 from models_db.tables import Dataset, Motion, Schedule, ScheduleSlot
@@ -170,7 +170,7 @@ def shown(workspace: Workspace, number: int, limit: int = 20) -> tuple[ScheduleR
 def row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
     """One schedule, read from the ledger."""
     motion, state = session.get_one(Motion, schedule.standing_id), schedules.state_of(session, schedule.id)
-    coming = Timetable.of(Timing.of(schedule)).coming(now, COMING) if state == "active" else []
+    coming = _coming(schedule, now) if state == "active" else []
     newest = schedules.newest_slot(session, schedule.id)
     return ScheduleRow(
         schedule=schedule.id,
@@ -190,6 +190,14 @@ def row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
         coming=tuple(moment(at) for at in coming),
         last=None if newest is None else slot_row(session, newest),
     )
+
+
+def _coming(schedule: Schedule, now: datetime) -> list[datetime]:
+    """Its next moments; none where this machine cannot read it, which `almoner serve` tells."""
+    try:
+        return Timetable.of(Timing.of(schedule)).coming(now, COMING)
+    except UsageError:
+        return []
 
 
 def slot_row(session: Session, slot: ScheduleSlot) -> SlotRow:

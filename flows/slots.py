@@ -7,6 +7,7 @@ look.
 
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -97,7 +98,11 @@ class Ran:
 
 
 def due_slot(session: Session, schedule: Schedule, now: datetime) -> str | None:
-    """The newest moment of a schedule that has come and is not decided; older ones are not caught up."""
+    """The newest moment of a schedule that has come and is not decided; older ones are not caught up.
+
+    Raises:
+        ZoneUnknown, RuleUnfit: this machine cannot read the schedule.
+    """
     if schedules.state_of(session, schedule.id) != "active":
         return None
     found = Timetable.of(Timing.of(schedule)).newest(now)
@@ -107,11 +112,26 @@ def due_slot(session: Session, schedule: Schedule, now: datetime) -> str | None:
     return slot if newest is None or newest.slot < slot else None
 
 
-def due(workspace: Workspace, now: datetime) -> list[Due]:
-    """What is due in the whole ledger, by schedule."""
+def due(
+    workspace: Workspace, now: datetime, unread: Callable[[int, UsageError], None] = lambda schedule, problem: None
+) -> list[Due]:
+    """What is due in the whole ledger, by schedule.
+
+    Args:
+        unread: told of each schedule that cannot be read here, say in a time zone that this machine does not know; one
+            of them is no reason to leave the others.
+    """
+    found = []
     with workspace.database.read() as session:
-        found = [(schedule.id, due_slot(session, schedule, now)) for schedule in schedules.every(session)]
-    return [Due(number, slot) for number, slot in found if slot is not None]
+        for schedule in schedules.every(session):
+            try:
+                slot = due_slot(session, schedule, now)
+            except UsageError as problem:
+                unread(schedule.id, problem)
+                continue
+            if slot is not None:
+                found.append(Due(schedule.id, slot))
+    return found
 
 
 # --- Deciding --------------------------------------------------------------------------------------------------

@@ -20,7 +20,12 @@ from models_db.services.schedules import Timing
 STEPS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _INTERVAL = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 _LONGEST = 1000
+_LONGEST_STEP = timedelta(days=3660)
 _TOO_OFTEN = re.compile(r"FREQ=(SECONDLY|MINUTELY)|BYSECOND|BYMINUTE=[^;]*,", re.IGNORECASE)
+_EVERY_SO_MANY = re.compile(r"INTERVAL=([^;]*)", re.IGNORECASE)
+_UNTIL_ELSEWHERE = re.compile(r"UNTIL=[^;]*Z", re.IGNORECASE)
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+"""What the libraries raise of a rule that is none."""
 _DAY_AND_MORE = timedelta(hours=26)
 """No clock is ever set back by more."""
 
@@ -36,11 +41,19 @@ class Timetable:
 
     @classmethod
     def of(cls, timing: Timing) -> "Timetable":
-        """The timetable that a schedule's row describes."""
-        return cls(timing.kind, timing.rule, ZoneInfo(timing.zone), datetime.fromisoformat(timing.starts_at))
+        """The timetable that a schedule's row describes.
+
+        Raises:
+            ZoneUnknown: this machine does not know its time zone.
+        """
+        return cls(timing.kind, timing.rule, _zone(timing.zone), datetime.fromisoformat(timing.starts_at))
 
     def newest(self, now: datetime) -> datetime | None:
-        """The last moment that has come by `now`; None if none has."""
+        """The last moment that has come by `now`; None if none has.
+
+        Raises:
+            RuleUnfit: the rule is none, however it came into the ledger.
+        """
         if now < self.starts_at:
             return None
         if self.kind == "interval":
@@ -108,12 +121,15 @@ def step_of(rule: str) -> timedelta:
     """The length of an interval such as `6h`.
 
     Raises:
-        RuleUnfit: it is none.
+        RuleUnfit: it is none, or longer than ten years.
     """
     found = _INTERVAL.fullmatch(rule)
     if found is None:
         raise RuleUnfit("interval", rule, "it is no whole number of m, h, d or w")
-    return int(found[1]) * STEPS[found[2]]
+    step = int(found[1]) * STEPS[found[2]]
+    if step > _LONGEST_STEP:
+        raise RuleUnfit("interval", rule, "it is longer than ten years")
+    return step
 
 
 def timing_of(kind: str, rule: str, zone: str, start: str | None, now: datetime) -> Timing:
@@ -146,7 +162,7 @@ def _require_fit(made: Timing, now: datetime) -> None:
         raise RuleUnfit(made.kind, made.rule, f"{found[0]!r} is too often for it; use --cron or --every")
     try:
         coming = Timetable.of(made).coming(now, 1)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+    except _UNREADABLE:
         raise RuleUnfit(made.kind, made.rule, "it cannot be read") from None
     if not coming:
         raise RuleUnfit(made.kind, made.rule, "it never comes")
@@ -162,9 +178,9 @@ def _zone(name: str) -> ZoneInfo:
 def _start(written: str, zone: ZoneInfo) -> datetime:
     try:
         found = datetime.fromisoformat(written)
-    except ValueError:
+        return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
+    except (ValueError, OverflowError):  # the first and the last day of all years are another year's elsewhere
         raise StartUnfit(written) from None
-    return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
 
 
 def _cron(rule: str, at: datetime, *, reverse: bool = False) -> Iterator[datetime]:
@@ -172,16 +188,30 @@ def _cron(rule: str, at: datetime, *, reverse: bool = False) -> Iterator[datetim
 
     try:
         return CronSim(rule, at, reverse=reverse)
-    except CronSimError as problem:
-        raise ValueError(str(problem)) from None
+    except CronSimError:
+        raise RuleUnfit("cron", rule, "it cannot be read") from None
 
 
 def _recurring(rule: str, start: datetime) -> Any:
-    from dateutil.rrule import rrulestr  # only schedules need it
+    """The times of a recurrence rule on a wall clock.
+
+    Raises:
+        RuleUnfit: it is none, or one that stands still: dateutil would look for its next time for ever.
+    """
+    from dateutil.rrule import rrule, rrulestr  # only schedules need it
 
     if "\n" in rule or "DTSTART" in rule.upper():
-        raise ValueError("one RRULE; --start says when it begins")
-    return rrulestr(rule, dtstart=start)
+        raise RuleUnfit("rrule", rule, "one RRULE; --start says when it begins")
+    if _UNTIL_ELSEWHERE.search(rule):
+        raise RuleUnfit("rrule", rule, "its UNTIL is said in UTC; say it on the clock of --zone, without Z")
+    try:
+        stands = any(int(each) < 1 for each in _EVERY_SO_MANY.findall(rule))
+        found = None if stands else rrulestr(rule, dtstart=start)
+    except _UNREADABLE:
+        raise RuleUnfit("rrule", rule, "it cannot be read") from None
+    if not isinstance(found, rrule):
+        raise RuleUnfit("rrule", rule, "its INTERVAL is less than 1" if stands else "it is no RRULE")
+    return found
 
 
 class RuleUnfit(UsageError):

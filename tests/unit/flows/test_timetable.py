@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from flows.timetable import RuleUnfit, StartUnfit, Timetable, ZoneUnknown, step_of, timing_of
+from models_db.services.schedules import Timing
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 
@@ -98,11 +99,17 @@ def test_how_many_moments_there_are_until_a_day() -> None:
         ("interval", "0h"),
         ("interval", "1.5h"),
         ("interval", "-1h"),
+        ("interval", "99999w"),
         ("rrule", "FREQ=MINUTELY"),
         ("rrule", "FREQ=HOURLY;BYMINUTE=0,30"),
         ("rrule", "FREQ=YEARLY;BYMONTH=13"),
         ("rrule", "FREQ=DAILY;UNTIL=20200101"),
         ("rrule", "DTSTART:20260101T000000 RRULE:FREQ=DAILY"),
+        ("rrule", "FREQ=DAILY;INTERVAL=0"),
+        ("rrule", "FREQ=DAILY;INTERVAL=-1"),
+        ("rrule", "FREQ=DAILY;INTERVAL=often"),
+        ("rrule", "FREQ=DAILY;UNTIL=20270101T000000Z"),
+        ("rrule", "RDATE:20270101T000000"),
         ("rrule", "every day"),
         ("rrule", "FREQ=DAILY;" * 100),
     ],
@@ -113,10 +120,23 @@ def test_what_is_no_rule(kind: str, rule: str) -> None:
     assert unfit.value.facts["kind"] == kind
 
 
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [("rrule", "FREQ=DAILY;INTERVAL=0"), ("rrule", "every day"), ("cron", "61 * * * *"), ("interval", "0h")],
+)
+def test_a_rule_that_is_none_is_so_in_the_ledger_too(kind: str, rule: str) -> None:
+    """Whatever put it there: whoever looks gets an answer, and does not look for its next time for ever."""
+    found = Timetable.of(Timing(kind, rule, "UTC", "2026-01-01T00:00:00.000000Z"))
+    with pytest.raises(RuleUnfit):
+        found.newest(NOW)
+    with pytest.raises(RuleUnfit):
+        found.coming(NOW, 1)
+
+
 def test_what_is_no_zone_and_no_start() -> None:
     for zone in ("Europe/Nowhere", "../etc/passwd", ""):
         with pytest.raises(ZoneUnknown):
             timing_of("interval", "1h", zone, None, NOW)
-    for start in ("soon", "2026-02-30", ""):
+    for start in ("soon", "2026-02-30", "", "0001-01-01"):
         with pytest.raises(StartUnfit):
-            timing_of("interval", "1h", "UTC", start, NOW)
+            timing_of("interval", "1h", "Asia/Tokyo", start, NOW)

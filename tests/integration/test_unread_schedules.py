@@ -1,0 +1,35 @@
+"""A schedule that this machine cannot read, whatever put it into the ledger, hinders nobody else."""
+
+from flows.workspace import open_workspace
+from models_db.base import moment
+from models_db.services import datasets, motions, schedules
+from models_db.services.schedules import Timing
+from tests.integration.story import Almoner
+from tests.integration.test_schedules import LONG_AGO, authorised, look, scheduled, slots
+
+
+def test_a_schedule_that_cannot_be_read_is_told_and_the_others_go_on(almoner: Almoner) -> None:
+    """One in a time zone that another machine knows, and one whose rule stands still."""
+    authorised(almoner)
+    workspace = open_workspace(almoner.home)
+    unread = (("cron", "0 6 * * 1", "Mars/Olympus"), ("rrule", "FREQ=DAILY;INTERVAL=0", "UTC"))
+    with workspace.database.write() as session:
+        clinic, motion = datasets.find(session, "clinic"), motions.find(session, 1)
+        for kind, rule, zone in unread:
+            timing = Timing(kind, rule, zone, moment().replace(moment()[:10], LONG_AGO))
+            schedules.create(session, workspace.actor, clinic, motion, timing, "every month")
+    assert scheduled(almoner) == 3
+
+    done = look(almoner)
+    assert [(problem["what"], problem["error"]) for problem in done["problems"]] == [
+        ("schedule 1", "ZoneUnknown"),
+        ("schedule 2", "RuleUnfit"),
+    ]
+    assert [(slot["schedule"], slot["request"]) for slot in done["slots"]] == [(3, 1)]
+    assert [run["outcome"] for run in done["runs"]] == ["produced"]
+    assert slots(almoner) == [(1, None)]
+
+    listed = almoner.ask("schedule list")
+    assert [len(each["coming"]) for each in listed] == [0, 0, 3]
+    assert almoner.ask("schedule run 1", expected=2)["error"] == "ZoneUnknown"
+    assert almoner.ask('schedule end 1 --reason "nobody can read it"')["state"] == "ended"
