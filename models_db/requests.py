@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     ValidationError,
     model_serializer,
     model_validator,
@@ -52,6 +53,8 @@ def _exact(value: object) -> object:
 
 
 Preset = Literal["clinical", "court", "review", "chat", "summary"]
+
+MOST_COHORTS = 1000
 
 Exact = Annotated[Decimal, BeforeValidator(_exact), Field(allow_inf_nan=False)]
 
@@ -215,15 +218,18 @@ def _of_the_whole(said: PublicMetadata) -> PublicMetadata:
     return said
 
 
-def _in_order(cohorts: tuple[int, ...]) -> tuple[int, ...]:
-    if list(cohorts) != sorted(set(cohorts)):
-        raise ValueError("cohorts are named once each, in ascending order")
-    return cohorts
+def _cohorts(written: object) -> object:
+    """'newest', or numbers; checked here as a whole, so that what is wrong is said in one sentence."""
+    if written is None or written == "newest":
+        return written
+    numbers = list(written) if isinstance(written, list | tuple) else []
+    fit = all(type(number) is int and number >= 1 for number in numbers) and numbers == sorted(set(numbers))
+    if not (fit and 1 <= len(numbers) <= MOST_COHORTS):
+        raise ValueError("`newest`, or the numbers of cohorts, once each and in ascending order, such as [1, 3]")
+    return tuple(numbers)
 
 
-Cohorts = Annotated[
-    tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1, max_length=1000), AfterValidator(_in_order)
-]
+Cohorts = Annotated[Literal["newest"] | tuple[int, ...] | None, PlainValidator(_cohorts)]
 
 
 class ReleaseRequest(Written):
@@ -244,7 +250,7 @@ class ReleaseRequest(Written):
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     public_metadata: Annotated[PublicMetadata, AfterValidator(_of_the_whole)] | None = None
     rotate_over: Annotated[int, Field(ge=2, le=100_000)] | None = None
-    cohorts: Literal["newest"] | Cohorts | None = None
+    cohorts: Cohorts = None
 
 
 Model = TypeVar("Model", bound=BaseModel)
