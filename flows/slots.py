@@ -202,10 +202,11 @@ def run_slot(
     """Run the request of a slot, or go on with it where another process died; None if somebody else is to run it.
 
     A run that was begun and ended without an artifact is given up, and so is one that a rule forbids: a poller that
-    tried again and again would use up the authorisation. A person still may (`almoner run`).
+    tried again and again would use up the authorisation. A person still may (`almoner run`). Whether it was given up is
+    asked now: since the slot was looked up, other runs may have taken hours here.
     """
     number = slot.request_id or 0
-    if not may_run(workspace, number):
+    if _is_given_up(workspace, slot) or not may_run(workspace, number):
         return None
     begun = _attempts(workspace, number)
     try:
@@ -253,6 +254,11 @@ def may_run(workspace: Workspace, number: int) -> bool:
         separate = not session.get_one(PolicyVersion, request.policy_id).several_roles
         own = separate and request.requester_id == workspace.actor.id
         return not own and "runner" in people.roles_of(session, workspace.actor.id)
+
+
+def _is_given_up(workspace: Workspace, slot: ScheduleSlot) -> bool:
+    with workspace.database.read() as session:
+        return schedules.end_of(session, slot.id) is not None
 
 
 def _attempts(workspace: Workspace, number: int) -> int:
