@@ -14,12 +14,14 @@ from typing import Any, Final
 
 from flows.workspace import Workspace
 from models_db.canonical import Json, canonical, digest
+from models_db.configurations import cost_of
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
 from models_db.home import ProjectHome
 from models_db.requests import as_json
 from models_db.services import artifacts, motions, releases, runs
 from tasks.generation.keyphrases import KeyphraseSeeding
 from tasks.generation.quote import written_request
+from tasks.mechanisms.post_processing import PostProcessing
 from tasks.publishing.layout import document, parse_document, read_document, write_over
 
 FORMAT: Final = "almoner-values/1"
@@ -179,6 +181,10 @@ def _require_same(parent: Parent, request: Mapping[str, Any], artifact: str) -> 
     )
     if canonical(ours) != canonical(theirs):
         raise ParentDiffers(parent.number, "parameters")
+    # The claim is the parent's, so what it rests on is what was paid, and not what the same words would buy by now.
+    paid = PostProcessing(parent.number, cost_of(parent.request)).event()
+    if canonical([each["event"] for each in request["plan"]["invocations"]]) != canonical([paid.to_json()]):
+        raise ParentDiffers(parent.number, "price")
 
 
 def _place(home: ProjectHome, artifact: str) -> Path:
@@ -201,7 +207,7 @@ class ParentDiffers(Refused):
 
     def __init__(self, number: int, part: str) -> None:
         super().__init__(
-            f"The request extends release {number} with another {part} than that release has.",
+            f"The request extends release {number}, and differs from it in its {part}.",
             f"Let the request be written for you: `almoner release extend {number} --samples N`.",
             {"request": number, "part": part},
         )
