@@ -11,14 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-from figures import STYLE, save
 from matplotlib.axes import Axes
-
-from tasks.evaluation.intervals import over_seeds
+from plotting import STYLE, around, band, plt, save
 
 Line = Mapping[str, Any]
 EPSILONS = ("1", "3", "6", "10", "15")
@@ -79,11 +73,8 @@ def _levels(panel: Axes, lines: Sequence[Line], name: str) -> None:
             there = values(mine, "" if system in FREE else epsilon, name)
             if there:
                 points.append((place, *around(there)))
-        if points:
-            x, middle, low, high = zip(*points, strict=True)
-            panel.fill_between(x, low, high, color=colour, alpha=0.1, linewidth=0)
-            looks = {"color": colour, "marker": "" if system in FREE else marker, "linestyle": dashes}
-            panel.plot(x, middle, markersize=4, linewidth=1.4, label=title, **looks)
+        looks = {"color": colour, "marker": "" if system in FREE else marker, "linestyle": dashes, "label": title}
+        band(panel, points, alpha=0.1, linewidth=1.4, **looks)
     panel.set_xticks(range(len(EPSILONS)))
     panel.set_xticklabels(EPSILONS)
 
@@ -122,13 +113,6 @@ def _legend(figure: Any, axes: Any) -> None:
 def values(lines: Sequence[Line], epsilon: str, name: str) -> list[float]:
     """One figure of all trials that have it."""
     return [line[name] for line in lines if line["cell"]["epsilon"] == epsilon and line[name] is not None]
-
-
-def around(found: Sequence[float]) -> tuple[float, float, float]:
-    """The mean and its interval; of two trials, of which Student's says nothing, both."""
-    mean = sum(found) / len(found)
-    ends = (over_seeds(found) if len(found) > 2 else None) or (min(found), max(found))
-    return mean, *ends
 
 
 if __name__ == "__main__":

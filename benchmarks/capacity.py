@@ -98,15 +98,10 @@ def print_failures(fleet: Fleet, arm_s: float, hours: Sequence[float]) -> None:
 
 def draw(fleet: Fleet, found: dict[float, Outcomes], path: Path) -> None:
     """For each time of a write: how busy workers are, and how long an arm waits, against the size of instalments."""
-    import matplotlib as mpl
+    from plotting import STYLE, plt, save  # only a plot needs it
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    style = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-             "grid.color": "#e6e6e6", "svg.hashsalt": "almoner", "legend.frameon": False}  # fmt: skip
     colours = ("#083a66", "#6aa6d6", "#d1730a", "#7a3e9d")
-    with plt.rc_context(style):
+    with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
             2, len(found), figsize=(4.2 * len(found), 5.6), sharex=True, sharey="row", squeeze=False
         )
@@ -127,7 +122,7 @@ def draw(fleet: Fleet, found: dict[float, Outcomes], path: Path) -> None:
         axes[1][0].set_ylabel("wait of an arm, p99 (ms)")
         axes[0][-1].legend(loc="lower right")
         figure.tight_layout()
-        figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+        save(figure, path)
 
 
 if __name__ == "__main__":

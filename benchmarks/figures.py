@@ -14,13 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+from plotting import STYLE, band, plt, save
 from utility import (
     CANDIDATES,
     CLIPS,
@@ -43,15 +40,6 @@ MARKERS = {INK: "o", PAPER: "s", AMIN: "^", AMIN_PRIVATE: "v", ICL: "D"}
 FIGURES = {
     "kl": "KL from the unclipped mean (nats)",
     "loss": "loss of the real next token\nless public only's (nats)",
-}
-STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "svg.hashsalt": "almoner",
-    "legend.frameon": False,
 }
 
 
@@ -113,12 +101,6 @@ def main() -> None:
             save(draw_histograms(counted), arguments.to / f"histograms.{arguments.format}")
 
 
-def save(figure: Any, path: Path) -> None:
-    """Without a date, so that the same results give the same file."""
-    figure.savefig(path, bbox_inches="tight", dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
-
-
 Results = Mapping[tuple[str, Setting], Measured]
 
 
@@ -153,7 +135,7 @@ def draw_panel(panel: Axes, sweep: Sweep, mine: Mapping[Setting, Measured], fixe
             if setting in mine and not (system == MEAN and name == "kl"):
                 points.append((places[value], *shown(setting, mine, name)))
         if points:
-            draw_line(panel, system, np.array(points))
+            draw_line(panel, system, points)
     if sweep.logarithmic:
         panel.set_xscale("log")
     if name == "kl":
@@ -173,15 +155,14 @@ def positions(sweep: Sweep) -> list[float]:
     return [float(value) or 49152.0 for value in sweep.values]
 
 
-def draw_line(panel: Axes, system: str, points: np.ndarray) -> None:
-    x, middle, low, high = points.T
+def draw_line(panel: Axes, system: str, points: Sequence[tuple[float, float, float, float]]) -> None:
     if system in UNPROTECTED:
         colour, dashes = UNPROTECTED[system]
+        x, middle, *_ = zip(*points, strict=True)
         panel.plot(x, middle, color=colour, linestyle=dashes, linewidth=1.4, label=TITLES[system])
         return
-    colour = COLOURS[system]
-    panel.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-    panel.plot(x, middle, color=colour, marker=MARKERS[system], markersize=4, linewidth=1.5, label=TITLES[system])
+    looks = {"color": COLOURS[system], "marker": MARKERS[system], "label": TITLES[system]}
+    band(panel, points, alpha=0.15, linewidth=1.5, **looks)
 
 
 def shown(setting: Setting, mine: Mapping[Setting, Measured], name: str) -> tuple[float, float, float]:

@@ -4,16 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-from figures import STYLE, save
 from insights_metrics import curve
 from insights_systems import INFINITY, LEVELS
 from matplotlib.axes import Axes
-
-from tasks.evaluation.intervals import over_seeds
+from plotting import STYLE, band, plt, save, spread
 
 Line = Mapping[str, Any]
 LOOKS = {
@@ -91,15 +85,7 @@ def _line(panel: Axes, levels: Sequence[str], cells: Sequence[Line], name: str, 
             mean = sum(there) / len(there)
             low, high = (spread(there) if name != "kept" else None) or (min(there), max(there))
             points.append((place, mean, low, high))
-    if points:
-        x, middle, low, high = zip(*points, strict=True)
-        panel.fill_between(x, low, high, color=looks["color"], alpha=0.12, linewidth=0)
-        panel.plot(x, middle, markersize=4, linewidth=1.4, **looks)
-
-
-def spread(values: Sequence[float]) -> tuple[float, float] | None:
-    """Student's interval of the mean; of two trials, of which it says nothing, both; None of one."""
-    return over_seeds(values) if len(values) != 2 else (min(values), max(values))
+    band(panel, points, alpha=0.12, linewidth=1.4, **looks)
 
 
 def _value(line: Line, name: str) -> float | None:

@@ -19,9 +19,10 @@ from typing import Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from insights import OUT, cells_in
 from insights_data import SYNTHETIC
-from insights_figures import draw_all, spread
+from insights_figures import draw_all
 from insights_metrics import FIGURES, compared, coverage, detected
 from insights_systems import INFINITY, LEVELS, KeepingPoints
+from plotting import spread
 
 from tasks.evaluation.embedded import points
 from tasks.evaluation.tagging import load_tagger

@@ -7,12 +7,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
-from figures import STYLE, save
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from phrase_correlations import CLOSE, EPSILONS, LENGTH, STRENGTHS, TRUE, UNITS, lines_of
@@ -26,6 +21,7 @@ from phrase_correlations_systems import (
     PRODUCT,
     SYSTEMS,
 )
+from plotting import STYLE, plt, save
 from scipy.stats import t as student
 
 Line = Mapping[str, Any]

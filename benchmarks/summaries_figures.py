@@ -15,14 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-import numpy as np
-from figures import STYLE, save
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
+from plotting import STYLE, band, plt, save
 from summaries_data import DATA, products, read_lines
 from summaries_scores import SCORES, KeepingPieces, scores
 from summaries_systems import BY_NAME, EPSILONS, NO_NOISE, SYSTEMS_COMPARED
@@ -146,12 +141,8 @@ def draw_panel(panel: Axes, results: Results, systems: Sequence[str], name: str)
     """Every system's line with its band, and what is not private as level lines."""
     for system in systems:
         points = [(float(each), *found) for each in EPSILONS if (found := shown(results, (system, each), name))]
-        if points:
-            x, middle, low, high = np.array(points).T
-            colour, marker = LOOKS[system]
-            panel.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-            title = BY_NAME[system].title
-            panel.plot(x, middle, color=colour, marker=marker, markersize=4, linewidth=1.5, label=title)
+        colour, marker = LOOKS[system]
+        band(panel, points, alpha=0.15, color=colour, marker=marker, linewidth=1.5, label=BY_NAME[system].title)
     for system, (colour, dashes) in LEVELS.items():
         if found := shown(results, (system, None), name):
             panel.axhline(found[0], color=colour, linestyle=dashes, linewidth=1.2, label=BY_NAME[system].title)
