@@ -150,10 +150,9 @@ def decide(workspace: Workspace, wanted: Due) -> Decided:
         schedule = schedules.find(session, wanted.schedule)
         schedules.require_free(session, wanted.schedule, wanted.slot)
         standing = session.get_one(Motion, schedule.standing_id)
-        before = schedules.unfinished(session, wanted.schedule)
+        before = _before(session, wanted)
     if before:
-        told = f"request {before[-1].request_id} of the slot {before[-1].slot} is still to be run"
-        return _skipped(workspace, wanted, BUSY, told)
+        return _skipped(workspace, wanted, BUSY, before)
     try:
         return _asked(workspace, wanted, asked_for(standing), standing.id)
     except NOT_FROM_HERE:
@@ -174,6 +173,8 @@ def _asked(workspace: Workspace, wanted: Due, request: ReleaseRequest, standing:
         priced.require_affordable()
     with workspace.database.write() as session:
         schedule = _locked(session, wanted)
+        if before := _before(session, wanted):  # another poller has asked for an earlier slot meanwhile
+            return _skip(session, workspace, schedule, wanted, BUSY, before)
         made = record_request(session, workspace, priced, standing)
         schedules.decide(session, workspace.actor, schedule, wanted.slot, request_id=made.id)
         return Decided(wanted.schedule, wanted.slot, made.id)
@@ -181,9 +182,18 @@ def _asked(workspace: Workspace, wanted: Due, request: ReleaseRequest, standing:
 
 def _skipped(workspace: Workspace, wanted: Due, reason: str, detail: str) -> Decided:
     with workspace.database.write() as session:
-        schedule = _locked(session, wanted)
-        schedules.decide(session, workspace.actor, schedule, wanted.slot, skipped=reason, detail=detail)
+        return _skip(session, workspace, _locked(session, wanted), wanted, reason, detail)
+
+
+def _skip(session: Session, workspace: Workspace, schedule: Schedule, wanted: Due, reason: str, detail: str) -> Decided:
+    schedules.decide(session, workspace.actor, schedule, wanted.slot, skipped=reason, detail=detail)
     return Decided(wanted.schedule, wanted.slot, None, reason, detail)
+
+
+def _before(session: Session, wanted: Due) -> str:
+    """Which run of the schedule is not finished; empty if all are."""
+    found = schedules.unfinished(session, wanted.schedule)
+    return f"request {found[-1].request_id} of the slot {found[-1].slot} is still to be run" if found else ""
 
 
 def _locked(session: Session, wanted: Due) -> Schedule:

@@ -1,12 +1,17 @@
-"""Two pollers that both saw a run waiting: what one of them gave up the other does not begin again."""
+"""Two pollers that both saw something waiting: what one of them has done meanwhile the other finds when it acts."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from flows import slots as deciding
+from flows.propose import priced_for
+from flows.slots import BUSY
 from flows.workspace import open_workspace
 from models_db.services import schedules
 from tests.integration.story import Almoner
-from tests.integration.test_schedules import authorised, look, scheduled
+from tests.integration.test_schedules import authorised, look, scheduled, slots
 
 
 def test_what_another_poller_gave_up_meanwhile_is_not_run(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +33,24 @@ def test_what_another_poller_gave_up_meanwhile_is_not_run(almoner: Almoner, monk
     assert almoner.ask("schedule show 1")["slots"][0]["state"] == "given up"
     almoner.type("run 1")  # a person still may
     assert almoner.state() == "produced"
+
+
+def test_an_earlier_slot_that_was_asked_for_meanwhile_skips_the_later_one(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one poller prices a slot, another asks for the one before."""
+    authorised(almoner)
+    scheduled(almoner, "--every 1m")
+    workspace, now = open_workspace(almoner.home), datetime.now(UTC)
+    (first,), (later,) = deciding.due(workspace, now - timedelta(minutes=2)), deciding.due(workspace, now)
+    real = priced_for
+
+    def slowly(*given: Any) -> Any:
+        monkeypatch.setattr(deciding, "priced_for", real)
+        assert deciding.decide(workspace, first).request_id == 1
+        return real(*given)
+
+    monkeypatch.setattr(deciding, "priced_for", slowly)
+    decided = deciding.decide(workspace, later)
+    assert (decided.request_id, decided.skipped) == (None, BUSY)
+    assert slots(almoner) == [(1, None), (None, BUSY)]
