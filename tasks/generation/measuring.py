@@ -1,13 +1,17 @@
 """Charged metrics of a release: a share of its rho, split evenly, each metric one noisy histogram (PRIVACY §7).
 
 They are priced with the request, armed one by one after the texts, and written down as soon as they are drawn. One
-whose run died while it was drawn is lost: it was paid once, and may not be drawn twice.
+whose run died while it was drawn is lost: it was paid once, and may not be drawn twice. So is one that was drawn for
+other texts: a run that goes on has those again that are drawn with the budget, but what a model writes at no charge, of
+released phrases say, it may write anew.
 """
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any, cast
 
 import numpy as np
 
@@ -74,26 +78,31 @@ class Measuring:
     bench: Bench
 
     def __call__(self, metric: Metric, subject: Subject) -> MetricResult:
-        """The result of a charged metric: drawn here, or before; null if it was lost."""
+        """The result of a charged metric: drawn here, or before; null if it was lost, or was drawn for other texts."""
         if metric.estimate is None:
             raise ValueError(f"{metric.name!r} is not charged")
         asked = Asked(self.plan.samples, self.labels)
         position = self.charged.index(metric.name)
         estimate, place = metric.estimate, metric.estimate.places(subject, asked)  # public; what it lacks costs nothing
         histogram = NoisyHistogram.from_event(self.plan.measuring[position].event)
+        measured = digest_of(subject)
 
         def counts() -> list[int]:
             return counted(self._units(estimate.by_label), place, histogram.bins)
 
         def figures(units: list[int]) -> Json:
             drawn = np.array(histogram.draw(units, self.bench.rng), np.int64)
-            return estimate.result(subject, asked, Noisy(drawn, float(histogram.noise.sigma))).to_json()
+            result = estimate.result(subject, asked, Noisy(drawn, float(histogram.noise.sigma)))
+            return {"texts": measured, "result": result.to_json()}
 
         try:
             released = self.bench.release(metric.name, [len(self.plan.invocations) + position], counts, figures)
         except StepLost:
             return estimate.result(subject, asked, None)
-        return MetricResult.from_json(released)
+        kept = cast("Mapping[str, Any]", released)
+        if kept["texts"] != measured:
+            return estimate.result(subject, asked, None)
+        return MetricResult.from_json(kept["result"])
 
     def _units(self, by_label: bool) -> Iterator[UnitText]:
         """Every unit of every block, each under at most one label."""
@@ -105,6 +114,15 @@ class Measuring:
                 yield UnitText(unit.text, label if labels else None)
             # By blocks, of which there is a public number: how many units there are is nobody's business.
             bench.progress("charged metrics", done, len(batches))
+
+
+def digest_of(subject: Subject) -> str:
+    """Names the texts that a metric was drawn for, in their order: SHA-256, 64 hexadecimal digits."""
+    found = hashlib.sha256()
+    for each in subject.texts:
+        text = each.text.encode("utf-8", "surrogatepass")
+        found.update(len(text).to_bytes(8, "big") + text)
+    return found.hexdigest()
 
 
 class ChargedMetricNeedsClaim(UsageError):

@@ -40,6 +40,11 @@ def measuring(workshop: Workshop, quote: Any, kept: list[tuple[str, Json]], **kn
     return Measuring(quote.plan, quote.charged, (), replace(workshop.bench(), steps=steps))
 
 
+def results(kept: list[tuple[str, Json]]) -> list[tuple[str, Json]]:
+    """What was written down, without what it was drawn for."""
+    return [(name, found["result"]) for name, found in kept if isinstance(found, dict)]
+
+
 # --- the price -------------------------------------------------------------------------------------------------
 
 
@@ -106,7 +111,7 @@ def test_each_metric_is_armed_before_a_unit_is_read_and_kept_before_the_next(cor
         ("arm", first, 0), reading, ("begun", "dp_length"), ("kept", "dp_length"),
         ("arm", first + 1, 0), reading, ("begun", "dp_coverage"), ("kept", "dp_coverage"),
     ]  # fmt: skip
-    assert kept == [(result.name, result.to_json()) for result in found]
+    assert results(kept) == [(result.name, result.to_json()) for result in found]
     assert all(value is not None for result in found for value in result.values.values())
 
 
@@ -134,11 +139,24 @@ def test_what_an_earlier_attempt_has_released_is_not_drawn_again(corpus: Corpus)
     assert workshop.seen == []
 
 
+@pytest.mark.parametrize("others", [("a short note", "another one"), ("another one", "a short note", "and a third")])
+def test_a_result_that_was_drawn_for_other_texts_is_lost(corpus: Corpus, others: tuple[str, ...]) -> None:
+    """A model that writes at no charge writes others when a run goes on; and the budget is not asked for more."""
+    workshop, quote, kept = Workshop(corpus), priced(evaluation=TWO), []
+    measuring(workshop, quote, kept)(METRICS["dp_coverage"], SUBJECT)
+    workshop.seen.clear()
+    paid = (*(1 for _ in quote.plan.invocations), 1, 1)
+    again = measuring(workshop, quote, [], paid=paid, released=dict(kept), begun=frozenset({"dp_coverage"}))
+    found = again(METRICS["dp_coverage"], Subject(texts(*others), embed=Letters()))
+    assert set(found.values.values()) == {None}
+    assert workshop.seen == []
+
+
 def test_who_died_before_it_was_drawn_draws_with_what_is_paid(corpus: Corpus) -> None:
     workshop, quote, kept = Workshop(corpus), priced(evaluation=TWO), []
     paid = (*(1 for _ in quote.plan.invocations), 1, 0)
     found = measuring(workshop, quote, kept, paid=paid)(METRICS["dp_length"], SUBJECT)
-    assert kept == [("dp_length", found.to_json())]
+    assert results(kept) == [("dp_length", found.to_json())]
     assert None not in found.values.values()
 
 
