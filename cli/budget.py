@@ -102,14 +102,21 @@ def _cohort(found: BudgetView, line: CohortLine) -> dict[str, Json]:
         "rho_spent": line.balance.spent.rho_text,
         "rho_left": line.balance.left.rho_text,
         "epsilon_spent": lifetime_epsilon(line.balance.spent, found.claim.delta_conversion),
+        "requests": line.readers.count,
+        "newest_request": line.readers.newest,
     }
+
+
+def _read_by(line: CohortLine) -> str:
+    newest, count = line.readers.newest, line.readers.count
+    return "nobody" if newest is None else f"request {newest}" + (f" and {count - 1} before it" if count > 1 else "")
 
 
 def _narrower(found: BudgetView) -> list[RenderableType]:
     shown: list[RenderableType] = []
     if found.cohorts:
-        rows = [list(_cohort(found, line).values()) for line in found.cohorts]
-        heads = ("cohort", "opened", "blocks", "rho spent", "rho left", "epsilon spent")
+        rows = [[*list(_cohort(found, line).values())[:6], _read_by(line)] for line in found.cohorts]
+        heads = ("cohort", "opened", "blocks", "rho spent", "rho left", "epsilon spent", "read by")
         shown.append(table(heads, rows, "Cohorts: each has the whole budget, and a unit stays in its own"))
     if found.envelopes:
         shown.append(scopes.envelope_table(found.envelopes))

@@ -7,7 +7,7 @@ from flows.policy import withholds_figures
 from flows.workspace import Workspace
 from models_db.budgets import Amount
 from models_db.canonical import Json
-from models_db.services import cohorts, datasets, envelopes, turns
+from models_db.services import cohorts, datasets, envelopes, listings
 from tasks.generation.reading import Reading
 from tasks.generation.rotation import affords, most_groups
 
@@ -63,7 +63,7 @@ def afforded(
         chosen = Reading(
             datasets.partition(session, dataset).blocks, cohorts.chosen(session, dataset, read), several=True
         ).chosen
-        every = turns.left_by_block(session, dataset.account_id)
+        every = listings.left_of_blocks(session, {dataset.account_id})[dataset.account_id]
         left = [every[block] for block in chosen]
         over = most_groups(len(left)) if groups is None else groups
         if scope is not None:

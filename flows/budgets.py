@@ -5,7 +5,7 @@ that concern it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
 
@@ -16,9 +16,10 @@ from flows.workspace import Workspace
 from models_db.budgets import DELTA_UNIT, Amount
 from models_db.errors import UsageError
 from models_db.requests import as_json
-from models_db.services import cohorts, datasets, envelopes, ledger, listings, policies
+from models_db.services import cohorts, datasets, envelopes, histories, ledger, listings, policies
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.envelopes import ScopeTooLarge
+from models_db.services.histories import Readers
 from models_db.services.ledger import Balance
 from models_db.tables import Account, Dataset
 from tasks.accounting.zcdp import lifetime_cap
@@ -46,12 +47,13 @@ class Window:
 
 @dataclass(frozen=True)
 class CohortLine:
-    """What one cohort of a dataset has; the first one was there from the beginning."""
+    """What one cohort of a dataset has, and who has read it; the first one was there from the beginning."""
 
     number: int
     opened_at: str | None
     blocks: str
     balance: Balance
+    readers: Readers
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,10 @@ class BudgetView:
     def claim(self) -> LifetimeClaim:
         """The lifetime claim in force."""
         return self.claims[-1]
+
+    def of_cohort(self, line: CohortLine) -> "BudgetView":
+        """The same as releases have it that read one cohort alone."""
+        return replace(self, balance=line.balance)
 
     def left(self, scope: str | None) -> Amount:
         """What is left in an open envelope, or for requests without one.
@@ -143,10 +149,12 @@ def _cohorts(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
     later = {one.number: one.created_at for one in cohorts.opened(session, root)}
     if not later:
         return ()
-    whole = Reading(each, tuple(range(1, len(later) + 2)), several=True)
+    balances, read = listings.cohort_balances(session, {root})[root], histories.readers(session, root)
     return tuple(
-        CohortLine(number, later.get(number), runs(whole.of(number)), ledger.balance(session, root, whole.of(number)))
-        for number in whole.cohorts
+        CohortLine(
+            number, later.get(number), runs(Reading(each).of(number)), balance, read.get(number, histories.Readers())
+        )
+        for number, balance in balances.items()
     )
 
 

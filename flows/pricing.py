@@ -8,7 +8,7 @@ from flows.endpoints import endpoints_of
 from flows.workspace import Workspace
 from models_db.budgets import Amount
 from models_db.requests import PublicMetadata, ReleaseRequest
-from models_db.services import cohorts, datasets, envelopes, ledger, turns
+from models_db.services import cohorts, datasets, envelopes, ledger, listings
 from models_db.tables import Account, Dataset, DatasetVersion
 from tasks.generation.quote import DatasetFacts, Envelope, ModelFacts, Quote, model_facts, quote
 from tasks.generation.reading import Reading
@@ -41,7 +41,7 @@ def _reading(session: Session, dataset: Dataset, request: ReleaseRequest) -> Rea
     whole = Reading(datasets.partition(session, dataset).blocks, read, several)
     if request.rotate_over is None:
         return whole
-    left = turns.left_by_block(session, dataset.account_id)
+    left = listings.left_of_blocks(session, {dataset.account_id})[dataset.account_id]
     return replace(whole, turn=next_turn(request.rotate_over, [left[block] for block in whole.chosen]))
 
 

@@ -1,18 +1,17 @@
 """What only the ledger can tell a report: balances, warnings, decisions, and how earlier releases measured."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from flows.matter import Grid, Lines, Matter, Section, Warnings
 from flows.question import Budget, Given, Question
 from models_db.budgets import Amount
 from models_db.policy import Rules
-from models_db.services import artifacts, releases
+from models_db.services import artifacts, histories
 from models_db.tables import Artifact, Request
 from tasks.evaluation.override import overridden
 from tasks.evaluation.results import MetricResult
@@ -86,12 +85,11 @@ def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]
         required: names (metric.figure) that the policy bounds.
     """
     own = session.get_one(Request, artifact.request_id)
-    for request in session.scalars(select(Request).where(Request.dataset_id == own.dataset_id).order_by(Request.id)):
-        made = artifacts.artifact_of(session, request.id)
-        if made is None or json.loads(request.canonical)["epsilon"] is None:
+    for one in histories.measured(session, own.dataset_id):
+        if json.loads(one.request.canonical)["epsilon"] is None:
             continue
-        found = Measurements(request, releases.state_of(session, request.id), this=request.id == own.id)
-        for result in newest_results(session, made):
+        found = Measurements(one.request, one.state, this=one.request.id == own.id)
+        for result in _newest(one.results):
             yield from found.points(result, {*required, *PLOTTED})
 
 
@@ -118,8 +116,13 @@ class Measurements:
 
 def newest_results(session: Session, artifact: Artifact) -> list[MetricResult]:
     """The stored evaluations of an artifact, internal ones too, the newest of each metric."""
-    stored = [MetricResult.from_json(json.loads(e.result)) for e in artifacts.evaluations(session, artifact)]
-    return list({result.name: result for result in stored}.values())
+    return _newest(one.result for one in artifacts.evaluations(session, artifact))
+
+
+def _newest(stored: Iterable[str]) -> list[MetricResult]:
+    """The newest of each metric, of results oldest first."""
+    results = (MetricResult.from_json(json.loads(each)) for each in stored)
+    return list({result.name: result for result in results}.values())
 
 
 def _of_sections(sections: Sequence[Section]) -> Iterator[Content]:

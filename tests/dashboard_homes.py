@@ -1,6 +1,6 @@
 """Homes for the dashboard to look at: an empty one, and one with something of everything, some of it hostile."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from models_db.services import datasets, envelopes, motions, people, policies, s
 from models_db.services.audits import Actor
 from models_db.services.datasets import Registration
 from models_db.services.schedules import Timing
+from tasks.generation.reading import Reading
+from tasks.generation.rotation import Rotation
 from tests.support import World, planned
 
 EVIL = '<script>alert("x")</script>'
@@ -61,15 +63,26 @@ class Home:
 
     def request(self, dataset: str, rho: int = MILLION, **more: Any) -> int:
         """A request with a price."""
-        plan = {"blocks": [0], "invocations": [{"event": {}, "instalments": [{"rho": str(rho), "delta": "0"}]}]}
+        plan = {
+            "blocks": [0],
+            "facts": {},
+            "invocations": [{"event": {}, "instalments": [{"rho": str(rho), "delta": "0"}]}],
+        }
         body: dict[str, Any] = {"epsilon": "1", "delta": "0.0000001", "plan": plan} | more
         return self.world.request(dataset, **body)
 
-    def spent(self, dataset: str, rho: int, *, publish: bool = False) -> int:
-        """A request that was run, with an artifact."""
-        number = self.request(dataset, rho)
+    def cohort(self, dataset: str) -> int:
+        """One more version, which opens a cohort. Returns its number."""
+        growth = self.world.growth(dataset, opens=True)
+        self.world.version(dataset, [f"{dataset}-{growth.newest}".encode().ljust(32, b"\0")], growth=growth)
+        return growth.newest
+
+    def spent(self, dataset: str, rho: int, *, publish: bool = False, read: Reading | None = None) -> int:
+        """A request that was run, with an artifact; it reads some cohorts, or all there are."""
+        number = self.request(dataset, rho, **(read.to_json() if read else {}))
         self.world.decide(number)
         attempt = self.world.start(number)
+        attempt = attempt if read is None else replace(attempt, blocks=read.blocks)
         self.world.hold(attempt, planned(Amount(rho)))
         self.world.arm(attempt)
         self.world.produce(attempt)
@@ -91,6 +104,21 @@ class Home:
             application(self.home, made, **more), base_url=made.url.rstrip("/"), follow_redirects=False,
             raise_server_exceptions=True,
         )  # fmt: skip
+
+
+def grown(folder: Path) -> Home:
+    """A dataset of two blocks and three cohorts; the third nobody has read. The newest request takes turns."""
+    home = Home.made(folder)
+    home.dataset("clinic", blocks=2)
+    cap = home.world.balance("clinic").cap.rho
+    home.spent("clinic", cap * 9 // 10)
+    home.cohort("clinic")
+    home.spent("clinic", cap // 20, read=Reading(2, (1, 2), several=True))
+    home.spent("clinic", cap // 4, read=Reading(2, (2,), several=True))
+    home.cohort("clinic")
+    turn = Reading(2, (2, 3), several=True, turn=Rotation(2, 0, 4))
+    home.request("clinic", cap // 10, **turn.to_json())
+    return home
 
 
 def plenty(folder: Path) -> Home:

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
 from models_db.services.datasets import DatasetUnknown
 from models_db.services.releases import RequestUnknown
+from tasks.generation.reading import in_words
 from tasks.reporting.page import environment
 
 JSON = "application/json"
@@ -28,6 +29,7 @@ def templates() -> Environment:
     made = environment("cli.web", "tasks.reporting")
     made.globals |= {"dataset_path": dataset_path}
     made.filters |= {"at": lambda moment: str(moment)[:16].replace("T", " "), "day": lambda moment: str(moment)[:10]}
+    made.filters["in_words"] = in_words
     return made
 
 

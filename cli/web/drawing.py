@@ -1,6 +1,7 @@
 """Where the marks of the dashboard's charts go; templates draw them as SVG, in the style of reports."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
@@ -11,6 +12,20 @@ from tasks.reporting.charts import BOTTOM, LEFT, RIGHT, TOP, WIDTH
 HEIGHT = 280
 ROWS = 12
 """Rows of the table beside a burn-down."""
+
+LINES = 5
+"""Cohorts in one chart: as many as there are dashes to tell apart."""
+
+NAMES, APART = 130, 26
+"""Room for names to the right of lines, and between two of them."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was left of each cohort of a chart at the end of a day; None before it was opened."""
+
+    day: str
+    left_percent: tuple[str | None, ...]
 
 
 def bar(figures: Figures) -> Mapping[str, Any]:
@@ -30,40 +45,96 @@ def bar(figures: Figures) -> Mapping[str, Any]:
     return {"width": WIDTH, "height": 20, "parts": parts, "desc": desc}
 
 
-def burn_chart(burn: BurnDown) -> Mapping[str, Any]:
-    """What was left, day by day, as a line of steps; dashed, where it goes at the pace of late."""
-    days = [date.fromisoformat(point.day) for point in burn.points]
-    first, today = days[0], days[-1]
-    last = _last(first, today, burn.gone_on)
-    spread = max((last - first).days, 1)
+@dataclass(frozen=True)
+class _Axes:
+    """Days from left to right, percent upwards."""
 
-    def x(day: date) -> float:
-        return round(LEFT + (WIDTH - RIGHT - LEFT) * (day - first).days / spread, 1)
+    first: date
+    last: date
+    end: int
 
-    def y(percent: float) -> float:
+    @property
+    def days(self) -> int:
+        """How many there are between the ends."""
+        return max((self.last - self.first).days, 1)
+
+    def x(self, day: date) -> float:
+        """Where a day is."""
+        return round(LEFT + (self.end - LEFT) * (day - self.first).days / self.days, 1)
+
+    def y(self, percent: float) -> float:
+        """Where a share is."""
         return round(TOP + (HEIGHT - BOTTOM - TOP) * (1 - percent / 100), 1)
 
-    heights = [y(float(point.left_percent)) for point in burn.points]
-    steps = " ".join(f"H{x(day)} V{height}" for day, height in zip(days[1:], heights[1:], strict=True))
-    line = f"M{x(first)} {heights[0]} {steps}"
-    ahead = _ahead(burn, today, last, x, y, heights[-1])
+    def line(self, points: Sequence[Point]) -> str:
+        """A path of steps: what was left stays left until something is spent."""
+        at = [(self.x(date.fromisoformat(one.day)), self.y(float(one.left_percent))) for one in points]
+        return f"M{at[0][0]} {at[0][1]} " + " ".join(f"H{x} V{y}" for x, y in at[1:])
+
+
+def burn_chart(burns: Sequence[BurnDown]) -> Mapping[str, Any]:
+    """What was left, day by day: of one cohort with an area below and, dashed, its pace of late; else a line for each.
+
+    Lines differ by dashes as well as by colour, and end at the name of their cohort.
+    """
+    shown = drawn_ones(burns)
+    alone = shown[0] if len(burns) == 1 else None
+    first = min(date.fromisoformat(one.points[0].day) for one in shown)
+    today = date.fromisoformat(shown[-1].points[-1].day)
+    last = _last(first, today, alone.gone_on if alone else None)
+    axes = _Axes(first, last, WIDTH - (RIGHT if alone else NAMES))
     ticks = [(first, "start"), (last, "end")]
-    if spread > 2 and WIDTH / 4 < x(today) < WIDTH * 3 / 4:
+    if axes.days > 2 and WIDTH / 4 < axes.x(today) < WIDTH * 3 / 4:
         ticks.insert(1, (today, "middle"))
+    base = HEIGHT - BOTTOM
     return {
         "width": WIDTH,
         "height": HEIGHT,
         "left": LEFT,
-        "end": WIDTH - RIGHT,
-        "base": HEIGHT - BOTTOM,
-        "line": line,
-        "area": f"{line} L{x(today)} {HEIGHT - BOTTOM} L{x(first)} {HEIGHT - BOTTOM} Z",
-        "ahead": ahead,
-        "today": {"x": x(today), "y": heights[-1]},
-        "up": [{"at": y(each), "text": f"{each} %"} for each in (0, 25, 50, 75, 100)],
-        "across": [{"at": x(day), "text": day.isoformat(), "anchor": anchor} for day, anchor in ticks],
-        "desc": _desc(burn),
+        "end": axes.end,
+        "base": base,
+        "lines": [_line(axes, one, today) for one in shown],
+        "names": [] if alone else _names(axes, shown, today),
+        "area": f"{axes.line(alone.points)} L{axes.x(today)} {base} L{axes.x(first)} {base} Z" if alone else None,
+        "ahead": _ahead(alone, today, axes) if alone else None,
+        "up": [{"at": axes.y(each), "text": f"{each} %"} for each in (0, 25, 50, 75, 100)],
+        "across": [{"at": axes.x(day), "text": day.isoformat(), "anchor": anchor} for day, anchor in ticks],
+        "desc": _desc(alone) if alone else " ".join(f"Cohort {one.cohort}: {_desc(one)}" for one in shown),
     }
+
+
+def drawn_ones(burns: Sequence[BurnDown]) -> Sequence[BurnDown]:
+    """The cohorts that a chart has lines for, and its table columns: the newest."""
+    return burns[-LINES:]
+
+
+def _line(axes: _Axes, one: BurnDown, today: date) -> Mapping[str, Any]:
+    """A cohort keeps its dashes when others are opened."""
+    at = axes.y(float(one.points[-1].left_percent))
+    return {"path": axes.line(one.points), "dashes": (one.cohort - 1) % LINES, "x": axes.x(today), "y": at}
+
+
+def _names(axes: _Axes, shown: Sequence[BurnDown], today: date) -> list[Mapping[str, Any]]:
+    """The names beside the ends of lines, in their order, moved apart where they would cover each other."""
+    ends = sorted((axes.y(float(one.points[-1].left_percent)), one.cohort) for one in shown)
+    at, places = float(TOP - APART), list[float]()
+    for y, _ in ends:
+        at = max(y, at + APART)
+        places.append(at)
+    lowest = float(HEIGHT - BOTTOM)
+    for number in reversed(range(len(places))):
+        places[number] = min(places[number], lowest)
+        lowest = places[number] - APART
+    return [
+        {
+            "text": f"cohort {cohort}",
+            "x": axes.x(today) + 24,
+            "y": round(place, 1),
+            "from_x": axes.x(today),
+            "from_y": y,
+        }
+        for (y, cohort), place in zip(ends, places, strict=True)
+    ]
 
 
 def _last(first: date, today: date, gone_on: str | None) -> date:
@@ -74,13 +145,12 @@ def _last(first: date, today: date, gone_on: str | None) -> date:
     return max(min(date.fromisoformat(gone_on), most), first + timedelta(days=1))
 
 
-def _ahead(burn: BurnDown, today: date, last: date, x: Any, y: Any, height: float) -> Mapping[str, Any] | None:
-    if burn.gone_on is None or last <= today:
+def _ahead(burn: BurnDown, today: date, axes: _Axes) -> Mapping[str, Any] | None:
+    if burn.gone_on is None or axes.last <= today:
         return None
-    gone = date.fromisoformat(burn.gone_on)
-    left = float(burn.points[-1].left_percent)
-    at_last = left * (1 - (last - today).days / max((gone - today).days, 1))
-    return {"x1": x(today), "y1": height, "x2": x(last), "y2": y(max(at_last, 0.0))}
+    gone, left = date.fromisoformat(burn.gone_on), float(burn.points[-1].left_percent)
+    at_last = left * (1 - (axes.last - today).days / max((gone - today).days, 1))
+    return {"x1": axes.x(today), "y1": axes.y(left), "x2": axes.x(axes.last), "y2": axes.y(max(at_last, 0.0))}
 
 
 def _desc(burn: BurnDown) -> str:
@@ -91,10 +161,17 @@ def _desc(burn: BurnDown) -> str:
     return f"From 100 % left on {first.day} to {last.left_percent} % left on {last.day}.{ends}"
 
 
-def burn_rows(burn: BurnDown) -> list[Point]:
-    """The chart as a table, newest first: every point, or the last ones of months, or the last ones of years."""
+def burn_rows(burns: Sequence[BurnDown]) -> list[Row]:
+    """The chart as a table, newest first: the days of all points, or the last ones of months, or of years."""
+    shown = drawn_ones(burns)
+    days = sorted({point.day for one in shown for point in one.points})
     for length in (10, 7, 4):
-        latest = {point.day[:length]: point for point in burn.points}
+        latest = {day[:length]: day for day in days}
         if len(latest) <= ROWS:
             break
-    return list(latest.values())[::-1][:ROWS]
+    return [Row(day, tuple(_left_on(one, day) for one in shown)) for day in list(latest.values())[::-1][:ROWS]]
+
+
+def _left_on(burn: BurnDown, day: str) -> str | None:
+    until = [point.left_percent for point in burn.points if point.day <= day]
+    return until[-1] if until else None

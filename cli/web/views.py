@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 from cli.web.answers import html_response, json_response, templates, told_error, wants_json
 from cli.web.chain_watch import ChainWatch
-from cli.web.drawing import bar, burn_chart, burn_rows
+from cli.web.drawing import bar, burn_chart, burn_rows, drawn_ones
 from flows.pages.dataset_page import dataset_page
 from flows.pages.looking import Look, Lookout, lookout
 from flows.pages.overview import overview
@@ -70,7 +70,7 @@ class Views:
         if name is None:
             return RedirectResponse("/", 303)
         before = _number(request, "before")
-        drawn = {"bar": bar, "burn_chart": burn_chart, "burn_rows": burn_rows}
+        drawn = {"burn_chart": burn_chart, "burn_rows": burn_rows, "drawn_ones": drawn_ones}
         return self._shown(request, "dataset", lambda look: dataset_page(look, name, before), **drawn)
 
     def approvals(self, request: Request) -> Response:

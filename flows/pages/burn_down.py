@@ -1,14 +1,16 @@
 """How a lifetime budget went down, and when it would be gone at the pace of the last months."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_FLOOR
 from typing import Literal
 
 from sqlalchemy.orm import Session
 
 from flows.pages.figures import percent
-from models_db.services import listings
+from models_db.services import histories
+from models_db.services.cohorts import FIRST
 
 RECENT = timedelta(days=90)
 """The days whose pace the forecast goes on with, today among them."""
@@ -24,7 +26,7 @@ Outlook = Literal["early", "far", "near", "gone"]
 
 @dataclass(frozen=True)
 class Point:
-    """What was left at the end of a UTC day, in percent of the cap that is in force now."""
+    """What was left at the end of a UTC day, in percent of the cap that is in force now, rounded down."""
 
     day: str
     left_percent: str
@@ -32,16 +34,18 @@ class Point:
 
 @dataclass(frozen=True)
 class BurnDown:
-    """The history of the block that has spent most.
+    """The history of the block of a cohort that has spent most.
 
     Attributes:
-        points: the day before the dataset was registered, every day on which something was spent, and today.
+        cohort: its number; that of a dataset without further ones is 1.
+        points: the day before its budget began, every day on which something was spent, and today.
         block: which block it is.
         recent_percent: of the cap, what was spent in the last `recent_days` days.
         gone_on: the day on which nothing would be left at that pace, if the outlook is `near`.
         outlook: `early` to tell, `far` off or never, `near`, or already `gone`.
     """
 
+    cohort: int
     points: tuple[Point, ...]
     block: int
     recent_percent: str
@@ -50,16 +54,31 @@ class BurnDown:
     outlook: Outlook
 
 
-def burn_down(session: Session, account_id: int, since: str) -> BurnDown | None:
-    """The burn-down of a root account since a moment; None if it has no block."""
-    block = listings.fullest_block(session, account_id)
-    if block is None:
-        return None
-    today = datetime.now(UTC).date()
-    return drawn(listings.spent_by_day(session, block.id), block.rho_cap, block.block or 0, since[:10], today)
+def burn_downs(session: Session, account_id: int, opened: Mapping[int, str]) -> tuple[BurnDown, ...]:
+    """The burn-downs of the cohorts of a root account, in order.
+
+    Args:
+        opened: when the ones after the first were opened, by number.
+    """
+    blocks = histories.fullest_blocks(session, account_id)
+    spent = histories.spent_by_day(session, [block.account_id for block in blocks.values()])
+    began, today = histories.first_registered(session, account_id), datetime.now(UTC).date()
+    return tuple(
+        drawn(
+            spent.get(block.account_id, []), block.rho_cap, block.block, opened.get(cohort, began)[:10], today, cohort
+        )
+        for cohort, block in blocks.items()
+    )
 
 
-def drawn(spent: Sequence[tuple[str, int]], cap: int, block: int, since: str, today: date) -> BurnDown:
+def fullest(burns: Sequence[BurnDown]) -> BurnDown | None:
+    """The one with least left, the first of those that are alike: how a release over all cohorts finds the budget."""
+    return min(burns, key=lambda one: float(one.points[-1].left_percent), default=None)
+
+
+def drawn(
+    spent: Sequence[tuple[str, int]], cap: int, block: int, since: str, today: date, cohort: int = FIRST
+) -> BurnDown:
     """A burn-down from what was spent each day.
 
     Args:
@@ -76,6 +95,7 @@ def drawn(spent: Sequence[tuple[str, int]], cap: int, block: int, since: str, to
     recent = sum(rho for day, rho in spent if day >= first.isoformat())
     days = (today - first).days + 1
     return BurnDown(
+        cohort,
         tuple(Point(day, _left(cap, at)) for day, at in latest.items()),
         block,
         percent(recent, cap),
@@ -85,7 +105,7 @@ def drawn(spent: Sequence[tuple[str, int]], cap: int, block: int, since: str, to
 
 
 def _left(cap: int, gone: int) -> str:
-    return percent(max(cap - gone, 0), cap)
+    return percent(max(cap - gone, 0), cap, ROUND_FLOOR)
 
 
 def _outlook(left: int, recent: int, days: int, today: date) -> tuple[str | None, Outlook]:

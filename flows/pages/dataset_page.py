@@ -1,20 +1,22 @@
 """A dataset: its claims, burn-down, forecast, envelopes, windows and requests."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
 
-from flows.budgets import BudgetView, Window, sharing, view_of
+from flows.budgets import BudgetView, CohortLine, Window, sharing, view_of
 from flows.forecast import ladder
-from flows.pages.burn_down import BurnDown, burn_down
+from flows.pages.burn_down import BurnDown, burn_downs, fullest
 from flows.pages.figures import Figures, figures_of, percent, rho
 from flows.pages.looking import Look
 from flows.pages.request_rows import RequestList, request_list
 from flows.schedule import ScheduleRow, row
-from models_db.services import datasets, schedules
+from models_db.services import cohorts, datasets, schedules
+from models_db.services.cohorts import FIRST
 from models_db.services.datasets import LifetimeClaim
+from models_db.tables import Dataset
 from tasks.generation.quote import Envelope
 from tasks.reporting.numbers import small
 
@@ -58,6 +60,25 @@ class WindowLine:
 
 
 @dataclass(frozen=True)
+class CohortFigures:
+    """What one cohort has lost and has left, and who has read it.
+
+    Attributes:
+        opened: None for the first one, which was there from the beginning.
+        blocks: by number, '2 to 3'.
+        requests: how many have armed a step on it, also those that failed; the newest by number.
+    """
+
+    number: int
+    opened: str | None
+    blocks: str
+    figures: Figures
+    requests: int
+    newest_request: int | None
+    burn: BurnDown | None
+
+
+@dataclass(frozen=True)
 class RungLine:
     """Releases of one epsilon that fit: ever, and in the window; `after` is the lifetime epsilon after one."""
 
@@ -69,13 +90,29 @@ class RungLine:
 
 
 @dataclass(frozen=True)
+class Forecast:
+    """Releases that still fit and read these cohorts."""
+
+    cohorts: tuple[int, ...]
+    ladder: tuple[RungLine, ...]
+
+
+@dataclass(frozen=True)
 class Budget:
-    """All that shows what is left; withheld as a whole where the policy says so."""
+    """All that shows what is left; withheld as a whole where the policy says so.
+
+    Attributes:
+        figures: over all cohorts, as a release that reads all of them finds them.
+        burn: that of the fullest cohort.
+        cohorts: each, if there are several.
+        forecasts: of releases that read all cohorts; and, if there are several, of those that read the newest alone.
+    """
 
     figures: Figures
     burn: BurnDown | None
+    cohorts: tuple[CohortFigures, ...]
     delta: str
-    ladder: tuple[RungLine, ...]
+    forecasts: tuple[Forecast, ...]
     envelopes: tuple[EnvelopeLine, ...]
     window: WindowLine | None
 
@@ -86,6 +123,7 @@ class DatasetPage:
 
     Attributes:
         sharing: the datasets that draw on its budget, itself among them.
+        blocks: of each cohort.
         versions: how often data was taken in.
         claims: every lifetime claim it has had, the one in force last.
         budget: None where the policy keeps the figures from the viewer.
@@ -101,6 +139,7 @@ class DatasetPage:
     registered_at: str
     sharing: tuple[str, ...]
     blocks: int
+    cohorts: int
     versions: int
     claims: tuple[ClaimLine, ...]
     budget: Budget | None
@@ -116,7 +155,6 @@ def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPag
     """
     session = look.session
     dataset = datasets.find(session, name)
-    burn = burn_down(session, dataset.account_id, dataset.created_at) if look.figures else None
     return DatasetPage(
         name=dataset.name,
         unit=dataset.unit_field or "record",
@@ -127,9 +165,10 @@ def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPag
         registered_at=dataset.created_at,
         sharing=sharing(session, dataset),
         blocks=datasets.partition(session, dataset).blocks,
+        cohorts=cohorts.count(session, dataset.account_id),
         versions=len(datasets.versions(session, dataset)),
         claims=tuple(map(_claim, datasets.claims(session, dataset))),
-        budget=_budget(view_of(session, dataset), burn) if look.figures else None,
+        budget=_budget(session, dataset) if look.figures else None,
         schedules=tuple(_schedules(session, name)),
         requests=request_list(look, before, dataset.id),
     )
@@ -141,16 +180,42 @@ def _schedules(session: Session, name: str) -> Iterator[ScheduleRow]:
         yield row(session, schedule, now)
 
 
-def _budget(found: BudgetView, burn: BurnDown | None) -> Budget:
-    rungs = (RungLine(one.epsilon, rho(one.price), one.ever, one.now, one.after) for one in ladder(found, DELTA))
+def _budget(session: Session, dataset: Dataset) -> Budget:
+    found = view_of(session, dataset)
+    opened = {line.number: line.opened_at for line in found.cohorts if line.opened_at is not None}
+    burns = burn_downs(session, dataset.account_id, opened)
     return Budget(
         figures=figures_of(found.balance, found.claim.delta_conversion),
-        burn=burn,
+        burn=fullest(burns),
+        cohorts=tuple(_cohort(found, line, burns) for line in found.cohorts),
         delta=DELTA,
-        ladder=tuple(rungs),
+        forecasts=tuple(_forecasts(found)),
         envelopes=tuple(map(_envelope, found.envelopes)),
         window=None if found.window is None else _window(found.window),
     )
+
+
+def _cohort(found: BudgetView, line: CohortLine, burns: Sequence[BurnDown]) -> CohortFigures:
+    return CohortFigures(
+        number=line.number,
+        opened=line.opened_at and line.opened_at[:10],
+        blocks=line.blocks,
+        figures=figures_of(line.balance, found.claim.delta_conversion),
+        requests=line.readers.count,
+        newest_request=line.readers.newest,
+        burn=next((burn for burn in burns if burn.cohort == line.number), None),
+    )
+
+
+def _forecasts(found: BudgetView) -> Iterator[Forecast]:
+    numbers = tuple(line.number for line in found.cohorts) or (FIRST,)
+    yield Forecast(numbers, _rungs(found))
+    if found.cohorts:
+        yield Forecast(numbers[-1:], _rungs(found.of_cohort(found.cohorts[-1])))
+
+
+def _rungs(found: BudgetView) -> tuple[RungLine, ...]:
+    return tuple(RungLine(one.epsilon, rho(one.price), one.ever, one.now, one.after) for one in ladder(found, DELTA))
 
 
 def _claim(claim: LifetimeClaim) -> ClaimLine:

@@ -1,17 +1,21 @@
 """The first page: every dataset with its budget, how many runs still fit, and what somebody should look at."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from flows.pages.figures import Figures, figures_of
 from flows.pages.looking import Look
-from flows.pages.request_rows import cost
+from flows.pages.request_rows import body_of, cohorts_in, cost, reading
 from flows.sections import NEARLY_SPENT
-from models_db.services import listings
+from models_db.budgets import Amount
+from models_db.services import envelopes, listings
+from models_db.services.cohorts import FIRST
 from models_db.services.ledger import Balance
 from models_db.services.listings import Claimed
 from models_db.tables import Account, Dataset, Request
+from tasks.generation.reading import in_words
+from tasks.generation.rotation import affords
 from tasks.reporting.numbers import small
 
 PAGE = 50
@@ -20,10 +24,28 @@ WAITING = ("submitted", "produced")
 
 @dataclass(frozen=True)
 class Like:
-    """How many more releases at the price of the newest request fit; `runs` is None where it costs nothing."""
+    """How many more releases fit that are like the newest request: at its price, out of what it may use.
+
+    Attributes:
+        runs: None where they cost nothing.
+        cohorts: which it reads, of a dataset that had several when it was asked for.
+        groups: over how many groups of blocks they take turns; 1 if each reads them all.
+        enveloped: whether they draw on an envelope.
+    """
 
     request: int
     runs: int | None
+    cohorts: tuple[int, ...] | None
+    groups: int
+    enveloped: bool
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest cohort of a dataset."""
+
+    cohort: int
+    figures: Figures
 
 
 @dataclass(frozen=True)
@@ -31,7 +53,8 @@ class DatasetLine:
     """A dataset in the list.
 
     Attributes:
-        figures: None where the policy keeps them from the viewer.
+        figures: over all cohorts; None where the policy keeps them from the viewer.
+        newest: what the newest cohort has, if there are several; None as `figures`.
         like: None without figures, or without a request that has a price.
         waiting, running: requests that wait for stewards, or are being run.
         alerts: what somebody should look at, as sentences.
@@ -43,6 +66,7 @@ class DatasetLine:
     epsilon_cap: str
     delta_cap: str
     figures: Figures | None
+    newest: Newest | None
     like: Like | None
     waiting: int
     running: int
@@ -63,6 +87,13 @@ class _Known:
     """What the ledger has on the datasets of a page, by account or dataset."""
 
     balances: Mapping[int, Balance]
+    cohorts: Mapping[int, Mapping[int, Balance]]
+    """Of accounts with several."""
+    blocks: Mapping[int, int]
+    left: Mapping[int, Sequence[Amount]]
+    """By block, of accounts whose newest request does not read them all."""
+    envelopes: Mapping[int, Account]
+    """The open ones, by their own id."""
     claims: Mapping[int, Claimed]
     windows: Mapping[int, Account]
     newest: Mapping[int, Request]
@@ -81,11 +112,20 @@ def overview(look: Look, after: str | None = None, having: str = "") -> Overview
 def _known(look: Look, datasets: Sequence[Dataset]) -> _Known:
     accounts, ids = {dataset.account_id for dataset in datasets}, [dataset.id for dataset in datasets]
     session = look.session
+    newest, blocks = listings.newest_requests(session, ids), listings.blocks_of_each(session, accounts)
+    several = listings.cohorts_of_each(session, accounts)
+    parts = {
+        one.account_id for one in datasets if _reads_a_part(newest.get(one.id), several.get(one.account_id, FIRST))
+    }
     return _Known(
         listings.balances(session, accounts),
+        listings.cohort_balances(session, several),
+        blocks,
+        listings.left_of_blocks(session, parts),
+        listings.open_envelopes(session, accounts),
         listings.lifetimes(session, accounts),
         listings.open_windows(session, accounts),
-        listings.newest_requests(session, ids),
+        newest,
         listings.counted_states(session, ids, (*WAITING, "running")),
     )
 
@@ -93,7 +133,8 @@ def _known(look: Look, datasets: Sequence[Dataset]) -> _Known:
 def _line(dataset: Dataset, known: _Known, *, figures: bool) -> DatasetLine:
     claim, balance = known.claims[dataset.account_id], known.balances[dataset.account_id]
     waiting = sum(known.states.get((dataset.id, state), 0) for state in WAITING)
-    like = _like(known.newest.get(dataset.id), balance) if figures else None
+    like = _like(dataset, known) if figures else None
+    cohorts = known.cohorts.get(dataset.account_id, {})
     window = known.windows.get(dataset.account_id)
     return DatasetLine(
         name=dataset.name,
@@ -102,25 +143,57 @@ def _line(dataset: Dataset, known: _Known, *, figures: bool) -> DatasetLine:
         epsilon_cap=claim.epsilon,
         delta_cap=small(claim.delta),
         figures=figures_of(balance, claim.delta_conversion) if figures else None,
+        newest=_newest(cohorts, claim.delta_conversion) if figures else None,
         like=like,
         waiting=waiting,
         running=known.states.get((dataset.id, "running"), 0),
-        alerts=tuple(_alerts(balance, like, window)) if figures else (),
+        alerts=tuple(_alerts(cohorts or {FIRST: balance}, like, window)) if figures else (),
     )
 
 
-def _like(newest: Request | None, balance: Balance) -> Like | None:
+def _newest(cohorts: Mapping[int, Balance], conversion: int) -> Newest | None:
+    return Newest(max(cohorts), figures_of(cohorts[max(cohorts)], conversion)) if cohorts else None
+
+
+def _reads_a_part(newest: Request | None, cohorts: int) -> bool:
+    """Whether a request reads not all the blocks there are, so that what it leaves counts block by block."""
+    body = {} if newest is None else body_of(newest)
+    return "rotate_over" in body or len(cohorts_in(body) or (FIRST,)) < cohorts
+
+
+def _like(dataset: Dataset, known: _Known) -> Like | None:
+    newest, root = known.newest.get(dataset.id), dataset.account_id
     price = None if newest is None else cost(newest)
-    return None if newest is None or price is None else Like(newest.id, price.times_in(balance.left))
+    read = None if newest is None else reading(newest, known.blocks[root])
+    if newest is None or price is None or read is None:
+        return None
+    groups, enveloped = read.turn.groups if read.turn else 1, newest.scope_id is not None
+    if enveloped:  # one account for all turns and cohorts; closed, it has nothing
+        kept = known.envelopes.get(newest.scope_id or 0)
+        runs = affords(price, [envelopes.room(kept) if kept else Amount()])
+    elif root in known.left:
+        runs = affords(price, [known.left[root][block] for block in read.chosen], groups)
+    else:
+        runs = affords(price, [known.balances[root].left])
+    return Like(newest.id, runs, read.cohorts if read.several else None, groups, enveloped)
 
 
-def _alerts(balance: Balance, like: Like | None, window: Account | None) -> Iterator[str]:
-    share = Decimal(balance.spent.rho) / balance.cap.rho if balance.cap.rho else Decimal(0)
-    if not balance.left.rho:
-        yield "Nothing is left of the lifetime budget."
-    elif share > NEARLY_SPENT:
-        yield f"More than {NEARLY_SPENT:.0%} of the lifetime budget is spent; it never comes back."
-    if balance.left.rho and like is not None and like.runs == 0:
+def _alerts(cohorts: Mapping[int, Balance], like: Like | None, window: Account | None) -> Iterator[str]:
+    gone = [number for number, balance in cohorts.items() if not balance.left.rho]
+    nearly = [number for number, each in cohorts.items() if number not in gone and _share(each) > NEARLY_SPENT]
+    if gone:
+        yield f"Nothing is left of {_whose(gone, cohorts)}."
+    if nearly:
+        yield f"More than {NEARLY_SPENT:.0%} of {_whose(nearly, cohorts)} is spent; it never comes back."
+    if like is not None and like.runs == 0 and len(gone) < len(cohorts):
         yield f"Another release like request {like.request} does not fit."
     if window is not None and window.rho_held + window.rho_spent >= window.rho_cap:
         yield f"The window of time is used up; the next one opens on {str(window.closes_at)[:10]}."
+
+
+def _share(balance: Balance) -> Decimal:
+    return Decimal(balance.spent.rho) / balance.cap.rho if balance.cap.rho else Decimal(0)
+
+
+def _whose(some: Sequence[int], cohorts: Collection[int]) -> str:
+    return "the lifetime budget" + (f" of {in_words(some)}" if len(cohorts) > 1 else "")

@@ -3,16 +3,18 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from flows.motions import MotionRow
 from flows.pages.figures import rho
 from flows.pages.looking import Look
-from flows.pages.request_rows import body_of, cost, said_delta
+from flows.pages.request_rows import body_of, cohorts_in, cost, said_delta
 from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.services import listings
 from models_db.services.listings import People, Rulebook
 from models_db.tables import Approval, Artifact, Dataset, Motion, Request
+from tasks.generation.reading import in_words
 from tasks.reporting.numbers import small
 
 PAGE = 50
@@ -163,7 +165,7 @@ class _Desk:
             number=request.id,
             step=step,
             dataset=self.datasets[request.dataset_id].name,
-            asks=f"{body.get('kind')} by {body.get('mechanism')}",
+            asks=_asked(body),
             epsilon=body.get("epsilon"),
             delta=said_delta(body),
             price=None if price is None else rho(price),
@@ -248,6 +250,11 @@ class _Desk:
             expires_at="", given=0, needed=0, epsilon=motion.epsilon, delta=motion.delta, runs=motion.runs, used=used,
             until=motion.until, request_id=retracted,
         ).content  # fmt: skip
+
+
+def _asked(body: Mapping[str, Any]) -> str:
+    read = cohorts_in(body)
+    return f"{body.get('kind')} by {body.get('mechanism')}" + (f", of {in_words(read)}" if read else "")
 
 
 def _command(number: int, step: str) -> str:

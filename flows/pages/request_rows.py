@@ -11,8 +11,10 @@ from flows.pages.figures import rho
 from flows.pages.looking import Look
 from models_db.budgets import Amount
 from models_db.configurations import cost_of
+from models_db.errors import UsageError
 from models_db.services import listings
 from models_db.tables import Dataset, Request
+from tasks.generation.reading import Reading, reading_in
 from tasks.reporting.numbers import small
 
 PAGE = 50
@@ -35,6 +37,7 @@ class RequestLine:
 
     Attributes:
         epsilon, delta: what it claims; None without a claim.
+        cohorts: which it reads, of a dataset that had several when it was asked for.
         rho_spent: None where the policy keeps figures from the viewer: together they are the budget's.
     """
 
@@ -48,6 +51,7 @@ class RequestLine:
     requester: str
     submitted_at: str
     standing: int | None
+    cohorts: tuple[int, ...] | None
     rho_spent: str | None
 
 
@@ -94,6 +98,7 @@ def line_of(request: Request, state: str, dataset: str, names: Mapping[int, str]
         requester=names[request.requester_id],
         submitted_at=request.created_at,
         standing=request.standing_id,
+        cohorts=cohorts_in(body),
         rho_spent=None if spent is None else rho(spent),
     )
 
@@ -109,9 +114,22 @@ def body_of(request: Request) -> dict[str, Any]:
     return body
 
 
+def cohorts_in(body: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The cohorts that a request reads; None where there was one."""
+    return tuple(body["cohorts"]) if body.get("cohorts") else None
+
+
 def said_delta(body: Mapping[str, Any]) -> str | None:
     """The delta that a request claims, as people write small ones."""
     return None if body.get("delta") is None else small(str(body["delta"]))
+
+
+def reading(request: Request, each: int) -> Reading | None:
+    """What a request reads of a dataset whose cohorts have so many blocks each; None where that cannot be told."""
+    try:
+        return reading_in(body_of(request), each)
+    except (UsageError, ValueError):
+        return None
 
 
 def cost(request: Request) -> Amount | None:

@@ -29,6 +29,11 @@ from models_db.tables import Account, Cohort, Dataset, DatasetVersion, Partition
 
 FIRST = 1
 
+COHORT = FIRST + Account.block // PartitionScheme.blocks
+"""The cohort of a block, in statements that join its root's partition by OF_ROOT."""
+
+OF_ROOT = PartitionScheme.account_id == Account.parent_id
+
 
 @dataclass(frozen=True)
 class Growth:

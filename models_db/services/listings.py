@@ -7,12 +7,12 @@ The services beside this one answer for one request, dataset or motion. Whatever
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Select, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from models_db.base import moment
 from models_db.budgets import Amount
-from models_db.services.cohorts import FIRST
+from models_db.services.cohorts import COHORT, FIRST, OF_ROOT
 from models_db.services.gates import MOTION_APPROVALS
 from models_db.services.ledger import Balance
 from models_db.tables import (
@@ -59,6 +59,15 @@ def names(session: Session) -> dict[int, str]:
     return {row.id: row.name for row in session.execute(select(Principal.id, Principal.name))}
 
 
+_USED = (Account.rho_held + Account.rho_spent, Account.delta_held + Account.delta_spent)
+_FIGURES = (
+    func.min(Account.rho_cap), func.min(Account.delta_cap),
+    func.max(Account.rho_spent), func.max(Account.delta_spent),
+    func.max(Account.rho_held), func.max(Account.delta_held),
+    func.max(_USED[0]), func.max(_USED[1]),
+)  # fmt: skip
+"""Of some blocks: their cap, spent, held, and the fullest one's use, each in rho and delta."""
+
 # --- datasets and accounts -----------------------------------------------------------------------------------
 
 
@@ -84,32 +93,61 @@ def sharing(session: Session, account_id: int) -> tuple[str, ...]:
 
 def balances(session: Session, accounts: Collection[int]) -> dict[int, Balance]:
     """The budgets of root accounts, each over all its blocks; see `ledger.balance`."""
-    used, used_delta = Account.rho_held + Account.rho_spent, Account.delta_held + Account.delta_spent
+    query = select(Account.parent_id, *_FIGURES).where(Account.parent_id.in_(accounts), Account.kind == "block")
+    kept = _reserved(session, accounts)
+    return {
+        int(root or 0): _balance(figures, kept.get(root, Amount()))
+        for root, *figures in session.execute(query.group_by(Account.parent_id))
+    }
+
+
+def cohort_balances(session: Session, accounts: Collection[int]) -> dict[int, dict[int, Balance]]:
+    """The budgets of the cohorts of root accounts, each over the blocks of one: by account, by cohort."""
+    query = select(Account.parent_id, COHORT, *_FIGURES).join(PartitionScheme, OF_ROOT)
+    kept = _reserved(session, accounts)
+    found: dict[int, dict[int, Balance]] = {}
+    rows = session.execute(
+        query.where(Account.parent_id.in_(accounts), Account.kind == "block").group_by(Account.parent_id, COHORT)
+    )
+    for root, cohort, *figures in rows:
+        found.setdefault(int(root or 0), {})[int(cohort or 0)] = _balance(figures, kept.get(root, Amount()))
+    return {root: dict(sorted(each.items())) for root, each in found.items()}
+
+
+def _balance(figures: Sequence[int], reserved: Amount) -> Balance:
+    cap, spent, held, fullest = (Amount(int(figures[place]), int(figures[place + 1])) for place in (0, 2, 4, 6))
+    return Balance(cap, spent, held, cap - fullest - reserved, reserved)
+
+
+def left_of_blocks(session: Session, accounts: Collection[int]) -> dict[int, list[Amount]]:
+    """What each block of root accounts has left beside what open envelopes keep, by its number; never less than 0."""
     query = select(
         Account.parent_id,
-        func.min(Account.rho_cap), func.min(Account.delta_cap),
-        func.max(Account.rho_spent), func.max(Account.delta_spent),
-        func.max(Account.rho_held), func.max(Account.delta_held),
-        func.max(used), func.max(used_delta),
-    ).where(Account.parent_id.in_(accounts), Account.kind == "block").group_by(Account.parent_id)  # fmt: skip
-    kept = _reserved(session, accounts)
-    found = {}
-    for number, *figures in session.execute(query):
-        root = int(number or 0)
-        cap, spent, held, fullest = (Amount(*figures[place : place + 2]) for place in (0, 2, 4, 6))
-        reserved = kept.get(root, Amount())
-        found[root] = Balance(cap, spent, held, cap - fullest - reserved, reserved)
+        Account.rho_cap - Account.rho_held - Account.rho_spent,
+        Account.delta_cap - Account.delta_held - Account.delta_spent,
+    ).where(Account.parent_id.in_(accounts), Account.kind == "block")
+    reserved, found = _reserved(session, accounts), dict[int, list[Amount]]()
+    for root, rho, delta in session.execute(query.order_by(Account.parent_id, Account.block)):
+        kept = reserved.get(root, Amount())
+        found.setdefault(int(root or 0), []).append(Amount(max(0, rho - kept.rho), max(0, delta - kept.delta)))
     return found
 
 
-def _reserved(session: Session, accounts: Collection[int]) -> dict[int, Amount]:
+def _reserved(session: Session, accounts: Collection[int]) -> dict[int | None, Amount]:
     rho = func.sum(Account.rho_cap - Account.rho_held - Account.rho_spent)
     delta = func.sum(Account.delta_cap - Account.delta_held - Account.delta_spent)
-    query = select(Account.parent_id, rho, delta).where(
-        Account.parent_id.in_(accounts), Account.kind == "scope", Account.id.not_in(select(ScopeEnd.account_id))
-    )
-    rows = session.execute(query.group_by(Account.parent_id))
-    return {int(root or 0): Amount(int(rho), int(delta)) for root, rho, delta in rows}
+    query = select(Account.parent_id, rho, delta).where(_open_envelope(accounts)).group_by(Account.parent_id)
+    return {root: Amount(int(rho), int(delta)) for root, rho, delta in session.execute(query)}
+
+
+def open_envelopes(session: Session, accounts: Collection[int]) -> dict[int, Account]:
+    """The open envelopes of root accounts, by their own id; see `envelopes.scopes`."""
+    return {one.id: one for one in session.scalars(select(Account).where(_open_envelope(accounts)))}
+
+
+def _open_envelope(accounts: Collection[int]) -> ColumnElement[bool]:
+    ended = select(ScopeEnd.account_id)
+    return and_(Account.parent_id.in_(accounts), Account.kind == "scope", Account.id.not_in(ended))
 
 
 def lifetimes(session: Session, accounts: Collection[int]) -> dict[int, Claimed]:
@@ -155,29 +193,10 @@ def open_windows(session: Session, accounts: Collection[int]) -> dict[int, Accou
     return {int(window.parent_id or 0): window for window in session.scalars(query)}
 
 
-def fullest_block(session: Session, account_id: int) -> Account | None:
-    """The block of a root account that has spent most; its history is the account's burn-down."""
-    query = select(Account).where(Account.parent_id == account_id, Account.kind == "block")
-    return session.scalars(query.order_by(Account.rho_spent.desc(), Account.id).limit(1)).one_or_none()
-
-
-def spent_by_day(session: Session, block: int) -> list[tuple[str, int]]:
-    """What was armed on one block, in units of rho by UTC day, oldest first."""
-    day = func.substr(Entry.at, 1, 10)
-    query = (
-        select(day, func.sum(Hold.rho))
-        .join(Hold, Hold.id == Entry.hold_id)
-        .where(Hold.account_id == block, Entry.kind == "ARM")
-        .group_by(day)
-        .order_by(day)
-    )
-    return [(str(at), int(rho)) for at, rho in session.execute(query)]
-
-
 # --- requests ------------------------------------------------------------------------------------------------
 
 
-def _stated() -> Select[Request, str]:
+def stated() -> Select[Request, str]:
     """Requests, each with the state that its last step led to."""
     last = aliased(Transition)
     newest = select(func.max(last.number)).where(last.request_id == Request.id).scalar_subquery()
@@ -200,7 +219,7 @@ def some_requests(
         before, after: only requests with a lower or a higher number: the next page.
         states: only requests that are there now; empty for all.
     """
-    query = _stated().order_by(Request.id if after is not None else Request.id.desc()).limit(limit)
+    query = stated().order_by(Request.id if after is not None else Request.id.desc()).limit(limit)
     if before is not None:
         query = query.where(Request.id < before)
     if after is not None:
@@ -216,8 +235,8 @@ def counted_states(
     session: Session, dataset_ids: Collection[int], states: Collection[str]
 ) -> dict[tuple[int, str], int]:
     """How many requests of each dataset are in each of some states."""
-    stated = _stated().with_only_columns(Request.dataset_id, Transition.to_state, func.count())
-    query = stated.where(Request.dataset_id.in_(dataset_ids), Transition.to_state.in_(states))
+    counted = stated().with_only_columns(Request.dataset_id, Transition.to_state, func.count())
+    query = counted.where(Request.dataset_id.in_(dataset_ids), Transition.to_state.in_(states))
     rows = session.execute(query.group_by(Request.dataset_id, Transition.to_state))
     return {(dataset, state): count for dataset, state, count in rows}
 

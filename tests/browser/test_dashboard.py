@@ -53,11 +53,11 @@ def tab() -> Iterator[Tab]:
         yield found
 
 
-def history(*_: object) -> BurnDown:
+def history(*_: object) -> tuple[BurnDown, ...]:
     """A past of four months, which no home of a test has."""
     today = datetime.now(UTC).date()
     spent = [(day(today, ago), 10**11 * share) for ago, share in ((118, 1), (90, 2), (60, 1), (33, 1), (12, 1), (2, 1))]
-    return drawn(spent, 12 * 10**11, 1, day(today, 120), today)
+    return (drawn(spent, 12 * 10**11, 1, day(today, 120), today),)
 
 
 def day(today: date, ago: int) -> str:
@@ -67,7 +67,7 @@ def day(today: date, ago: int) -> str:
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch, serving(plenty(tmp_path_factory.mktemp("full"))) as found:
-        patch.setattr(dataset_page, "burn_down", history)
+        patch.setattr(dataset_page, "burn_downs", history)
         yield found
 
 

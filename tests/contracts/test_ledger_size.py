@@ -15,7 +15,7 @@ from flows import budgets
 from flows.pages.looking import Look
 from flows.pages.overview import overview
 from models_db.engine import Database
-from models_db.services import datasets, envelopes, ledger, turns
+from models_db.services import datasets, envelopes, ledger, listings
 from tests.contracts.tampering import superuser
 from tests.support import TEN, World, fetch, planned
 
@@ -107,7 +107,7 @@ def test_what_concerns_one_dataset_does_not_grow_with_the_others(alone: World) -
                 ledger.balance(session, clinic.account_id)
                 envelopes.scopes(session, clinic.account_id)
                 envelopes.current_window(session, clinic.account_id)
-                turns.left_by_block(session, clinic.account_id)
+                listings.left_of_blocks(session, {clinic.account_id})
 
         return run(alone) | {"show": steps(alone.database, show)}
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import event, select
+from sqlalchemy.orm import Session
 
 from flows import inventory as inventory_module
 from flows.pages.looking import Look
@@ -15,6 +16,7 @@ from models_db.services import (
     datasets,
     envelopes,
     gates,
+    histories,
     ledger,
     listings,
     motions,
@@ -23,9 +25,12 @@ from models_db.services import (
 )
 from models_db.services.audits import Actor
 from models_db.services.gates import Decision
-from models_db.tables import Approval, Motion, Publication
+from models_db.services.histories import Readers
+from models_db.services.ledger import Balance
+from models_db.tables import Account, Approval, Dataset, Entry, Hold, Invocation, Motion, Publication
 from models_db.tables.releases import TRANSITIONS
 from tasks.generation.quote import lifetime_epsilon
+from tasks.generation.reading import Reading
 from tests.conftest import Ledgers
 from tests.contracts.town import Town
 from tests.support import World
@@ -184,11 +189,73 @@ def test_motions(town: Town) -> None:
 
 def test_a_history_by_day(town: Town) -> None:
     with town.world.database.read() as session:
+        every = datasets.every(session)
+        for dataset in every:
+            blocks = histories.fullest_blocks(session, dataset.account_id)
+            assert [*blocks] == [*range(1, cohorts.count(session, dataset.account_id) + 1)]
+            days = histories.spent_by_day(session, [block.account_id for block in blocks.values()])
+            for cohort, block in blocks.items():
+                assert block.rho_spent == balance_of(session, dataset, cohort).spent.rho
+                assert sum(rho for _, rho in days.get(block.account_id, [])) == block.rho_spent
+            shared = [other.created_at for other in every if other.account_id == dataset.account_id]
+            assert histories.first_registered(session, dataset.account_id) == min(shared)
+
+
+def balance_of(session: Session, dataset: Dataset, cohort: int) -> Balance:
+    whole = Reading(datasets.partition(session, dataset).blocks)
+    return ledger.balance(session, dataset.account_id, whole.of(cohort))
+
+
+def test_cohorts_and_blocks(town: Town) -> None:
+    with town.world.database.read() as session:
+        every = datasets.every(session)
+        accounts = {dataset.account_id for dataset in every}
+        found, left = listings.cohort_balances(session, accounts), listings.left_of_blocks(session, accounts)
+        envelopes_open = listings.open_envelopes(session, accounts)
+        for dataset in every:
+            root, there = dataset.account_id, cohorts.count(session, dataset.account_id)
+            assert found[root] == {each: balance_of(session, dataset, each) for each in range(1, there + 1)}
+            of_each = [ledger.balance(session, root, [block]).left for block in cohorts.all_blocks(session, root)]
+            assert left[root] == of_each
+            shown = [scope for scope in envelopes_open.values() if scope.parent_id == root]
+            assert sorted(scope.id for scope in shown) == [scope.id for scope in envelopes.scopes(session, root)]
+        assert envelopes_open
+        assert any(len(each) > 1 for each in found.values())
+        assert any(balance.reserved.rho for each in found.values() for balance in each.values())
+
+
+def test_who_has_read_a_cohort(town: Town) -> None:
+    """Compared with each armed hold on its own."""
+    with town.world.database.read() as session:
+        armed = select(Hold, Invocation.request_id).join(Invocation, Invocation.id == Hold.invocation_id)
+        rows = session.execute(armed.join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))).all()
+        seen = 0
         for dataset in datasets.every(session):
-            block = listings.fullest_block(session, dataset.account_id)
-            assert block is not None
-            assert block.rho_spent == ledger.balance(session, dataset.account_id).spent.rho
-            assert sum(rho for _, rho in listings.spent_by_day(session, block.id)) == block.rho_spent
+            each, want = datasets.partition(session, dataset).blocks, dict[int, set[int]]()
+            for hold, request in rows:
+                block = session.get_one(Account, hold.account_id)
+                if block.parent_id == dataset.account_id and block.block is not None:
+                    want.setdefault(1 + block.block // each, set()).add(request)
+            told = histories.readers(session, dataset.account_id)
+            assert told == {cohort: Readers(len(numbers), max(numbers)) for cohort, numbers in want.items()}
+            seen += sum(one.count for one in told.values())
+        assert seen > 3
+
+
+def test_what_releases_measured(town: Town) -> None:
+    with town.world.database.read() as session:
+        seen = 0
+        for dataset in datasets.every(session):
+            told = [(one.request.id, one.state, one.results) for one in histories.measured(session, dataset.id)]
+            want = []
+            for request in releases.every(session):
+                made = artifacts.artifact_of(session, request.id)
+                stored = tuple(each.result for each in artifacts.evaluations(session, made)) if made else ()
+                if request.dataset_id == dataset.id and stored:
+                    want.append((request.id, releases.state_of(session, request.id), stored))
+            assert told == want
+            seen += len(told)
+        assert seen
 
 
 def test_as_many_statements_for_many_as_for_one(town: Town) -> None:

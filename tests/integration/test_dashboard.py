@@ -8,22 +8,25 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pytest
 from sqlalchemy import delete, event
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
+from cli.app import app
 from cli.web.answers import dataset_path
 from cli.web.chain_watch import ChainWatch
 from flows.pages import looking
 from flows.pages.looking import lookout
+from models_db.budgets import Amount
 from models_db.engine import LedgerUnreachable
 from models_db.reading import ReadingDatabase
-from models_db.services import people, policies
+from models_db.services import datasets, envelopes, people, policies
 from models_db.tables import Audit
-from tests.dashboard_homes import EVIL, HOSTILE_NAMES, RTL, Home, plenty
+from tests.dashboard_homes import EVIL, HOSTILE_NAMES, RTL, Home, grown, plenty
 from tests.support import execute, snapshot
 
 PAGES = (
@@ -179,7 +182,7 @@ def test_budgets(client: TestClient, many: Home) -> None:
     clinic, balance = lines["clinic"]["figures"], many.world.balance("clinic")
     assert (clinic["spent_percent"], clinic["envelopes_percent"]) == ("49", "10")
     assert clinic["rho_left"] == balance.left.rho_text.rstrip("0")
-    assert lines["harbour"]["like"] == {"request": 7, "runs": 0}
+    assert (lines["harbour"]["like"]["request"], lines["harbour"]["like"]["runs"]) == (7, 0)
     assert lines["harbour"]["alerts"] == [
         "More than 80% of the lifetime budget is spent; it never comes back.",
         "Another release like request 7 does not fit.",
@@ -190,31 +193,112 @@ def test_budgets(client: TestClient, many: Home) -> None:
 
 
 def test_a_dataset_agrees_with_the_commands(client: TestClient, many: Home) -> None:
-    from typer.testing import CliRunner
-
-    from cli.app import app
-
-    def typed(*words: str) -> object:
-        done = CliRunner().invoke(app, [*words, "--json", "--home", str(many.home.root)])
-        assert done.exit_code == 0, done.output
-        return json.loads(done.stdout)
-
     said = client.get("/datasets/clinic.json").json()["dataset"]
-    shown, forecast = typed("budget", "show", "clinic"), typed("budget", "forecast", "clinic")
+    shown, forecast = typed(many, "budget", "show", "clinic"), typed(many, "budget", "forecast", "clinic")
     figures = said["budget"]["figures"]
     assert float(figures["rho_spent"]) == float(shown["rho_spent"])
     assert float(figures["rho_left"]) == float(shown["rho_left"])
     assert figures["epsilon_spent"] == shown["epsilon_spent"]
-    rungs = [(rung["epsilon"], rung["ever"], rung["after"] or "not affordable") for rung in said["budget"]["ladder"]]
+    rungs = [
+        (rung["epsilon"], rung["ever"], rung["after"] or "not affordable")
+        for rung in said["budget"]["forecasts"][0]["ladder"]
+    ]
     assert rungs == [(row["epsilon"], row["releases_left"], row["epsilon_after_one"]) for row in forecast]
     spent = {row["request"]: row["rho_spent"] for row in shown["spent_by"]}
     listed = {one["number"]: one["rho_spent"] for one in said["requests"]["requests"] if one["rho_spent"] != "0"}
     assert {number: float(rho) for number, rho in listed.items()} == {n: float(rho) for n, rho in spent.items()}
-    assert said["budget"]["burn"]["points"][-1]["left_percent"] == "51.1"
+    assert said["budget"]["burn"]["points"][-1]["left_percent"] == "51"
     assert said["budget"]["envelopes"][0]["name"] == f"trial-7 {EVIL}"
-    [schedule], [typed_schedule] = said["schedules"], typed("schedule", "list", "--dataset", "clinic")
+    [schedule], [typed_schedule] = said["schedules"], typed(many, "schedule", "list", "--dataset", "clinic")
     assert schedule == typed_schedule
     assert (schedule["rule"], schedule["state"], schedule["last"]) == ("0 6 * * 1", "active", None)
+
+
+def typed(home: Home, *words: str) -> Any:
+    """What a command tells programs in that home."""
+    done = CliRunner().invoke(app, [*words, "--json", "--home", str(home.home.root)])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_cohorts_agree_with_the_commands(tmp_path: Path) -> None:
+    """Each beside the whole: what it has lost and left, who read it, its line in the burn-down, and what still fits."""
+    home = grown(tmp_path)
+    client = home.client(tell=raised)
+    said = client.get("/datasets/clinic.json").json()["dataset"]
+    shown, each = typed(home, "budget", "show", "clinic"), said["budget"]["cohorts"]
+    assert [
+        (one["number"], one["blocks"], one["requests"], one["newest_request"], one["figures"]["epsilon_spent"])
+        for one in each
+    ] == [
+        (line["cohort"], line["blocks"], line["requests"], line["newest_request"], line["epsilon_spent"])
+        for line in shown["cohorts"]
+    ]
+    assert [(one["requests"], one["newest_request"]) for one in each] == [(2, 2), (2, 3), (0, None)]
+    for one, line in zip(each, shown["cohorts"], strict=True):
+        for figure in ("rho_spent", "rho_left"):
+            assert float(one["figures"][figure]) == float(line[figure])
+        assert one["burn"]["points"][-1]["left_percent"] == one["figures"]["left_percent"]
+    assert [one["figures"]["left_percent"] for one in each] == ["5", "70", "100"]
+    assert said["budget"]["burn"] == each[0]["burn"], "the fullest is that of the dataset"
+    of_all, newest = said["budget"]["forecasts"]
+    assert (of_all["cohorts"], newest["cohorts"]) == ([1, 2, 3], [3])
+    for told, options in ((of_all, ()), (newest, ("--cohorts", "newest"))):
+        rows = typed(home, "budget", "forecast", "clinic", *options)
+        assert [(rung["epsilon"], rung["ever"]) for rung in told["ladder"]] == [
+            (row["epsilon"], row["releases_left"]) for row in rows
+        ]
+    page = client.get("/datasets/clinic").text
+    for text in (
+        "That read all cohorts",
+        "That read cohort 3, the newest, alone",
+        ">nobody<",
+        "of cohorts 1, 2; asked",
+    ):
+        assert text in page
+    assert [path.count("<path") for path in page.split("<figure>")[1:]] == [3]
+    assert "of cohorts 2, 3" in client.get("/approvals").text
+
+
+def test_a_dataset_with_one_cohort_says_nothing_of_cohorts(client: TestClient) -> None:
+    said = client.get("/datasets/clinic.json").json()["dataset"]
+    assert (said["cohorts"], said["budget"]["cohorts"], len(said["budget"]["forecasts"])) == (1, [], 1)
+    assert "cohort" not in client.get("/datasets/clinic").text
+    assert "cohort" not in client.get("/").text
+
+
+def test_what_still_fits_counts_turns_cohorts_and_envelopes(tmp_path: Path) -> None:
+    """As the planner counts them: the fullest cohort does not stand in the way of a request that does not read it."""
+    home = grown(tmp_path)
+    client = home.client(tell=raised)
+    line = client.get("/index.json").json()["overview"]["datasets"][0]
+    assert line["like"] == {"request": 4, "runs": 14, "cohorts": [2, 3], "groups": 2, "enveloped": False}
+    assert (line["newest"]["cohort"], line["newest"]["figures"]["left_percent"]) == (3, "100")
+    assert line["alerts"] == ["More than 80% of the lifetime budget of cohort 1 is spent; it never comes back."]
+    cap = home.world.balance("clinic").cap.rho
+    with home.world.database.write() as session:
+        found = datasets.find(session, "clinic")
+        envelopes.open_scope(session, home.world.steward, found, "trial", Amount(cap // 25), "agreed")
+    plan = {"blocks": [4, 5], "facts": {}}
+    for price, runs in ((cap // 100, 4), (cap // 20, 0)):
+        plan["invocations"] = [{"event": {}, "instalments": [{"rho": str(price), "delta": "0"}]}]
+        number = home.world.request("clinic", scope="trial", cohorts=[3], plan=plan)
+        like = client.get("/index.json").json()["overview"]["datasets"][0]["like"]
+        assert (like["request"], like["runs"], like["enveloped"]) == (number, runs, True)
+
+
+def test_a_dataset_that_shares_a_budget_begins_with_the_first_of_them(own: Home) -> None:
+    """Its account had a past before it was registered, which belongs to the burn-down."""
+    execute(
+        own.world.database,
+        "DROP TRIGGER dataset_no_update",
+        "UPDATE dataset SET created_at = '2020-01-01T00:00:00.000000Z'",
+    )
+    with own.world.database.write() as session:
+        account = datasets.find(session, "clinic").account_id
+    own.world.dataset("later", account_id=account)
+    said = own.client(tell=raised).get("/datasets/later.json").json()["dataset"]
+    assert said["budget"]["burn"]["points"][0]["day"] == "2019-12-31"
 
 
 def test_what_waits_is_told_with_the_command(client: TestClient) -> None:
@@ -338,7 +422,7 @@ def test_a_ledger_that_was_put_back_is_doubted_on_every_page(own: Home) -> None:
     seen = own.home.seen.read_text()
     own.home.seen.write_text(seen.replace(json.loads(seen)["first"], "f" * 64))
     client = own.client(tell=raised)
-    for path in ("/", "/datasets/clinic", "/approvals", "/releases", "/audit"):
+    for path in ("/", "/datasets/clinic", "/datasets/grown", "/approvals", "/releases", "/audit"):
         assert "Everything here is in doubt" in client.get(path).text
     assert "another ledger" in client.get("/index.json").json()["doubt"]
 
@@ -413,6 +497,8 @@ class Counted(ReadingDatabase):
 def test_many_requests_take_no_more_statements_than_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home.made(tmp_path)
     home.dataset("clinic")
+    home.dataset("grown")
+    home.cohort("grown")
     home.spent("clinic", 10**9)
     home.world.cap(home.world.balance().cap * 2, carry=False)
     monkeypatch.setattr(looking, "ReadingDatabase", Counted)
@@ -421,7 +507,10 @@ def test_many_requests_take_no_more_statements_than_few(tmp_path: Path, monkeypa
     for more in (0, 60):
         for number in range(more):
             if number % 12 == 0:
-                home.dataset(f"dataset {number}")
+                name = home.dataset(f"dataset {number}", blocks=2)
+                home.cohort(name)
+                home.request(name, cohorts=[2])
+                home.cohort("grown")
             home.request("clinic")
         for number in range(more // 10):
             home.spent("clinic", 10**9, publish=number % 2 == 0)

@@ -33,6 +33,11 @@ def test_only_the_last_months_count() -> None:
     assert found.gone_on == (TODAY + timedelta(days=409 * 90 // 91)).isoformat()
 
 
+def test_what_is_left_is_rounded_down() -> None:
+    """As in all other figures: a page shows no two of one balance."""
+    assert drawn([("2026-11-01", 1)], 3000, 0, START, TODAY).points[-1].left_percent == "99.9"
+
+
 @pytest.mark.parametrize(
     ("spent", "since", "outlook"),
     [
