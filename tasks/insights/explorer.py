@@ -13,7 +13,6 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Final
@@ -46,7 +45,7 @@ class Node:
 
 def explorer_html(record: ReleaseRecord, insights: Sequence[Insight]) -> str:
     """The page for these nodes, parents before their children, numbered from 1."""
-    style, script = _style(), _part("explorer.js")
+    style, script = _part("style.css", "tasks.reporting") + _part("explorer.css"), _part("explorer.js")
     noisy, noises = record.claim is not None, _noises(insights, deviation_of(record))
     data = _harmless(_data(insights, noises, noisy=noisy))
     return environment("tasks.insights", "tasks.reporting").get_template("explorer.html").render(
@@ -135,12 +134,5 @@ def _marked(paragraph: str) -> list[tuple[str, bool]]:
     return [(part, bool(number % 2)) for number, part in enumerate(paragraph.split("**")) if part]
 
 
-@cache
-def _style() -> str:
-    """The style of reports, and what only this page has."""
-    return _part("style.css", "tasks.reporting") + _part("explorer.css")
-
-
-@cache
 def _part(name: str, package: str = "tasks.insights") -> str:
     return files(package).joinpath("templates", name).read_text("utf-8")
