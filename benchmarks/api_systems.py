@@ -35,7 +35,7 @@ from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import numpy as np
@@ -53,8 +53,9 @@ from tasks.evaluation.embedded import Points, Remembering, points
 from tasks.evaluation.softmax import Classes, Softmax, fit
 from tasks.evaluation.subject import Embedder
 from tasks.generation import evolution_votes, keyphrase_units
-from tasks.generation.interface import Ask, Bench, Generated
+from tasks.generation.interface import Ask, Bench, Generated, NoEngine
 from tasks.generation.keyphrase_run import KeyphraseRun
+from tasks.generation.keyphrase_settings import KeyphraseParameters
 from tasks.generation.keyphrases import Stages, layout_of_texts
 from tasks.generation.systems import SYSTEMS
 from tasks.inference.backends.interface import Sampling, TextBackend, Written
@@ -225,8 +226,9 @@ def remember_points() -> None:
         known.update(zip(missing, points_of(embed, missing), strict=True))
         return np.array([known[text] for text in texts], np.float32).reshape(len(texts), -1)
 
-    for reader in (keyphrase_units, evolution_votes):
-        reader.points_of = found  # type: ignore[attr-defined]
+    readers: tuple[Any, ...] = (keyphrase_units, evolution_votes)
+    for reader in readers:
+        reader.points_of = found
 
 
 def cells(asked: argparse.Namespace) -> Iterator[Cell]:
@@ -329,16 +331,15 @@ class Workplace:
         prompt = PromptSpec.of(Prompt(description=ABOUT[cell.corpus]), labels)
         alone = cell.system.startswith("phrases_")
         bench, recording = self.bench(sides.corpus, prompt, asked=not alone)
-        if alone:
-            stages = Stages.of(wanted, plan.amount)  # type: ignore[arg-type]  # they are those of keyphrase seeding
-            run = KeyphraseRun.of(wanted, stages, plan, bench)  # type: ignore[arg-type]
+        if isinstance(wanted, KeyphraseParameters) and alone:
+            run = KeyphraseRun.of(wanted, Stages.of(wanted, plan.amount), plan, bench)
             texts = [", ".join(run.phrases[each] for each in own) for own in run.sequences.phrases]
-            return Made(list(zip(texts, (label or "" for label in layout_of_texts(wanted)), strict=True)))  # type: ignore[arg-type]
+            return Made(list(zip(texts, (label or "" for label in layout_of_texts(wanted)), strict=True)))
         return _of(system.generate(plan, wanted, bench), prompt, recording, REFERENCES if cell.system == INK else 0)
 
     def bench(self, corpus: Corpus, prompt: PromptSpec, *, asked: bool) -> tuple[Bench, Recording]:
         """A bench without a ledger, at which everything that a model is asked is kept."""
-        inner = open_bench(self.engine if asked else None, corpus, prompt)  # type: ignore[arg-type]  # nobody is asked
+        inner = open_bench(self.engine if asked else cast(Engine, NoEngine("nobody")), corpus, prompt)
         recording = Recording(inner.backend if asked else None)
         return replace(inner, outside=recording, device=self.asked.device), recording
 
