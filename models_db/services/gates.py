@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
@@ -258,9 +258,11 @@ def motion_approvals(session: Session, motion_id: int) -> Sequence[tuple[Approva
     return _with_people(session, Approval.motion_id == motion_id, None)
 
 
-def _with_people(session: Session, condition: object, gate: str | None) -> Sequence[tuple[Approval, Principal]]:
+def _with_people(
+    session: Session, condition: ColumnElement[bool], gate: str | None
+) -> Sequence[tuple[Approval, Principal]]:
     query = select(Approval, Principal).join(Principal, Principal.id == Approval.approver_id)
-    query = query.where(condition).order_by(Approval.id)  # type: ignore[arg-type]
+    query = query.where(condition).order_by(Approval.id)
     if gate is not None:
         query = query.where(Approval.gate == gate)
     return [(row[0], row[1]) for row in session.execute(query)]

@@ -144,7 +144,8 @@ def _interval(auc: float, wins: NDArray[np.float64], losses: NDArray[np.float64]
 
     half = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt(variance) / (auc * (1 - auc))
     middle = math.log(auc / (1 - auc))
-    return tuple(1 / (1 + math.exp(-(middle + side * half))) for side in (-1, 1))  # type: ignore[return-value]
+    low, high = (1 / (1 + math.exp(-(middle + side * half))) for side in (-1, 1))
+    return low, high
 
 
 def _of_pairs(auc: float, pairs: int) -> Interval:

@@ -113,16 +113,17 @@ class TextEmbedder:
         """
         if not self.shaped:
             raise NoPieces(self.model)
-        marks, found, done = self._marks(texts), [None] * len(texts), 0
+        marks, done = self._marks(texts), 0
+        found: dict[int, tuple[NDArray[np.float32], NDArray[np.bool_]]] = {}
         for group in _groups([len(flags) for flags in marks]):
             rows = self._encode_with(
                 [texts[index] for index in group], batch_size=len(group), output_value="token_embeddings"
             )
             for index, own in zip(group, rows, strict=True):
                 scaled = torch.nn.functional.normalize(own, dim=1).cpu().numpy()
-                found[index] = scaled, ~np.array(marks[index], bool)  # type: ignore[call-overload]
+                found[index] = scaled, ~np.array(marks[index], bool)
             self.progress(done := done + len(group), len(texts))
-        return found  # type: ignore[return-value]  # every index is in one group
+        return [found[index] for index in range(len(texts))]
 
     def _marks(self, texts: Sequence[str]) -> list[list[int]]:
         """For each piece of each text that is read 1 where it is a mark that the tokenizer put there, else 0."""
