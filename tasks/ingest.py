@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from models_db.engine import Database
+from models_db.engine import Database, LedgerUnreachable, OutcomeUnknown
+from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.services import cohorts, datasets
 from models_db.services.audits import Actor
@@ -25,6 +26,19 @@ class RecordedVersion:
     documents: int
 
 
+def _is_kept(database: Database, uid: str, unheard: OutcomeUnknown) -> bool:
+    """Whether the ledger has recorded a version, of which it has said nothing.
+
+    Raises:
+        OutcomeUnknown: it still says nothing.
+    """
+    try:
+        with database.write() as session:  # one that still commits is waited for
+            return datasets.has_version(session, uid)
+    except AlmonerError:
+        raise unheard from None
+
+
 @private_task
 def ingest_version(
     home: ProjectHome,
@@ -39,6 +53,11 @@ def ingest_version(
     """Copy `source` into the home as the next version of `dataset`, with the labels of `label_field` if it is named.
 
     With several cohorts the ledger is asked beforehand of which one each unit is, and once more when it records them.
+    If it does not answer then, it is asked whether it has: the texts of a version that it knows must not be removed.
+
+    Raises:
+        As `tasks.corpus.ingest.ingest` and `datasets.add_version`.
+        OutcomeUnknown: the ledger stays away; the version lies in the home until `almoner run sweep` asks it.
     """
     recorded: list[int] = []
 
@@ -47,13 +66,17 @@ def ingest_version(
             return cohorts.of_units(session, dataset.account_id, marks)
 
     def record(version: IngestedVersion) -> None:
-        with database.write() as session:
-            row = datasets.add_version(
-                session, actor, datasets.find(session, dataset.name),
-                uid=version.uid, source_mark=version.source_mark, manifest_mark=version.manifest_mark,
-                units=iter_marks(home, version.uid), growth=growth,
-            )  # fmt: skip
-            recorded.append(row.number)
+        try:
+            with database.write() as session:
+                row = datasets.add_version(
+                    session, actor, datasets.find(session, dataset.name),
+                    uid=version.uid, source_mark=version.source_mark, manifest_mark=version.manifest_mark,
+                    units=iter_marks(home, version.uid), growth=growth,
+                )  # fmt: skip
+                recorded.append(row.number)
+        except OutcomeUnknown as unheard:
+            if not _is_kept(database, version.uid, unheard):
+                raise LedgerUnreachable(str(unheard.facts["database"])) from None
 
     made = ingest(
         home, source, dataset.unit_field, overlap_key, text_field=dataset.text_field, label_field=label_field,

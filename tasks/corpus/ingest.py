@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from models_db.engine import OutcomeUnknown
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from tasks.corpus.cohorts import Cohorts
@@ -84,8 +85,8 @@ def ingest(
         cohorts: what says of which cohort each unit is; None if there is one cohort only.
         progress: called at the start, every thousand documents, and at the end.
         record: called when the version is in place, to enter it into the ledger. If it refuses (any
-            AlmonerError) the version is removed again. After any other failure of it the version stays,
-            since only the ledger knows whether it was recorded: `versions.sweep_unrecorded` asks.
+            AlmonerError but OutcomeUnknown) the version is removed again. After any other failure of it the
+            version stays, since only the ledger knows whether it was recorded: `versions.sweep_unrecorded` asks.
 
     Raises:
         whatever `readers.read_documents` raises; DuplicateDocument, SourceChanged, StoreNotWritable,
@@ -104,6 +105,8 @@ def ingest(
         put_in_place(home, folder, version.uid)
         try:
             record(version)
+        except OutcomeUnknown:
+            raise
         except AlmonerError:
             remove_version(home, version.uid)
             raise
