@@ -21,6 +21,8 @@ STEPS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days
 _INTERVAL = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 _LONGEST = 1000
 _LONGEST_STEP = timedelta(days=3660)
+_LAST_YEAR = 9000
+"""After it the calendar ends before some moments have come."""
 _TOO_OFTEN = re.compile(r"FREQ=(SECONDLY|MINUTELY)|BYSECOND|BYMINUTE=[^;]*,", re.IGNORECASE)
 _EVERY_SO_MANY = re.compile(r"INTERVAL=([^;]*)", re.IGNORECASE)
 _UNTIL_ELSEWHERE = re.compile(r"UNTIL=[^;]*Z", re.IGNORECASE)
@@ -147,6 +149,8 @@ def timing_of(kind: str, rule: str, zone: str, start: str | None, now: datetime)
         begins += step_of(rule)
     if start is not None:
         begins = _start(start, where)
+        if begins.year > _LAST_YEAR:
+            raise StartUnfit(start)
     made = Timing(kind, rule, zone, moment(begins))
     _require_fit(made, now)
     return made

@@ -137,6 +137,6 @@ def test_what_is_no_zone_and_no_start() -> None:
     for zone in ("Europe/Nowhere", "../etc/passwd", ""):
         with pytest.raises(ZoneUnknown):
             timing_of("interval", "1h", zone, None, NOW)
-    for start in ("soon", "2026-02-30", "", "0001-01-01"):
+    for start in ("soon", "2026-02-30", "", "0001-01-01", "9999-12-30"):
         with pytest.raises(StartUnfit):
             timing_of("interval", "1h", "Asia/Tokyo", start, NOW)
