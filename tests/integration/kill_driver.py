@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,10 @@ import tasks.publishing.bundle
 import tasks.publishing.deposit
 from cli.app import app
 from models_db.services import artifacts, cohorts, ledger, schedules
+from tasks.generation import evolution_votes
 from tasks.generation.ink_rule import InvisibleInkRule
+from tasks.generation.systems import SYSTEMS
+from tasks.inference.backends.answers import Answers
 from tasks.stores.store import Store
 from tests import tiny_embedder, tiny_model
 
@@ -40,12 +43,19 @@ AFTER: dict[str, Place] = {
     "after arm": (flows.running.Run, "arm", 1),
     "mid generation": (InvisibleInkRule, "next_tokens", 6),
     "after a step is kept": (flows.running.Run, "drawn", 9),
-    "after a metric is kept": (flows.running.Run, "keep_result", 1),
-    "after the second step": (flows.running.Run, "keep_result", 2),
+    "after the first result is kept": (flows.running.Run, "keep_result", 1),
+    "after the second result is kept": (flows.running.Run, "keep_result", 2),
+    "after the third result is kept": (flows.running.Run, "keep_result", 3),
+    "after the fourth result is kept": (flows.running.Run, "keep_result", 4),
     "among facets": (tasks.insights.facet_fast, "tidied", 5),
-    "while the second step is drawn": (flows.running.Run, "drawing", 2),
-    "while the third step is drawn": (flows.running.Run, "drawing", 3),
-    "after the last step": (flows.running.Run, "keep_result", 4),
+    "among units": (evolution_votes, "points_of", 1),
+    "while the first result is drawn": (flows.running.Run, "drawing", 1),
+    "while the second result is drawn": (flows.running.Run, "drawing", 2),
+    "while the third result is drawn": (flows.running.Run, "drawing", 3),
+    "while the fourth result is drawn": (flows.running.Run, "drawing", 4),
+    "after two answers are kept": (Answers, "keep", 2),
+    "after three answers are kept": (Answers, "keep", 3),
+    "after eight answers are kept": (Answers, "keep", 8),
     "after draft": (flows.keep, "write_draft", 1),
     "while committing": (artifacts, "produce", 1),
     "after commit": (flows.execute, "keep", 1),
@@ -63,7 +73,7 @@ AFTER: dict[str, Place] = {
     "after a slot is decided": (flows.slots, "decide", 1),
 }
 BEFORE: dict[str, Place] = {
-    "before a metric is kept": (flows.running.Run, "keep_result", 1),
+    "before the first result is kept": (flows.running.Run, "keep_result", 1),
     "before hold": (flows.running.Run, "hold", 1),
     "before delivery": (flows.publish, "deliver", 1),
 }
@@ -92,8 +102,16 @@ def plant(point: str, act: Callable[[], None]) -> None:
     setattr(room, name, watched)
 
 
-def type_and_die(environment: dict[str, str], line: str, point: str, *, stops: bool = False) -> None:
-    """One command that is killed at `point`; anything else is exit code 99. With `stops` the model ends its texts."""
+def type_and_die(
+    environment: dict[str, str], line: str, point: str, *, stops: bool = False, systems: Sequence[type] = ()
+) -> None:
+    """One command that is killed at `point`; anything else is exit code 99.
+
+    Args:
+        stops: the tiny model ends its texts.
+        systems: a test's own, in place of ours of the same names.
+    """
+    SYSTEMS.update({made.name: made for made in (kind() for kind in systems)})
     _run(environment, line, point, die, stops=stops)
     os._exit(99)
 

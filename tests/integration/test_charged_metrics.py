@@ -5,8 +5,8 @@ import json
 import pytest
 
 from models_db.budgets import Amount, total
+from tests.integration.killing import balance, instalments, killed
 from tests.integration.story import REQUEST, Almoner
-from tests.integration.test_kill import balance, instalments, killed
 
 EVALUATION = ["length", "dp_length"]
 
@@ -34,7 +34,9 @@ def test_a_charged_metric_is_priced_shown_published_and_verified(almoner: Almone
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("point", "lost"), [("after a metric is kept", False), ("before a metric is kept", True)])
+@pytest.mark.parametrize(
+    ("point", "lost"), [("after the first result is kept", False), ("before the first result is kept", True)]
+)
 def test_a_killed_run_never_draws_a_metric_twice(almoner: Almoner, point: str, lost: bool) -> None:
     almoner.approved(evaluation=EVALUATION, epsilon=REQUEST["epsilon"])
     plan = instalments(almoner)

@@ -18,9 +18,9 @@ from tasks.generation.keyphrase_settings import MOST_SELECTED
 from tasks.insights.keyword_spelling import LONGEST
 from tasks.mechanisms import kde
 from tasks.publishing import layout
+from tests.integration.killing import balance
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_keyphrases import PARAMETERS, SECRET, SEEDED, approved
-from tests.integration.test_kill import balance
 
 COUNTED = PARAMETERS | {"vocabulary": {"method": "counted", "size": 3, "per_unit": 2, "words": ["kettle", "violin"]}}
 

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import signal
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,10 +24,9 @@ from tasks.inference.backends.http import HttpBackend
 from tasks.inference.backends.interface import SEES, Sampling
 from tasks.inference.loading import located
 from tasks.inference.registry import ModelNotPulled, find, list_models
-from tests.integration import external_driver
 from tests.integration.canary import CANARIES, PRIVATE_TEXT
+from tests.integration.killing import balance, killed
 from tests.integration.story import Almoner, Told
-from tests.integration.test_kill import balance, environment, start
 from tests.support import require
 from tests.support_backend import Counted, ModelServer, completion, hangs, says, says_json
 
@@ -210,9 +208,7 @@ def test_a_run_that_is_killed_asks_for_what_is_missing_and_for_nothing_else(
     office: Almoner, server: ModelServer
 ) -> None:
     price = approved(office)
-    process = start(external_driver.run_and_die, environment() | {"OFFICE_KEY": KEY}, 3)
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
+    killed("run 1", "after three answers are kept", systems=[Counted])
     asked = len(server.seen)
     assert asked in (3, 4)  # the next one may have been on its way
     with (office.home.quarantine / "1-unfinished" / FILE).open("ab") as file:

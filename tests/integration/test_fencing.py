@@ -14,8 +14,8 @@ from models_db.budgets import Amount, total
 from models_db.recording import take_lease
 from models_db.tables import Lease
 from tasks.generation.ink_rule import InvisibleInkRule
+from tests.integration.killing import balance, instalments, is_clean, killed
 from tests.integration.story import Almoner
-from tests.integration.test_kill import balance, instalments, is_clean, killed
 from tests.support import fetch
 
 Act = Callable[[], None]

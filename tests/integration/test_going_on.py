@@ -8,8 +8,8 @@ import pytest
 
 from models_db.budgets import Amount, total
 from tasks.generation.journal import FILE, Contents, Journal
+from tests.integration.killing import balance, instalments, is_clean, killed
 from tests.integration.story import Almoner
-from tests.integration.test_kill import balance, instalments, is_clean, killed
 from tests.support import fetch
 
 

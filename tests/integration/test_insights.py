@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 import flows.execute
-from models_db.budgets import Amount, total
 from tests import tiny_model
+from tests.integration.killing import goes_on, killed
 from tests.integration.story import Almoner
-from tests.integration.test_kill import balance, instalments, killed
 
 WORDS = ["kettle", "tomato", "violin", "tax form"]
 TOLD = ("How do I clean my {}?", "The {} is broken again.", "Which {} would you buy?", "My {} makes a strange noise.")
@@ -134,28 +133,18 @@ def test_what_cannot_be_is_refused_before_anything_is_spent(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("point", "paid", "again"),
+    ("point", "paid", "lost"),
     [
         ("among facets", 1, False),
-        ("after a metric is kept", 1, False),
-        ("after the second step", 2, False),
-        ("while the third step is drawn", 3, True),
+        ("after the first result is kept", 1, False),
+        ("after the second result is kept", 2, False),
+        ("while the third result is drawn", 3, True),
         ("after draft", 3, False),
     ],
 )
-def test_a_killed_run_goes_on_and_pays_for_nothing_twice(almoner: Almoner, point: str, paid: int, again: bool) -> None:
+def test_a_killed_run_goes_on_and_pays_for_nothing_twice(almoner: Almoner, point: str, paid: int, lost: bool) -> None:
     """A step that died after its draw began is lost; every other is used, also one that had not yet been drawn."""
     approved(almoner)
-    plan = instalments(almoner)
     killed("run 1", point, stops=True)
-    almoner.type("run sweep")
-    assert balance(almoner).spent == total(plan[:paid])
-    if again:
-        assert almoner.ask("run 1", expected=1)["error"] == "StepLost"
-        almoner.type("run 1 --anew")
-        assert balance(almoner).spent == total(plan) + total(plan[:paid])
-    else:
-        almoner.type("run 1")
-        assert balance(almoner).spent == total(plan)
-    assert balance(almoner).held == Amount()
+    goes_on(almoner, paid, lost=lost)
     published(almoner)

@@ -10,8 +10,8 @@ import pytest
 from models_db.budgets import Amount, total
 from models_db.services import ledger
 from tasks.inference.backends.local import LocalBackend
+from tests.integration.killing import balance, goes_on, instalments, killed
 from tests.integration.story import Almoner
-from tests.integration.test_kill import balance, instalments, killed
 from tests.support_backend import ModelServer, answer, connections, says
 
 WORDS = ["kettle", "tomato", "violin", "tax form"]
@@ -210,28 +210,18 @@ def test_what_cannot_be_is_refused_before_anything_is_spent(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("point", "paid", "again"),
+    ("point", "paid", "lost"),
     [
         ("among facets", 2, False),
-        ("after a metric is kept", 2, False),
-        ("while the second step is drawn", 3, True),
-        ("after the second step", 3, False),
+        ("after the first result is kept", 2, False),
+        ("while the second result is drawn", 3, True),
+        ("after the second result is kept", 3, False),
         ("after draft", 3, False),
     ],
 )
-def test_a_killed_run_goes_on_and_pays_for_nothing_twice(almoner: Almoner, point: str, paid: int, again: bool) -> None:
+def test_a_killed_run_goes_on_and_pays_for_nothing_twice(almoner: Almoner, point: str, paid: int, lost: bool) -> None:
     """The vocabulary is two mechanisms in one step; the sketches are the third."""
     approved(almoner)
-    plan = instalments(almoner)
     killed("run 1", point)
-    almoner.type("run sweep")
-    assert balance(almoner).spent == total(plan[:paid])
-    if again:
-        assert almoner.ask("run 1", expected=1)["error"] == "StepLost"
-        almoner.type("run 1 --anew")
-        assert balance(almoner).spent == total(plan) + total(plan[:paid])
-    else:
-        almoner.type("run 1")
-        assert balance(almoner).spent == total(plan)
-    assert balance(almoner).held == Amount()
+    goes_on(almoner, paid, lost=lost)
     published(almoner)

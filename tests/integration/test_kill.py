@@ -7,17 +7,13 @@ import json
 import os
 import signal
 import time
-from functools import partial
-from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from models_db.budgets import Amount, total
-from models_db.services import datasets, ledger, releases, runs
 from tests.integration import kill_driver
+from tests.integration.killing import balance, instalments, is_clean, killed, nothing_is_out, start
 from tests.integration.story import Almoner
 from tests.support import fetch
 
@@ -41,62 +37,6 @@ POINTS = [
     *(("sqlite", point) for point in ARMED_BEFORE),
     *(pytest.param("postgresql", point, marks=pytest.mark.slow) for point in FEWER_ON_POSTGRESQL),
 ]
-
-
-def start(target: Any, *arguments: Any) -> BaseProcess:
-    """A new process, from a fork server that has imported everything once."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload([kill_driver.__name__])
-    process = context.Process(target=target, args=arguments)
-    process.start()
-    return process
-
-
-def environment() -> dict[str, str]:
-    """What a process is told of this one: all of it, since the fork server knows that of an earlier test."""
-    return dict(os.environ)
-
-
-def killed(line: str, point: str, *, stops: bool = False) -> None:
-    """Type a command that is killed at a point; with `stops` the tiny model ends its texts."""
-    process = start(partial(kill_driver.type_and_die, stops=stops), environment(), line, point)
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
-
-
-def instalments(almoner: Almoner, number: int = 1) -> list[Amount]:
-    """The plan of a request, in the order in which it is armed."""
-    with almoner.database.read() as session:
-        plan = json.loads(releases.find(session, number).canonical)["plan"]
-    return [
-        Amount(int(part["rho"]), int(part["delta"]))
-        for invocation in plan["invocations"]
-        for part in invocation["instalments"]
-    ]
-
-
-def balance(almoner: Almoner) -> ledger.Balance:
-    with almoner.database.read() as session:
-        return ledger.balance(session, datasets.find(session, "clinic").account_id)
-
-
-def nothing_is_out(almoner: Almoner) -> None:
-    assert fetch(almoner.database, "SELECT * FROM publication") == []
-    assert fetch(almoner.database, "SELECT * FROM delivery") == []
-    assert not almoner.bundle.exists()
-
-
-def is_clean(almoner: Almoner, *, left: bool = False) -> None:
-    """No half-written folder, no running lease, nothing held, and the doctor is content.
-
-    With `left` there is what a run can go on from, and nothing else.
-    """
-    assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-unfinished"] * left
-    assert list(almoner.home.scratch.iterdir()) == []
-    with almoner.database.read() as session:
-        assert runs.running(session) == []
-    assert balance(almoner).held == Amount()
-    assert almoner.ask("doctor")["ok"] is True
 
 
 @pytest.mark.parametrize(("backend", "point"), POINTS)
@@ -289,7 +229,7 @@ def test_ctrl_c_in_the_middle_of_a_generation(almoner: Almoner, as_json: bool) -
     plan = instalments(almoner)
     sign, output = almoner.folder / "sign", almoner.folder / "output"
     line = "run 1" + " --json" * as_json
-    process = start(kill_driver.type_and_wait, environment(), line, "mid generation", sign, output)
+    process = start(kill_driver.type_and_wait, line, "mid generation", sign, output)
     wait_for(sign)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGINT)

@@ -13,9 +13,9 @@ import flows.sweep
 from models_db.budgets import Amount, total
 from models_db.services import artifacts, ledger, runs
 from tasks.generation.ink_rule import InvisibleInkRule
+from tests.integration.killing import balance, instalments, is_clean, nothing_is_out
 from tests.integration.losing import BrokenDisk, Fate, Loss, Relay
 from tests.integration.story import Almoner
-from tests.integration.test_kill import balance, instalments, is_clean, nothing_is_out
 from tests.support import fetch
 
 BOTH = pytest.mark.parametrize("backend", ["sqlite", "postgresql"])

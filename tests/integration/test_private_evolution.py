@@ -1,18 +1,16 @@
 """Private evolution from the request to the verified bundle: what is charged, what is told, and what a kill leaves."""
 
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from models_db.budgets import Amount, total
-from tests.integration import evolution_driver
+from models_db.budgets import Amount
 from tests.integration.canary import CANARIES, leaks, text_of
+from tests.integration.killing import balance, goes_on, instalments, killed
 from tests.integration.story import NOTES, REQUEST, Almoner
-from tests.integration.test_kill import balance, environment, instalments, start
 from tests.support_backend import ModelServer, answer, connections, says
 
 PARAMETERS: dict[str, Any] = {
@@ -113,37 +111,25 @@ def test_what_cannot_be_is_refused_before_anything_is_spent(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@pytest.mark.parametrize(  # results are candidates and votes in turns, of which votes are paid
     ("point", "paid", "lost"),
     [
-        ("while the first candidates are written", 0, False),
-        ("after the first candidates", 0, False),
+        ("while the first result is drawn", 0, False),
+        ("after the first result is kept", 0, False),
         ("among units", 1, False),
-        ("after the first votes", 1, False),
-        ("after the second candidates", 1, False),
-        ("while the second votes are drawn", 2, True),
-        ("after the second votes", 2, False),
+        ("after the second result is kept", 1, False),
+        ("after the third result is kept", 1, False),
+        ("while the fourth result is drawn", 2, True),
+        ("after the fourth result is kept", 2, False),
     ],
 )
 def test_a_killed_run_goes_on_and_pays_for_no_round_twice(almoner: Almoner, point: str, paid: int, lost: bool) -> None:
     almoner.ingested()
     approved(almoner)
-    plan = instalments(almoner)
-    assert len(plan) == 2
-    process = start(evolution_driver.run_and_die, environment(), point)
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
-    almoner.type("run sweep")
-    assert balance(almoner).spent == total(plan[:paid])
+    assert len(instalments(almoner)) == 2
+    killed("run 1", point)
     before = kept(almoner.home.quarantine / "1-unfinished" / "journal")
-    if lost:
-        assert almoner.ask("run 1", expected=1)["error"] == "StepLost"
-        almoner.type("run 1 --anew")
-        assert balance(almoner).spent == total(plan) + total(plan[:paid])
-    else:
-        assert "what is paid is not paid again" in almoner.type("run 1").err
-        assert balance(almoner).spent == total(plan)
-    assert balance(almoner).held == Amount()
+    goes_on(almoner, paid, lost=lost)
     texts = [row["text"] for row in published(almoner)]
     if "candidates 1" in before and not lost:  # what was there is what was voted on: all texts come from it
         assert set(texts) <= {text for name in ("candidates 0", "candidates 1") for text, _, _ in before[name]}
@@ -193,14 +179,12 @@ def test_an_external_model_hears_candidates_alone(office: Almoner, server: Model
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("answers", [2, 8])
+@pytest.mark.parametrize(("point", "answers"), [("after two answers are kept", 2), ("after eight answers are kept", 8)])
 def test_a_killed_run_asks_for_what_is_missing_and_for_nothing_else(
-    office: Almoner, server: ModelServer, answers: int
+    office: Almoner, server: ModelServer, point: str, answers: int
 ) -> None:
     price = approved(office, EXTERNAL)
-    process = start(evolution_driver.run_and_die_after_answers, environment(), answers)
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
+    killed("run 1", point)
     asked = len(server.seen)
     assert asked in (answers, answers + 1)  # the next one may have been on its way
     office.type("run 1")

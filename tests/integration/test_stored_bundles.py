@@ -6,8 +6,8 @@ import pytest
 
 from tasks.stores.store import Store
 from tests.integration.canary import leaks, text_of
+from tests.integration.killing import killed
 from tests.integration.story import Almoner
-from tests.integration.test_kill import killed
 from tests.object_store import KEY, SECRET, ObjectStore
 from tests.support import fetch, snapshot
 

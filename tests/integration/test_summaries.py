@@ -15,8 +15,8 @@ from tasks.publishing.layout import CARD, RECORD, TEXTS
 from tasks.summarization.adapter import tensors_of
 from tasks.summarization.adapter_store import save_adapter
 from tests.integration.canary import text_of
+from tests.integration.killing import balance, instalments, killed
 from tests.integration.story import NOTES, REQUEST, Almoner
-from tests.integration.test_kill import balance, instalments, killed
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.summarization.planted import adapter
 

@@ -1,0 +1,87 @@
+"""Commands that are killed in processes of their own (kill_driver.py), and what the ledger and the home say then."""
+
+import json
+import os
+import signal
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from models_db.budgets import Amount, total
+from models_db.services import datasets, ledger, releases, runs
+from tests.integration import kill_driver
+from tests.integration.story import Almoner
+from tests.support import fetch
+
+
+def start(target: Any, *arguments: Any) -> BaseProcess:
+    """A new process, from a fork server that has imported everything once; it is told all of this one's environment.
+
+    The server itself knows that of an earlier test.
+    """
+    context = get_context("forkserver")
+    context.set_forkserver_preload([kill_driver.__name__])
+    process = context.Process(target=target, args=(dict(os.environ), *arguments))
+    process.start()
+    return process
+
+
+def killed(line: str, point: str, **more: Any) -> None:
+    """Type a command that is killed at a point; `more` is for `kill_driver.type_and_die`."""
+    process = start(partial(kill_driver.type_and_die, **more), line, point)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def instalments(almoner: Almoner, number: int = 1) -> list[Amount]:
+    """The plan of a request, in the order in which it is armed."""
+    with almoner.database.read() as session:
+        plan = json.loads(releases.find(session, number).canonical)["plan"]
+    return [
+        Amount(int(part["rho"]), int(part["delta"]))
+        for invocation in plan["invocations"]
+        for part in invocation["instalments"]
+    ]
+
+
+def balance(almoner: Almoner) -> ledger.Balance:
+    with almoner.database.read() as session:
+        return ledger.balance(session, datasets.find(session, "clinic").account_id)
+
+
+def nothing_is_out(almoner: Almoner) -> None:
+    assert fetch(almoner.database, "SELECT * FROM publication") == []
+    assert fetch(almoner.database, "SELECT * FROM delivery") == []
+    assert not almoner.bundle.exists()
+
+
+def is_clean(almoner: Almoner, *, left: bool = False) -> None:
+    """No half-written folder, no running lease, nothing held, and the doctor is content.
+
+    With `left` there is what a run can go on from, and nothing else.
+    """
+    assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-unfinished"] * left
+    assert list(almoner.home.scratch.iterdir()) == []
+    with almoner.database.read() as session:
+        assert runs.running(session) == []
+    assert balance(almoner).held == Amount()
+    assert almoner.ask("doctor")["ok"] is True
+
+
+def goes_on(almoner: Almoner, paid: int, *, lost: bool) -> None:
+    """What was killed after `paid` instalments goes on and pays for the others alone.
+
+    With `lost` it died while a step was drawn: it is refused by name, and all is paid anew for a new beginning.
+    """
+    plan = instalments(almoner)
+    almoner.type("run sweep")
+    assert balance(almoner).spent == total(plan[:paid])
+    if lost:
+        assert almoner.ask("run 1", expected=1)["error"] == "StepLost"
+        almoner.type("run 1 --anew")
+        assert balance(almoner).spent == total(plan) + total(plan[:paid])
+    else:
+        assert "is paid is not paid again" in almoner.type("run 1").err
+        assert balance(almoner).spent == total(plan)
+    assert balance(almoner).held == Amount()
