@@ -8,6 +8,7 @@ import typer
 
 from cli.approve import Request
 from cli.command import Answer, Opened, command
+from cli.progress import showing
 from models_db.errors import UsageError
 
 Out = Annotated[
@@ -36,7 +37,7 @@ def report(
 
     Example: almoner report 1 --out report.html
     """
-    from flows.report import report_facts
+    from flows.publish import find_artifact
     from flows.report_file import keep_page, write_report
     from flows.workspace import open_workspace
     from tasks.reporting.facts import Version, contents
@@ -45,7 +46,11 @@ def report(
         raise VersionsTwo
     version: Version = "public" if public else "internal" if internal else "steward"
     workspace = open_workspace(opened.home)
-    said = contents(version, report_facts(workspace, request, version))
+    with showing(opened):
+        find_artifact(workspace, request)  # refused at once where there is nothing to report; what follows loads torch
+        from flows.report import report_facts
+
+        said = contents(version, report_facts(workspace, request, version))
     if out is not None:
         path = write_report(out, said)
     elif not opened.as_json:

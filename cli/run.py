@@ -8,6 +8,7 @@ from cli.command import Answer, Opened, command
 from cli.progress import showing
 from cli.tables import facts
 from cli.working import Device, Runner, RunnerAddress, Workers
+from flows import telemetry
 from flows.workspace import open_workspace
 from models_db.errors import UsageError
 
@@ -39,11 +40,12 @@ def run(
         return _sweep(opened)
     if not what.isdigit():
         raise NotARun(what)
-    from flows.execute import execute
-    from tasks.runners.where import Where
+    with showing(opened):  # from here on, because loading the libraries that run models takes seconds
+        _refuse_early(opened, int(what))
+        from flows.execute import execute
+        from tasks.runners.where import Where
 
-    where = Where.of(runner, runner_address)
-    with showing(opened):
+        where = Where.of(runner, runner_address)
         outcome = execute.fn(opened.home.root, int(what), device, anew=anew, workers=workers, where=where)
     data = outcome.to_json()
     return Answer(
@@ -54,6 +56,21 @@ def run(
             f'Next: `almoner approve {what} --gate publish --reason "..."`.',
         ],
     )
+
+
+def _refuse_early(opened: Opened, request_id: int) -> None:
+    """Refuse a run that may not begin before anything is loaded for it; `execute` checks the same again.
+
+    Where runs are traced, a refusal is part of the trace, so there `execute` alone checks.
+    """
+    if telemetry.is_asked_for():
+        return
+    from flows.running import examine
+    from flows.sweep import close_own_remains
+
+    workspace = open_workspace(opened.home)
+    close_own_remains(workspace, request_id)
+    examine(workspace, request_id)
 
 
 def _sweep(opened: Opened) -> Answer:

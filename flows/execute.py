@@ -16,12 +16,12 @@ from flows.keep import keep
 from flows.resuming import Resumed, journal_folder
 from flows.running import Run, begin, ending_safely
 from flows.settings import PRIVATE_FLOW
-from flows.sweep import close, is_dead
-from flows.workspace import Workspace, open_workspace
+from flows.sweep import close_own_remains
+from flows.workspace import open_workspace
 from models_db.budgets import Amount
 from models_db.canonical import Json
 from models_db.home import ProjectHome
-from models_db.services import ledger, runs
+from models_db.services import ledger
 from tasks.corpus.partition import SomeBlocks
 from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
 from tasks.evaluate import evaluate_texts, require_tools
@@ -205,11 +205,3 @@ def external_backend(run: Run) -> HttpBackend | None:
 def scorer_of(run: Run, device: str) -> LanguageModel | None:
     """The model of metrics where an external one writes the texts; None where none needs it, or it is not pulled."""
     return load_scorer(device) if any("model" in metric.needs for metric in run.quote.metrics) else None
-
-
-def close_own_remains(workspace: Workspace, request_id: int) -> None:
-    """If an earlier run of this request died, close it, so that running again needs no other command."""
-    with workspace.database.read() as session:
-        dead = [lease for lease in runs.running(session) if lease.request_id == request_id and is_dead(lease)]
-    for lease in dead:
-        close(workspace, lease)

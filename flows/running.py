@@ -169,11 +169,35 @@ def begin(workspace: Workspace, request_id: int, journal: Journal, *, anew: bool
 
     Raises:
         JournalInUse, JournalUnfit: what was left cannot be gone on from.
+        BudgetExceeded, BudgetRefused: the dataset cannot afford it any more.
+        and as `examine`.
+    """
+    priced, body, scheme = examine(workspace, request_id)
+    left = _left(workspace, request_id, priced, journal, anew)
+    with told_by_policy(workspace):
+        priced.require_affordable(left.of(priced.plan) if left else None)
+    if len(priced.plan.blocks) < scheme.blocks:
+        scheme = SomeBlocks.of(scheme, priced.plan.blocks)
+    token = secrets.token_hex(16)
+    attempt = _started(workspace, request_id, token, priced.plan.blocks, left.last if left else None)
+    run = Run(workspace, attempt, token, priced, body, scheme, journal, left)
+    if left is None:
+        with ending_safely(run):
+            journal.discard()
+    return run
+
+
+def examine(workspace: Workspace, request_id: int) -> tuple[Quote, dict[str, Any], PartitionScheme]:
+    """What an approved request would run now: priced again, as it was approved, and over the partition of all units.
+
+    Reads the ledger and changes nothing; it needs neither model nor corpus, so it can be asked before either is loaded.
+
+    Raises:
         GateClosed, WrongState, StillRunning, ScopeClosed: it may not run now.
         ForgedApproval: an approval's signature does not fit.
         PlanChanged: the code, the model or the plan is not what was approved.
         TooManyAttempts, PolicyForbids: the policy it was made under does not allow it (any more).
-        BudgetExceeded, BudgetRefused: the dataset cannot afford it any more.
+        KeyMissing: this home has not the key of the partition.
     """
     with workspace.database.read() as session:
         request = runs.require_startable(session, request_id)
@@ -189,19 +213,7 @@ def begin(workspace: Workspace, request_id: int, journal: Journal, *, anew: bool
     if sum(step.to_state == "running" for step in steps) >= policy.attempts:
         raise TooManyAttempts(request_id, policy.attempts)
     require_policy(policy, body, facts.balance.cap)
-    priced = _repriced(workspace, request_id, facts, body)
-    left = _left(workspace, request_id, priced, journal, anew)
-    with told_by_policy(workspace):
-        priced.require_affordable(left.of(priced.plan) if left else None)
-    if len(priced.plan.blocks) < scheme.blocks:
-        scheme = SomeBlocks.of(scheme, priced.plan.blocks)
-    token = secrets.token_hex(16)
-    attempt = _started(workspace, request_id, token, priced.plan.blocks, left.last if left else None)
-    run = Run(workspace, attempt, token, priced, body, scheme, journal, left)
-    if left is None:
-        with ending_safely(run):
-            journal.discard()
-    return run
+    return _repriced(workspace, request_id, facts, body), body, scheme
 
 
 def reading_of(session: Session, dataset: Dataset, request_id: int, body: Mapping[str, Any]) -> Reading:

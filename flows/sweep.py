@@ -31,6 +31,14 @@ def sweep(workspace: Workspace) -> Swept:
     return Swept(tuple(closed), _remove_orphans(workspace))
 
 
+def close_own_remains(workspace: Workspace, request_id: int) -> None:
+    """If an earlier run of this request died, close it, so that running again needs no other command."""
+    with workspace.database.read() as session:
+        dead = [lease for lease in runs.running(session) if lease.request_id == request_id and is_dead(lease)]
+    for lease in dead:
+        close(workspace, lease)
+
+
 def close(workspace: Workspace, lease: Lease) -> bool:
     """Forfeit what a dead attempt had armed and give back the rest; False if somebody else was faster."""
     try:

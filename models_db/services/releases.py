@@ -38,13 +38,25 @@ class RequestUnknown(UsageError):
         super().__init__(f"There is no request {number}.", "See them with `almoner release list`.", {"request": number})
 
 
+_NEXT = {
+    "submitted": 'Next, at the spend gate: `almoner approve {0} --gate spend --reason "..."`.',
+    "approved": "Next: `almoner run {0}`.",
+    "running": "Wait for its run; if that process is gone, `almoner run sweep` closes it.",
+    "produced": 'Next: `almoner approve {0} --gate publish --reason "..."`, then `almoner publish {0} --to DIR`.',
+    "rejected": "That is its end; ask anew: `almoner release request FILE`.",
+    "withdrawn": "That is its end; ask anew: `almoner release request FILE`.",
+    "discarded": "That is its end, and what it spent stays spent; ask anew: `almoner release request FILE`.",
+}
+_SEEN = "See it with `almoner release show {0}`."
+
+
 class WrongState(Refused):
-    """The request is not where this step begins."""
+    """The request is not where this step begins; the advice says what comes next for one that is where it is."""
 
     def __init__(self, request_id: int, state: str, wanted: str, advice: str = "") -> None:
         super().__init__(
             f"Request {request_id} is {state}; this needs it {wanted}.",
-            advice or f"See it with `almoner release show {request_id}`.",
+            advice or f"{_NEXT.get(state, '')} {_SEEN}".strip().format(request_id),
             {"request": request_id, "state": state, "needed": wanted},
         )
 

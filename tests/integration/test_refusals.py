@@ -1,6 +1,9 @@
 """Every refusal has a name, an exit code and advice, and changes nothing: no row of the ledger, no file of the home."""
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -245,6 +248,34 @@ def test_a_refusal_is_readable_without_json(almoner: Almoner) -> None:
     message, advice = told.err.strip().splitlines()
     assert message.startswith("GateClosed: Request 1 has not passed the spend gate: 0 of 1 approvals")
     assert "almoner approve 1 --gate spend" in advice
+
+
+def test_a_run_that_may_not_begin_is_refused_before_anything_is_loaded_for_it(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner.submitted()
+    monkeypatch.setattr(flows.execute, "execute", None)
+    refused(almoner, "run 1", 1, "GateClosed")
+    almoner.type('approve 1 --gate spend --reason "a first look"')
+    monkeypatch.setattr(flows.running, "code_digest", lambda: "another")
+    refused(almoner, "run 1", 1, "PlanChanged")
+
+
+def test_what_is_refused_early_needs_no_language_model() -> None:
+    code = "import sys, cli.app, flows.running, flows.sweep, flows.publish; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_who_is_at_the_wrong_step_is_told_the_next_one(almoner: Almoner) -> None:
+    """What the advice names can be typed, and leads to the end."""
+    almoner.submitted()
+    for state in ("approved", "produced", "published"):
+        advice = almoner.ask("evaluate 1 --internal", expected=1)["advice"]
+        *following, _ = re.findall("`almoner (.+?)`", advice)
+        for line in following:
+            almoner.type(line.replace("...", "agreed").replace("DIR", str(almoner.folder / "out")))
+        assert almoner.state() == state
 
 
 def test_a_budget_refusal_says_what_was_asked_what_is_left_and_what_fits(almoner: Almoner) -> None:
