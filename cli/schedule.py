@@ -1,8 +1,9 @@
 """`almoner schedule`: releases that come again and again, each drawn on a standing authorisation."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import RenderableType
@@ -50,11 +51,21 @@ def create(
         **asdict(made.timing),
         "coming": list(made.coming),
         "slots_until_it_ends": made.slots_until,
+        "runs_left": made.runs_left,
+        "last_run": made.last_run,
         "afforded": made.afforded.to_json() if made.afforded else None,
     }
-    plain = {name: value for name, value in data.items() if name != "afforded"}
+    plain = _to_the_minute({name: value for name, value in data.items() if name != "afforded"})
     last = "Dry run: nothing was made." if made.number is None else f"Schedule {made.number}. Next: `almoner serve`."
-    return Answer(data, [facts(plain, title="Schedule"), *([str(made.afforded)] if made.afforded else []), last])
+    return Answer(
+        data, [facts(plain, title="Schedule; times are UTC"), *([str(made.afforded)] if made.afforded else []), last]
+    )
+
+
+def _to_the_minute(said: dict[str, Json]) -> Mapping[str, object]:
+    """For people, who write moments like this, also after `--slot`."""
+    short = {"coming": [str(at)[:16] for at in cast(list[Json], said["coming"])]}
+    return said | short | {name: str(said[name])[:16] for name in ("starts_at", "last_run", "until") if said.get(name)}
 
 
 def _rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, str]:
@@ -101,7 +112,7 @@ def show(
     """
     found, slots = scheduling.shown(open_workspace(opened.home), number, limit)
     data = {**found.to_json(), "slots": [asdict(slot) for slot in slots]}
-    plain = {name: value for name, value in found.to_json().items() if name != "last"}
+    plain = _to_the_minute({name: value for name, value in found.to_json().items() if name != "last"})
     rows = [(slot.slot[:16], slot.request, slot.state, slot.reason, slot.detail) for slot in slots]
     shown: list[RenderableType] = [facts(plain, title=f"Schedule {number}; times are UTC")]
     return Answer(data, [*shown, table(("slot", "request", "state", "reason", "told"), rows, "Slots")])

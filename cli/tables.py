@@ -9,9 +9,12 @@ from rich.text import Text
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
-    """Rows under headings; numbers to the right."""
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    """Rows under headings, numbers to the right; without rows it says that there are none."""
     kept = [list(row) for row in rows]
+    none = None if kept else " none"
+    made = Table(
+        title=title, title_justify="left", caption=none, caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for number, heading in enumerate(columns):
         numeric = bool(kept) and all(_is_number(row[number]) for row in kept)
         made.add_column(heading, justify="right" if numeric else "left", overflow="fold")

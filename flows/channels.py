@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from flows.written import keep_named, read_named
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
-from models_db.requests import FileInvalid, Line, Written
+from models_db.requests import FileInvalid, Line, Written, told_plainly
 from tasks.inference.backends.endpoints import Variable, is_loopback
 
 PAGE = "docs/schedules.md"
@@ -94,7 +94,7 @@ def made(name: str, said: Mapping[str, object]) -> Channel:
         _NAME.validate_python(name)
         found = _CHANNEL.validate_python(dict(said))
     except ValidationError as invalid:
-        problems = [f"{e['loc'][-1] if e['loc'] else 'name'}: {e['msg']}" for e in invalid.errors()]
+        problems = [f"{e['loc'][-1] if e['loc'] else 'name'}: {told_plainly(e['msg'])}" for e in invalid.errors()]
         raise FileInvalid(f"The channel {name!r}", problems, PAGE) from None
     if isinstance(found, Email) and found.tls == "none" and not is_loopback(found.host):
         raise FileInvalid(f"The channel {name!r}", ["tls: `none` is for this machine only"], PAGE)

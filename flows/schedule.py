@@ -74,6 +74,8 @@ class Made:
         number: None in a dry run.
         coming: its first moments.
         slots_until: how many there are until the authorisation ends, counted up to 10 000.
+        runs_left: how many runs the authorisation still has, whatever else draws on it.
+        last_run: when they are used up if every moment becomes a run; None if the authorisation ends before.
         afforded: how many runs what is left affords; None where the policy keeps that from who asks.
     """
 
@@ -82,6 +84,8 @@ class Made:
     timing: Timing
     coming: tuple[str, ...]
     slots_until: int
+    runs_left: int
+    last_run: str | None
     afforded: Afforded | None
 
 
@@ -110,13 +114,15 @@ def create(
         motion = _live(session, standing)
         dataset = session.get_one(Dataset, motion.dataset_id).name
         asked = json.loads(str(motion.configuration))
+        runs_left = (motion.runs or 0) - motions.uses(session, motion)
     groups, read = asked.get("rotate_over"), asked.get("cohorts", [1])
     runs = afforded(workspace, dataset, cost_of(asked), groups, asked.get("scope"), read)
     timetable = Timetable.of(timing)
     coming = tuple(moment(at) for at in timetable.coming(now, COMING))
     until = timetable.until(now, datetime.fromisoformat(str(motion.until)), MOST_COUNTED)
+    last = [moment(at) for at in timetable.coming(now, runs_left)][-1:] if 0 < runs_left <= until else []
     number = None if dry_run else _recorded(workspace, standing, timing, reason)
-    return Made(number, dataset, timing, coming, until, runs)
+    return Made(number, dataset, timing, coming, until, runs_left, last[0] if last else None, runs)
 
 
 def _recorded(workspace: Workspace, standing: int, timing: Timing, reason: str) -> int:

@@ -262,7 +262,7 @@ class FileInvalid(UsageError):
     def __init__(self, what: str, problems: list[str], page: str = "docs/requests.md") -> None:
         super().__init__(
             f"{what} is not valid: {'; '.join(problems)}.",
-            f"Correct it and try again; nothing was submitted. The format is in {page}.",
+            f"Correct it and try again; nothing was changed. The format is in {page}.",
             {"problems": problems},
         )
 
@@ -277,13 +277,14 @@ def parse(model: type[Model], value: object, what: str, page: str = "docs/reques
         return model.model_validate(value)
     except ValidationError as invalid:
         problems = [
-            f"{'.'.join(str(part) for part in e['loc']) or 'the file'}: {_plain(e['msg'])}"
+            f"{'.'.join(str(part) for part in e['loc']) or 'the file'}: {told_plainly(e['msg'])}"
             for e in invalid.errors(include_url=False, include_context=False)
         ]
         raise FileInvalid(what, problems, page) from None
 
 
-def _plain(message: str) -> str:
+def told_plainly(message: str) -> str:
+    """What pydantic says of a field, as a part of a sentence."""
     return message.removeprefix("Value error, ")[:1].lower() + message.removeprefix("Value error, ")[1:]
 
 

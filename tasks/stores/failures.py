@@ -106,7 +106,8 @@ class StoreUnreachable(EnvironmentProblem):
     def __init__(self, address: Address, reason: str) -> None:
         super().__init__(
             f"The store of {address} cannot be reached: {reason}.",
-            "Check endpoint_url, proxy and ca_file of the bucket (docs/stores.md); then give the command again.",
+            f"Check the name {address.bucket!r}: what stores.yaml does not name is looked for at Amazon."
+            " Then check its endpoint_url, proxy and ca_file there (docs/stores.md), and give the command again.",
             {"address": str(address), "reason": reason},
         )
 
@@ -150,7 +151,8 @@ class BucketMissing(EnvironmentProblem):
     def __init__(self, address: Address) -> None:
         super().__init__(
             f"There is no bucket {address.bucket!r}.",
-            "Check its name and endpoint_url; almoner makes no buckets.",
+            "Check its name and endpoint_url; what stores.yaml does not name is looked for at Amazon."
+            " almoner makes no buckets.",
             {"bucket": address.bucket},
         )
 

@@ -201,6 +201,14 @@ def test_what_is_no_channel(almoner: Almoner, options: str) -> None:
     assert almoner.ask("notify list") == []
 
 
+def test_what_is_no_channel_is_said_in_a_sentence(almoner: Almoner) -> None:
+    almoner.ingested()
+    told = almoner.ask("notify add bad --webhook http://example.org/hook", expected=2)
+    assert told["message"] == (
+        "The channel 'bad' is not valid: url: an address begins with https://; http:// only on this machine."
+    )
+
+
 def test_channels_are_listed_removed_and_named_once(almoner: Almoner) -> None:
     almoner.ingested()
     almoner.type("notify add hook --webhook https://hooks.example.org/almoner")

@@ -16,9 +16,9 @@ from models_db.engine import LedgerUnreachable, OutcomeUnknown
 from models_db.errors import AlmonerError
 from models_db.services.denials import ClockWentBack
 from tasks.inference.registry import ModelNotPulled
+from tests.integration.killing import killed
 from tests.integration.story import Almoner
 from tests.integration.test_approving import Team
-from tests.integration.test_kill import killed
 from tests.support import fetch
 
 SMALL = {"epsilon": 1.0, "delta": 1.0e-7, "evaluation": ["length"]}
@@ -53,6 +53,9 @@ def test_a_schedule_is_made_run_paused_resumed_and_ended(any_almoner: Almoner) -
     looked = almoner.ask(f"{line} --dry-run")
     assert (looked["schedule"], looked["dataset"], looked["kind"]) == (None, "clinic", "cron")
     assert len(looked["coming"]) == 3
+    assert (looked["runs_left"], looked["last_run"]) == (3, looked["coming"][-1])
+    almost_over = almoner.ask(f"{line} --dry-run --start 2099-12-20")
+    assert (almost_over["slots_until_it_ends"], almost_over["last_run"]) == (2, None)
     assert almoner.ask("schedule list") == []
     assert scheduled(almoner) == 1
 
@@ -64,6 +67,7 @@ def test_a_schedule_is_made_run_paused_resumed_and_ended(any_almoner: Almoner) -
     assert (row["state"], row["used"], row["runs"], row["last"]["state"]) == ("active", 1, 3, "produced")
     taken = almoner.ask(f"schedule run 1 --slot {row['last']['slot']}", expected=1)
     assert taken["error"] == "SlotTaken"
+    assert almoner.ask(f"{line} --dry-run")["runs_left"] == 2
     assert slots(almoner) == [(1, None)]
 
     assert almoner.ask('schedule pause 1 --reason "cleaning"')["state"] == "paused"

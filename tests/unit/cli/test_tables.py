@@ -32,8 +32,11 @@ def test_a_column_with_one_word_in_it_stands_to_the_left() -> None:
     assert lines[-2].index("0.5") == lines[-1].index("none")
 
 
-def test_an_empty_table_has_its_headings() -> None:
-    assert "name" in shown(table(("name",), []))[0]
+def test_an_empty_table_has_its_headings_and_says_that_it_is_empty() -> None:
+    lines = shown(table(("name",), []))
+    assert "name" in lines[0]
+    assert lines[-1].split() == ["none"]
+    assert "none" not in "\n".join(shown(table(("name",), [("a",)])))
 
 
 def test_facts_are_one_a_line() -> None:

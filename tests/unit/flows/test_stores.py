@@ -7,7 +7,14 @@ from flows.stores import StoresOpen, buckets_of, source_at
 from models_db.home import ProjectHome
 from models_db.requests import FileInvalid
 from tasks.stores.address import Address
-from tasks.stores.failures import CredentialsUnset, EndpointUnsafe, StoreDenied, StoreExtraMissing, StoreUnreachable
+from tasks.stores.failures import (
+    BucketMissing,
+    CredentialsUnset,
+    EndpointUnsafe,
+    StoreDenied,
+    StoreExtraMissing,
+    StoreUnreachable,
+)
 from tasks.stores.settings import Bucket, Buckets
 from tasks.stores.store import opened
 
@@ -158,3 +165,12 @@ def _self_signed(folder):
             listening.shutdown(socket.SHUT_RDWR)
 
     return serving()
+
+
+@pytest.mark.parametrize(
+    "problem", [StoreUnreachable(Address("nottes"), "no answer"), BucketMissing(Address("nottes"))]
+)
+def test_who_mistypes_a_bucket_is_told_where_it_was_looked_for(problem):
+    said = problem.diagnostics()
+    assert "'nottes'" in said
+    assert "stores.yaml does not name is looked for at Amazon" in said
