@@ -159,11 +159,13 @@ def forecast(
         for rung in ladder(found, delta, scope)
     ]
     fields = ("epsilon", "delta", "rho", "releases_left", "in_this_window", "epsilon_after_one")
-    columns = ("epsilon", "delta", "rho each", "releases left", "in this window", "lifetime epsilon after one")
+    heads = ("epsilon", "delta", "rho each", "releases left", "in this window", "lifetime epsilon after one")
+    shown = [place for place, field in enumerate(fields) if found.window or field != "in_this_window"]
     data = [dict(zip(fields, row, strict=True)) for row in rows]
     where = f"in the envelope {scope}" if scope else "for requests without an envelope"
     told = f"rho {found.left(scope).rho_text} is left {where}; the lifetime budget is rho {found.balance.cap.rho_text}"
-    return Answer(data, [f"{told} (epsilon {found.claim.epsilon}).", table(columns, rows)])
+    lines = table([heads[place] for place in shown], [[row[place] for place in shown] for row in rows])
+    return Answer(data, [f"{told} (epsilon {found.claim.epsilon}).", lines])
 
 
 @command(app, "simulate")

@@ -84,14 +84,19 @@ def _proposed(opened: Opened, written: dict[str, object], dry_run: bool, standin
 
 
 @command(app, "list")
-def every(opened: Opened) -> Answer:
+def every(
+    opened: Opened,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only those that wait for a decision at a gate.")] = False,
+) -> Answer:
     """All requests with their state.
 
-    Example: almoner release list --json
+    Example: almoner release list --waiting
     """
     workspace = open_workspace(opened.home)
     with workspace.database.read() as session:
         rows = [_summary(session, found) for found in releases.every(session)]
+    if waiting:
+        rows = [row for row in rows if row["state"] in releases.AT_A_GATE]
     columns = ("request", "dataset", "kind", "mechanism", "epsilon", "delta", "state", "requester", "submitted")
     return Answer(rows, [table(columns, [[row[c] for c in columns] for row in rows])])
 

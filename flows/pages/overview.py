@@ -9,7 +9,7 @@ from flows.pages.looking import Look
 from flows.pages.request_rows import body_of, cohorts_in, cost, reading
 from flows.sections import NEARLY_SPENT
 from models_db.budgets import Amount
-from models_db.services import envelopes, listings
+from models_db.services import envelopes, listings, releases
 from models_db.services.cohorts import FIRST
 from models_db.services.ledger import Balance
 from models_db.services.listings import Claimed
@@ -19,7 +19,6 @@ from tasks.generation.rotation import affords
 from tasks.reporting.numbers import small
 
 PAGE = 50
-WAITING = ("submitted", "produced")
 
 
 @dataclass(frozen=True)
@@ -126,13 +125,13 @@ def _known(look: Look, datasets: Sequence[Dataset]) -> _Known:
         listings.lifetimes(session, accounts),
         listings.open_windows(session, accounts),
         newest,
-        listings.counted_states(session, ids, (*WAITING, "running")),
+        listings.counted_states(session, ids, (*releases.AT_A_GATE, "running")),
     )
 
 
 def _line(dataset: Dataset, known: _Known, *, figures: bool) -> DatasetLine:
     claim, balance = known.claims[dataset.account_id], known.balances[dataset.account_id]
-    waiting = sum(known.states.get((dataset.id, state), 0) for state in WAITING)
+    waiting = sum(known.states.get((dataset.id, state), 0) for state in releases.AT_A_GATE)
     like = _like(dataset, known) if figures else None
     cohorts = known.cohorts.get(dataset.account_id, {})
     window = known.windows.get(dataset.account_id)

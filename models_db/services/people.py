@@ -48,7 +48,9 @@ class NobodyCalled(UsageError):
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         super().__init__(
-            f"The ledger knows nobody called {name!r}.", f"It knows {', '.join(known)}.", {"known": list(known)}
+            f"The ledger knows nobody called {name!r}.",
+            f"It knows {', '.join(known)}. An admin adds people: `almoner user add` (docs/people.md).",
+            {"known": list(known)},
         )
 
 

@@ -38,6 +38,9 @@ class RequestUnknown(UsageError):
         super().__init__(f"There is no request {number}.", "See them with `almoner release list`.", {"request": number})
 
 
+AT_A_GATE = ("submitted", "produced")
+"""The states in which a request waits for stewards: at the spend gate, and at the publish gate."""
+
 _NEXT = {
     "submitted": 'Next, at the spend gate: `almoner approve {0} --gate spend --reason "..."`.',
     "approved": "Next: `almoner run {0}`.",

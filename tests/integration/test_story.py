@@ -86,6 +86,8 @@ def test_the_story_as_people_read_it(almoner: Almoner) -> None:
         "models list": "tiny",
     }.items():
         assert said in almoner.type(line).out
+    assert "none" in almoner.type("release list --waiting").out
+    assert "in this window" not in almoner.type("budget forecast clinic").out  # nothing is paced
 
 
 LISTINGS = (
@@ -107,6 +109,7 @@ LISTINGS = (
 def test_every_listing_has_json_and_changes_nothing(almoner: Almoner) -> None:
     almoner.submitted()
     before = almoner.everything()
+    assert [row["request"] for row in almoner.ask("release list --waiting")] == [1]
     for line in LISTINGS:
         assert almoner.ask(line) is not None
         assert almoner.type(line).out.strip()
