@@ -31,12 +31,8 @@ def showing(opened: Opened) -> Iterator[None]:
 
     On a terminal the time runs from the first moment on, also while libraries and models are loaded.
     """
-    if opened.as_json:
-        with progress.listening(lambda what, done, total: None, opened.say):
-            yield
-        return
-    if not opened.console.is_terminal:
-        with progress.listening(Lines(opened.say), opened.say):
+    if opened.as_json or not opened.console.is_terminal:
+        with in_lines(opened):
             yield
         return
     columns = (TextColumn("{task.description}"), BarColumn(), _Steps(), _Time())
@@ -52,6 +48,18 @@ def showing(opened: Opened) -> Iterator[None]:
 
         with progress.listening(show, opened.say):
             yield
+
+
+@contextmanager
+def in_lines(opened: Opened) -> Iterator[None]:
+    """As `showing` does without a terminal, with or without one: for what works now and then, for days."""
+    reporter = _nobody if opened.as_json else Lines(opened.say)
+    with progress.listening(reporter, opened.say):
+        yield
+
+
+def _nobody(what: str, done: int, total: int) -> None:
+    """Nobody is told."""
 
 
 class _Steps(ProgressColumn):

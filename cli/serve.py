@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from cli.command import Answer, Opened, command
+from cli.progress import in_lines, showing
 from cli.schedule import look_tables
 from cli.working import Device, Runner, RunnerAddress, Workers, settings_of
 from models_db.canonical import Json
@@ -42,11 +43,13 @@ def serve(
 
     settings = settings_of(device, workers, runner, runner_address, approved=approved)
     if once:
-        done = look_once(opened.home, settings)
+        with showing(opened):
+            done = look_once(opened.home, settings)
         return Answer(done.to_json(), look_tables(done.to_json()), exit_code=1 if done.problems else 0)
-    looks = serve_until_stopped(
-        opened.home, settings, every, with_prefect=not without_prefect, say=lambda done: say(opened, done)
-    )
+    with in_lines(opened):
+        looks = serve_until_stopped(
+            opened.home, settings, every, with_prefect=not without_prefect, say=lambda done: say(opened, done)
+        )
     return Answer({"looks": looks}, [f"Stopped after {looks} looks."])
 
 

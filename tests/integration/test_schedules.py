@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cli import progress
 from flows import serving
 from flows import slots as deciding
 from flows.poller import Poller, Settings
@@ -16,6 +17,7 @@ from models_db.engine import LedgerUnreachable, OutcomeUnknown
 from models_db.errors import AlmonerError
 from models_db.services.denials import ClockWentBack
 from tasks.inference.registry import ModelNotPulled
+from tasks.progress import report
 from tests.integration.killing import killed
 from tests.integration.story import Almoner
 from tests.integration.test_approving import Team
@@ -349,12 +351,15 @@ def test_who_asked_does_not_run_where_roles_are_separate(almoner: Almoner, monke
 # --- serve -----------------------------------------------------------------------------------------------------
 
 
-def test_serve_looks_once(almoner: Almoner) -> None:
+def test_serve_looks_once_and_says_how_far_it_is(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     authorised(almoner)
     scheduled(almoner)
-    done = almoner.ask("serve --once --without-prefect")
-    assert [run["outcome"] for run in done["runs"]] == ["produced"]
+    done = almoner.type("serve --once --without-prefect")
+    assert "produced" in done.out
+    assert ": 100 %" in done.err
     assert almoner.type("serve --once --without-prefect").out == "Nothing is due.\n"
+    assert almoner.ask("serve --once --without-prefect") == {"slots": [], "runs": [], "problems": []}
 
 
 def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,12 +369,15 @@ def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner, monkeypatch: pyt
     before, real, seen = signal.getsignal(signal.SIGTERM), serving._told, []
 
     def told(poller: Poller) -> Any:
+        report("a run", 1, 2)
         seen.append(real(poller))
         if len(seen) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
         return seen[-1]
 
     monkeypatch.setattr(serving, "_told", told)
-    done = almoner.ask("serve --without-prefect --every 1")
-    assert (done["looks"], seen) == (1, [{"slots": [], "runs": [], "problems": []}] * 2)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    done = almoner.type("serve --without-prefect --every 1")
+    assert (done.out, done.err) == ("Stopped after 1 looks.\n", "a run: 50 %\n" * 2)
+    assert seen == [{"slots": [], "runs": [], "problems": []}] * 2
     assert signal.getsignal(signal.SIGTERM) is before
