@@ -422,7 +422,7 @@ def test_a_ledger_that_was_put_back_is_doubted_on_every_page(own: Home) -> None:
     seen = own.home.seen.read_text()
     own.home.seen.write_text(seen.replace(json.loads(seen)["first"], "f" * 64))
     client = own.client(tell=raised)
-    for path in ("/", "/datasets/clinic", "/datasets/grown", "/approvals", "/releases", "/audit"):
+    for path in ("/", "/datasets/clinic", "/approvals", "/releases", "/audit"):
         assert "Everything here is in doubt" in client.get(path).text
     assert "another ledger" in client.get("/index.json").json()["doubt"]
 
