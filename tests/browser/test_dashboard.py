@@ -19,7 +19,7 @@ from cli.web.door import Asked, door
 from flows.pages import dataset_page
 from flows.pages.burn_down import BurnDown, drawn
 from tasks.reporting.facts import contents
-from tests.browser.chromium import Tab, running
+from tests.browser.chromium import Tab
 from tests.browser.test_report_page import DESK, PHONE, as_hex
 from tests.dashboard_homes import HOSTILE_NAMES, TOKEN, Home, plenty
 from tests.unit.tasks.reporting.a_report import the_facts
@@ -45,12 +45,6 @@ def serving(home: Home, asked: Asked | None = None) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(60)
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Tab]:
-    with running() as found:
-        yield found
 
 
 def history(*_: object) -> tuple[BurnDown, ...]:

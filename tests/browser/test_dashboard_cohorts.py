@@ -8,7 +8,7 @@ import pytest
 from cli.web.drawing import LINES
 from flows.pages import dataset_page
 from flows.pages.burn_down import BurnDown, drawn
-from tests.browser.chromium import Tab, running
+from tests.browser.chromium import Tab
 from tests.browser.test_dashboard import day, looked_at, serving
 from tests.browser.test_report_page import DESK, PHONE
 from tests.dashboard_homes import grown
@@ -16,12 +16,6 @@ from tests.dashboard_homes import grown
 pytestmark = pytest.mark.browser
 PAGE = "/datasets/clinic"
 CAP = 10**6
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Tab]:
-    with running() as found:
-        yield found
 
 
 def histories(*_: object) -> tuple[BurnDown, ...]:

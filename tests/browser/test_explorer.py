@@ -1,7 +1,6 @@
 """The explorer as a browser shows it: on a phone, on a desk, in the dark, on paper, by keyboard, to a screen reader."""
 
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 
 from tasks.insights.explorer import explorer_html
 from tasks.insights.values import Insight
-from tests.browser.chromium import Tab, running
+from tests.browser.chromium import Tab
 from tests.browser.test_report_page import DESK, PHONE, as_hex
 from tests.insights_rows import hostile, insights_record, known, many, plausible, unmeasured
 from tests.unit.tasks.reporting.test_page import contrast
@@ -23,12 +22,6 @@ EVERY: dict[str, tuple[Insight, ...]] = {
     "plausible": plausible(), "none": (), "one": many(1, 0), "sixty": many(60, 8), "many": many(4000, 60),
     "flat": many(4000, 0), "hostile": hostile(), "unmeasured": unmeasured(),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Tab]:
-    with running() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,16 @@
 """The report as a browser shows it: on a phone, on a desk, in the dark, on paper, without a network or a script."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tasks.reporting.page import report_html
-from tests.browser.chromium import Tab, running
+from tests.browser.chromium import Tab
 from tests.unit.tasks.reporting.a_report import the_facts
 from tests.unit.tasks.reporting.test_page import contrast
 
 pytestmark = pytest.mark.browser
 PHONE, DESK = 375, 1280
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Tab]:
-    with running() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
