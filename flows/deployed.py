@@ -7,15 +7,13 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import httpx
 from prefect.exceptions import PrefectException
 
 from flows.poller import Settings
-from flows.timetable import step_of
+from flows.timetable import Timetable, step_of
 from flows.workspace import Workspace, open_workspace
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
@@ -56,7 +54,7 @@ def _deployment(
 
     try:
         schedule = prefect_schedule(timing)
-    except (ValueError, ZoneInfoNotFoundError, UsageError):  # pydantic's ValidationError is a ValueError
+    except (ValueError, UsageError):  # pydantic's ValidationError is a ValueError
         return None
     return RunnerDeployment.from_flow(
         knock,
@@ -75,16 +73,17 @@ def prefect_schedule(timing: Timing) -> "Schedule":
 
     Raises:
         ValueError, RuleUnfit: Prefect does not know such a rule, or nobody.
-        ZoneInfoNotFoundError: this machine does not know its time zone.
+        ZoneUnknown: this machine does not know its time zone.
     """
     from prefect.client.schemas.schedules import CronSchedule, RRuleSchedule
     from prefect.schedules import Cron, Interval, RRule
 
+    timetable = Timetable.of(timing)
     if timing.kind == "cron":
         return Cron(CronSchedule(cron=timing.rule).cron, timezone=timing.zone)
     if timing.kind == "interval":
-        return Interval(step_of(timing.rule), anchor_date=datetime.fromisoformat(timing.starts_at), timezone="UTC")
-    begins = datetime.fromisoformat(timing.starts_at).astimezone(ZoneInfo(timing.zone))
+        return Interval(step_of(timing.rule), anchor_date=timetable.starts_at, timezone="UTC")
+    begins = timetable.starts_at.astimezone(timetable.zone)
     rule = f"DTSTART:{begins:%Y%m%dT%H%M%S}\nRRULE:{timing.rule}"
     return RRule(RRuleSchedule(rrule=rule).rrule, timezone=timing.zone)
 
