@@ -115,8 +115,11 @@ def _read_by(line: CohortLine) -> str:
 def _narrower(found: BudgetView) -> list[RenderableType]:
     shown: list[RenderableType] = []
     if found.cohorts:
-        rows = [[*list(_cohort(found, line).values())[:6], _read_by(line)] for line in found.cohorts]
         heads = ("cohort", "opened", "blocks", "rho spent", "rho left", "epsilon spent", "read by")
+        rows = []
+        for line in found.cohorts:
+            *figures, _requests, _newest = _cohort(found, line).values()
+            rows.append([*figures, _read_by(line)])
         shown.append(table(heads, rows, "Cohorts: each has the whole budget, and a unit stays in its own"))
     if found.envelopes:
         shown.append(scopes.envelope_table(found.envelopes))
@@ -158,14 +161,21 @@ def forecast(
         (rung.epsilon, delta, rung.price.rho_text, rung.ever, rung.now, rung.after or "not affordable")
         for rung in ladder(found, delta, scope)
     ]
-    fields = ("epsilon", "delta", "rho", "releases_left", "in_this_window", "epsilon_after_one")
-    heads = ("epsilon", "delta", "rho each", "releases left", "in this window", "lifetime epsilon after one")
-    shown = [place for place, field in enumerate(fields) if found.window or field != "in_this_window"]
-    data = [dict(zip(fields, row, strict=True)) for row in rows]
+    heads = {
+        "epsilon": "epsilon",
+        "delta": "delta",
+        "rho": "rho each",
+        "releases_left": "releases left",
+        "in_this_window": "in this window",
+        "epsilon_after_one": "lifetime epsilon after one",
+    }
+    data = [dict(zip(heads, row, strict=True)) for row in rows]
+    if found.window is None:
+        del heads["in_this_window"]
     where = f"in the envelope {scope}" if scope else "for requests without an envelope"
     told = f"rho {found.left(scope).rho_text} is left {where}; the lifetime budget is rho {found.balance.cap.rho_text}"
-    lines = table([heads[place] for place in shown], [[row[place] for place in shown] for row in rows])
-    return Answer(data, [f"{told} (epsilon {found.claim.epsilon}).", lines])
+    shown = table(tuple(heads.values()), [[row[field] for field in heads] for row in data])
+    return Answer(data, [f"{told} (epsilon {found.claim.epsilon}).", shown])
 
 
 @command(app, "simulate")

@@ -120,9 +120,9 @@ def create(
     timetable = Timetable.of(timing)
     coming = tuple(moment(at) for at in timetable.coming(now, COMING))
     until = timetable.until(now, datetime.fromisoformat(str(motion.until)), MOST_COUNTED)
-    last = [moment(at) for at in timetable.coming(now, runs_left)][-1:] if 0 < runs_left <= until else []
+    last = moment(timetable.coming(now, runs_left)[-1]) if 0 < runs_left <= until else None
     number = None if dry_run else _recorded(workspace, standing, timing, reason)
-    return Made(number, dataset, timing, coming, until, runs_left, last[0] if last else None, runs)
+    return Made(number, dataset, timing, coming, until, runs_left, last, runs)
 
 
 def _recorded(workspace: Workspace, standing: int, timing: Timing, reason: str) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 from models_db.canonical import Json
 from models_db.errors import UsageError
 from models_db.services.ledger import PlannedInvocation
+from tasks.corpus.keys import length_prefixed
 from tasks.evaluation.estimates import Asked, Noisy, UnitText, counted
 from tasks.evaluation.registry import Metric
 from tasks.evaluation.results import MetricResult
@@ -120,8 +121,7 @@ def digest_of(subject: Subject) -> str:
     """Names the texts that a metric was drawn for, in their order: SHA-256, 64 hexadecimal digits."""
     found = hashlib.sha256()
     for each in subject.texts:
-        text = each.text.encode("utf-8", "surrogatepass")
-        found.update(len(text).to_bytes(8, "big") + text)
+        found.update(length_prefixed(each.text.encode("utf-8", "surrogatepass")))
     return found.hexdigest()
 
 
