@@ -187,6 +187,7 @@ def _decide(opened: Opened, typed: Typed, verdict: str) -> Answer:
     reason = _reason(typed, asked)
     if verdict == "approve":
         deciding.require_waiting(asked)
+        deciding.require_acceptable(workspace, asked, verdict, reason, typed.on_behalf_of)
         _show_and_confirm(opened, asked, reason, unasked=asked.policy.several_roles and not at_terminal())
     else:
         opened.say(*render(asked))
@@ -231,6 +232,7 @@ def _decide_on(opened: Opened, typed: Typed) -> Answer:
     reason = _reason(typed, asked)
     deciding.require_waiting(asked)
     deciding.require_steward(asked, workspace.key)
+    deciding.require_acceptable(workspace, asked, "approve", reason, typed.on_behalf_of)
     _show_and_confirm(opened, asked, reason, elsewhere=True)
     state = deciding.decide(workspace, asked, "approve", reason, typed.on_behalf_of)
     return _decided(asked, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")

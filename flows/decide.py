@@ -36,6 +36,10 @@ _WAITING: dict[Gate, tuple[str, ...]] = {
 }
 
 
+_UNSIGNED = "unsigned"
+"""In place of the signature of a decision that is only rehearsed."""
+
+
 def matter(workspace: Workspace, number: int, gate: Gate) -> Matter:
     """What waits at a gate.
 
@@ -127,6 +131,19 @@ def decide(workspace: Workspace, asked: Matter, verdict: str, reason: str, on_be
         return gates.decide(
             session, workspace.actor, decision, signature, attestation=_attestation(workspace.key, asked, verdict)
         )
+
+
+def require_acceptable(
+    workspace: Workspace, asked: Matter, verdict: str, reason: str, on_behalf_of: str | None = None
+) -> None:
+    """Let the ledger refuse a decision before anybody is asked to read and type; nothing is signed or recorded.
+
+    Raises:
+        OutsideBounds, RoleMissing, Denied: what `decide` would raise.
+    """
+    with workspace.database.rehearse() as session:
+        _require_good_enough(session, asked, verdict, reason)
+        gates.decide(session, workspace.actor, _decision(asked, verdict, reason, on_behalf_of), _UNSIGNED)
 
 
 def _require_good_enough(session: Session, asked: Matter, verdict: str, reason: str) -> None:

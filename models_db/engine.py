@@ -79,6 +79,17 @@ class Database:
             session.info[COMMITTING] = True
 
     @contextmanager
+    def rehearse(self) -> Iterator[Session]:
+        """A write transaction that is taken back at its end: what the ledger would refuse, it refuses here.
+
+        Raises:
+            LedgerUnreachable, SchemaOutdated, LedgerForbidden: as `write`.
+        """
+        with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
+            yield session
+            session.rollback()
+
+    @contextmanager
     def read(self) -> Iterator[Session]:
         """One read transaction: a consistent snapshot, nothing is written."""
         snapshot = {"almoner_begin": "DEFERRED"} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}

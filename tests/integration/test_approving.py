@@ -25,9 +25,10 @@ from tasks.accounting.zcdp import lifetime_cap
 from tasks.publishing.attestation import signer_of
 from tasks.publishing.signing import SigningKey, verify
 from tests.integration.story import Almoner
-from tests.support import fetch
+from tests.support import fetch, snapshot
 
 SPEND = "approve 1 --gate spend --reason 'agreed'"
+SCREEN = "What it costs"
 PUBLISH = "approve 1 --gate publish --reason 'names nobody'"
 
 
@@ -136,11 +137,33 @@ def test_json_stands_alone_on_stdout_and_the_screen_beside_it(team: Team) -> Non
     assert "What it costs" in told.err
 
 
-def test_the_requester_is_warned_and_then_refused(team: Team) -> None:
+def test_the_requester_is_refused_before_anything_is_read(team: Team) -> None:
     team.at(team.root).type("user grant anna steward --reason 'a second role'")
     anna = team.at(team.home("anna"))
     refused(anna, SPEND, "Denied", piped="clinic\n")
-    assert "You asked for this release yourself." in anna.type(SPEND, expected=1, piped="clinic\n").err
+    told = anna.type(SPEND, expected=1, piped=None)
+    assert "nobody approves what they requested or ran" in told.err
+    assert SCREEN not in told.err
+
+
+def test_who_has_approved_is_told_so_before_reading_it_all_again(any_team: Team) -> None:
+    team = any_team
+    team.enrol("tom", "steward")
+    sue = team.at(team.home("sue"))
+    assert SCREEN in sue.type(SPEND, piped="clinic\n").err
+    before = snapshot(sue.database)
+    told = sue.type(SPEND, expected=1, piped=None)
+    assert "that person has approved it already" in told.err
+    assert SCREEN not in told.err
+    assert snapshot(sue.database) == before
+    assert SCREEN in team.at(team.home("tom")).type(SPEND, piped="clinic\n").err  # another one may still
+
+
+def test_a_screen_that_was_read_and_not_confirmed_leaves_no_trace(any_team: Team) -> None:
+    sue = any_team.at(any_team.home("sue"))
+    before = snapshot(sue.database)
+    assert SCREEN in sue.type(SPEND, expected=2, piped=None).err
+    assert snapshot(sue.database) == before
 
 
 def test_rejecting_needs_no_typing(team: Team) -> None:
