@@ -71,10 +71,15 @@ class PostgreSQL:
         """The address of one database of this server."""
         return self.uri.replace("/postgres?", f"/{name}?", 1)
 
-    def create(self, name: str, template: str = "template1") -> Database:
-        """A new database, a copy of `template`."""
-        self._run(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    def database(self, name: str) -> Database:
+        """One database of this server."""
         return Database(self.url(name))
+
+    def create(self, name: str, template: str = "template1") -> Database:
+        """A new database, a copy of `template`, whose sessions end: nothing is copied that is in use."""
+        self._run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{template}'")
+        self._run(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        return self.database(name)
 
     def drop(self, database: Database) -> None:
         """Remove a database that `create` made."""

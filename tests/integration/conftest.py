@@ -16,7 +16,7 @@ from migrations import inventory
 from tests import tiny_embedder, tiny_model
 from tests.collector import Collector
 from tests.conftest import PostgreSQL
-from tests.integration.story import Almoner
+from tests.integration.story import Almoner, Served
 
 WATCHED = {"caplog", "capsys", "capfd", "prefect_home"}
 """Who uses one of these looks at how a stage is reached, not only at what it leaves."""
@@ -63,9 +63,10 @@ def almoner(
 @pytest.fixture
 def team_almoner(almoner: Almoner, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch) -> Iterator[Almoner]:
     """The same with its ledger on PostgreSQL."""
-    database = postgresql.create(f"story_{abs(hash(almoner.folder))}")
+    served = Served(postgresql, "story")  # always: a database's name is in the names of its groups
+    database = postgresql.create(served.name)
     monkeypatch.setenv("ALMONER_DATABASE_URL", database.url)
-    yield almoner
+    yield replace(almoner, served=served)
     postgresql.drop(database)
 
 

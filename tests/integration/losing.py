@@ -73,13 +73,15 @@ class Relay(Loss):
         self._listener.bind(os.path.join(self.folder, _SOCKET))
         self._listener.listen()
         self._threads: list[threading.Thread] = []
+        self._ends: list[socket.socket] = []
         self._between: set[socket.socket] = set()
         self._unheard: set[socket.socket] = set()
         self._start(self._accept)
 
     def close(self) -> None:
-        """Take no further clients, and wait until those that are there have gone."""
-        _hang_up(self._listener)
+        """Take no further clients, and hang up on those that are there: a pool that nobody collected keeps its own."""
+        for end in (self._listener, *self._ends):
+            _hang_up(end)
         for thread in self._threads:
             thread.join(10)
         self._listener.close()
@@ -88,6 +90,7 @@ class Relay(Loss):
     def _start(self, work: Callable[..., None], *ends: socket.socket) -> None:
         thread = threading.Thread(target=work, args=ends, daemon=True)
         self._threads.append(thread)
+        self._ends.extend(ends)
         thread.start()
 
     def _accept(self) -> None:

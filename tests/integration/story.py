@@ -20,6 +20,7 @@ from models_db.engine import Database
 from models_db.home import ProjectHome
 from tasks.corpus.demo import demo_notes, planted_secrets
 from tests import tiny_model
+from tests.conftest import PostgreSQL
 from tests.support import snapshot
 
 PATIENTS = 12
@@ -74,15 +75,34 @@ def kept(
 
 
 @dataclass(frozen=True)
+class Served:
+    """A ledger that is a database of a server, and no file of the home."""
+
+    server: PostgreSQL
+    name: str
+
+    def keep(self, name: str) -> None:
+        """Copy it, so that it can be brought again."""
+        self.server.create(name, self.name)
+
+    def bring(self, name: str) -> None:
+        """Make it what was kept under that name."""
+        self.server.drop(self.server.database(self.name))
+        self.server.create(self.name, name)
+
+
+@dataclass(frozen=True)
 class Almoner:
     """A project home in `folder`, whose ALMONER_HOME names it, and everything typed there.
 
     Attributes:
         shelf: where folders are kept as the stages leave them; None where every stage is to be typed.
+        served: its ledger where that lies on a server.
     """
 
     folder: Path
     shelf: Path | None = None
+    served: Served | None = None
 
     @property
     def home(self) -> ProjectHome:
@@ -128,19 +148,25 @@ class Almoner:
         return self.write(name, "".join(json.dumps(note) + "\n" for note in notes))
 
     def brought(self, stage: str, make: Callable[[], object]) -> None:
-        """An empty folder becomes what `make` makes of it, once; later ones become copies of that.
+        """An empty folder becomes what `make` makes of it, once; later ones become copies of that, ledger and all.
 
-        A folder in which something lies already is another beginning, and a ledger on a server is not in the folder:
-        there `make` is called every time.
+        A folder in which something lies already is another beginning, and a ledger that only the environment knows
+        cannot be copied: there `make` is called every time.
         """
-        if self.shelf is None or "ALMONER_DATABASE_URL" in os.environ or any(self.folder.iterdir()):
+        elsewhere = "ALMONER_DATABASE_URL" in os.environ and self.served is None
+        if self.shelf is None or elsewhere or any(self.folder.iterdir()):
             make()
             return
-        found = self.shelf / digest({"stage": stage, "by": getpass.getuser()})
+        kept = digest({"stage": stage, "by": getpass.getuser(), "served": self.served is not None})
+        found, ledger = self.shelf / kept, f"kept_{kept[:16]}"
         if found.exists():
             shutil.copytree(found, self.folder, dirs_exist_ok=True)
+            if self.served:
+                self.served.bring(ledger)
         else:
             make()
+            if self.served:
+                self.served.keep(ledger)
             shutil.copytree(self.folder, found)
 
     @kept
