@@ -152,6 +152,7 @@ def test_the_unit_moves_each_distance_by_the_norm_of_a_row() -> None:
     assert without == pytest.approx((3 * NORM, 7 * NORM), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_runs_with_a_quarter_of_the_noise_exceed_the_claim() -> None:
     assert run_audit(SparseVector(TESTS.noise / 4, ROWS)) > CLAIM
 
@@ -168,6 +169,7 @@ def test_a_threshold_with_noise_does_not_protect_tests_without() -> None:
     assert run_audit(seen=one_apart, noisy=False, trials=3000) > CLAIM
 
 
+@pytest.mark.slow
 def test_a_mean_over_the_rows_present_exceeds_the_claim_of_a_run() -> None:
     """Divided by their own number, a unit alone in its batch moves a distance s times as far."""
 

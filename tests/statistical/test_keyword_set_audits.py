@@ -61,6 +61,7 @@ def test_a_unit_moves_the_table_by_no_more_than_is_charged():
     assert 0.05 < bound(of_the_table) < CLAIMED
 
 
+@pytest.mark.slow
 def test_a_unit_all_of_whose_words_count_exceeds_the_claim(monkeypatch):
     """The noise is for w words of a unit."""
     monkeypatch.setattr(keyword_tfidf, "counting_words", lambda bag, most, key: list(bag))
@@ -122,6 +123,7 @@ def test_a_set_tells_no_more_of_a_unit_than_is_charged(method):
     assert bound(released(keyword_set, others_like(own, keyword_set), own), delta, TRIALS_OF_SETS) < epsilon
 
 
+@pytest.mark.slow
 def test_a_unit_that_proposes_all_its_keywords_exceeds_the_claim(monkeypatch):
     """The coins are for k keywords of a unit, and here it throws sixteen of them."""
     keyword_set, own = set_of("model", 2), unit(*SPOKEN)
@@ -143,6 +145,7 @@ def from_the_whole_table(bag: Bag, table: dict[str, int], units: int, most: int,
     return tuple(sorted(weights, key=lambda word: (-weights[word], word))[:most])
 
 
+@pytest.mark.slow
 def test_a_unit_that_is_given_another_s_words_exceeds_the_claim(monkeypatch):
     """One person says a word, and everybody proposes it."""
     keyword_set = set_of("tfidf", 1)

@@ -164,6 +164,7 @@ def released(method: str, present: bool, trials: int) -> list[int]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["anchored", "lsh_tree", "lloyd"])
 def test_whole_clusterings_stay_below_their_claim(method):
     assert bound(released(method, True, 1500), released(method, False, 1500)) < CLAIM

@@ -86,6 +86,7 @@ def represented(centres: int) -> Tensor:
     return space.represent(torch.randn((1, len(space.mean)), generator=torch.Generator().manual_seed(1)) * 100)
 
 
+@pytest.mark.slow
 def test_however_many_centres_there_are_a_unit_has_one_vector() -> None:
     vector = represented(4)
     assert vector.shape == (1, 24)
@@ -93,6 +94,7 @@ def test_however_many_centres_there_are_a_unit_has_one_vector() -> None:
     assert 0.2 < audit(paid_for(1), vector, 1) < CLAIM
 
 
+@pytest.mark.slow
 def test_a_vector_for_every_centre_exceeds_the_claim() -> None:
     """One mean for each centre, clipped for itself, to which every unit contributes, at the price of one."""
     assert audit(paid_for(1), represented(1), 9, FEW) > CLAIM

@@ -191,6 +191,7 @@ def shot_audit(shots: int, centres: int, trials: int, paid: Plan | None = None) 
     return epsilon_lower_bound(*samples, float(DELTA), CONFIDENCE).epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shots", "centres"), [(1, 1), (2, 2)])
 def test_honest_means_of_all_documents_stay_below_their_claim_and_are_seen(shots: int, centres: int) -> None:
     plan = one_shot(shots, centres)[2]
@@ -198,6 +199,7 @@ def test_honest_means_of_all_documents_stay_below_their_claim_and_are_seen(shots
     assert 0 < shot_audit(shots, centres, TRIALS) < CLAIM
 
 
+@pytest.mark.slow
 def test_shots_that_are_not_charged_exceed_the_claim() -> None:
     assert shot_audit(12, 1, FEW, paid=one_shot(1, 1)[2]) > CLAIM
 
