@@ -73,14 +73,14 @@ class Relay(Loss):
         self._listener.bind(os.path.join(self.folder, _SOCKET))
         self._listener.listen()
         self._threads: list[threading.Thread] = []
-        self._ends: list[socket.socket] = []
+        self._clients: list[socket.socket] = []
         self._between: set[socket.socket] = set()
         self._unheard: set[socket.socket] = set()
         self._start(self._accept)
 
     def close(self) -> None:
         """Take no further clients, and hang up on those that are there: a pool that nobody collected keeps its own."""
-        for end in (self._listener, *self._ends):
+        for end in (self._listener, *self._clients):
             _hang_up(end)
         for thread in self._threads:
             thread.join(10)
@@ -90,7 +90,6 @@ class Relay(Loss):
     def _start(self, work: Callable[..., None], *ends: socket.socket) -> None:
         thread = threading.Thread(target=work, args=ends, daemon=True)
         self._threads.append(thread)
-        self._ends.extend(ends)
         thread.start()
 
     def _accept(self) -> None:
@@ -100,6 +99,7 @@ class Relay(Loss):
                 continue
             server = socket.socket(socket.AF_UNIX)
             server.connect(self._server)
+            self._clients.append(client)
             self._start(self._forth, client, server)
             self._start(self._back, server, client)
 
@@ -114,7 +114,8 @@ class Relay(Loss):
             if fate == "kept":
                 _hang_up(client)  # first, so that the answer goes nowhere
             if fate != "undone":
-                server.sendall(data)
+                with contextlib.suppress(OSError):  # the server has ended this session: the client is told by `_back`
+                    server.sendall(data)
             if fate:
                 break
         _hang_up(client)
