@@ -60,12 +60,12 @@ class PostgreSQL:
         self.uri = uri.replace("postgresql://", "postgresql+psycopg://", 1)
         self._admin = create_engine(self.uri, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         # A test run needs no durability across power cuts; benchmarks/ledger.py measures with it.
-        for statement in ("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()"):
-            self._run(statement)
+        self._run("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
 
-    def _run(self, statement: str) -> None:
+    def _run(self, *statements: str) -> None:
         with self._admin.connect() as connection:
-            connection.execute(text(statement))
+            for statement in statements:
+                connection.execute(text(statement))
 
     def url(self, name: str) -> str:
         """The address of one database of this server."""
@@ -77,8 +77,10 @@ class PostgreSQL:
 
     def create(self, name: str, template: str = "template1") -> Database:
         """A new database, a copy of `template`, whose sessions end: nothing is copied that is in use."""
-        self._run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{template}'")
-        self._run(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        self._run(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{template}'",
+            f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy",
+        )
         return self.database(name)
 
     def drop(self, database: Database) -> None:
@@ -184,7 +186,7 @@ class Ledgers:
 
     def _named(self, backend: str) -> Database:
         name = f"ledger_{next(_numbers)}"
-        return Database(f"sqlite:///{self._folder / name}" if backend == "sqlite" else self._server().url(name))
+        return Database(f"sqlite:///{self._folder / name}") if backend == "sqlite" else self._server().database(name)
 
     def _fill(self, made: Database, template: Database | None) -> None:
         if template:

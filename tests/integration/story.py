@@ -176,6 +176,13 @@ class Almoner:
         self.type(f"dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6 {options}")
 
     @kept
+    def roles_apart(self, options: str = "") -> None:
+        """A home with an empty dataset, where nobody approves what they asked for or ran."""
+        self.registered(options)
+        policy = self.home.policy.read_text().replace("several_roles: true", "several_roles: false")
+        self.type(f"policy adopt {self.write('team.yaml', policy)}")
+
+    @kept
     def ingested(self, options: str = "") -> None:
         """A home with a corpus."""
         self.registered(options)

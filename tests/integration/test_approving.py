@@ -81,9 +81,7 @@ def gathered(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
 
 
 def gather(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
-    almoner.registered()
-    text = almoner.home.policy.read_text().replace("several_roles: true", "several_roles: false")
-    almoner.type(f"policy adopt {almoner.write('team.yaml', text)}")
+    almoner.roles_apart()
     made = Team(almoner, almoner.home.database_url, monkeypatch)
     made.enrol("sue", "steward")
     made.at(almoner).type(f"dataset ingest clinic {almoner.notes_file()}")

@@ -41,15 +41,9 @@ class Circle:
 @pytest.fixture
 def circle(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Circle:
     """A founded ledger that several homes can name, with a dataset and separate roles."""
-
-    def found() -> None:
-        any_almoner.registered()
-        policy = any_almoner.home.policy.read_text().replace("several_roles: true", "several_roles: false")
-        any_almoner.type(f"policy adopt {any_almoner.write('team.yaml', policy)}")
-
     made = Circle(any_almoner, monkeypatch)
     made.at("root")
-    any_almoner.brought("a circle", found)
+    any_almoner.roles_apart()
     monkeypatch.setenv("ALMONER_DATABASE_URL", any_almoner.home.database_url)
     return made
 
