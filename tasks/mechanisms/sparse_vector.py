@@ -84,6 +84,16 @@ class SparseVector:
         """The scale of the threshold's noise, as a distance between distributions."""
         return self.noise / self.references
 
+    @property
+    def threshold_scale(self) -> Fraction:
+        """The scale of the threshold's noise, in units of 1/(s M)."""
+        return self.noise * NORM
+
+    @property
+    def test_scale(self) -> Fraction:
+        """The scale of the noise of each test, in units of 1/(s M)."""
+        return 2 * self.noise * NORM
+
     def loss(self) -> Amount:
         """The charge of one run, epsilon tanh(epsilon/2), rounded up."""
         return conversions.pure_dp(self.epsilon)
@@ -124,11 +134,15 @@ class SparseVector:
             threshold: theta, a distance between distributions (0 to 2); public.
         """
         public = math.floor(threshold * self.references * NORM)
-        return public + _laplace(self.noise * NORM, rng, confirmed=self)
+        if rng.kind != "os":
+            return public + rounded_laplace(float(self.threshold_scale), rng)
+        return public + int(_confirmed_samplers(self).threshold(0))
 
     def below(self, distance: int, noisy_threshold: int, rng: RandomSource) -> bool:
         """One test of the run: whether `distance` (in units of 1/(s M)) is below its threshold, with fresh noise."""
-        return distance + _laplace(2 * self.noise * NORM, rng, confirmed=self) < noisy_threshold
+        if rng.kind != "os":
+            return distance + rounded_laplace(float(self.test_scale), rng) < noisy_threshold
+        return distance + int(_confirmed_samplers(self).test(0)) < noisy_threshold
 
 
 def calibrate_tests(rho: int, runs: int, references: int) -> SparseVector:
@@ -153,30 +167,29 @@ def calibrate_tests(rho: int, runs: int, references: int) -> SparseVector:
     return SparseVector(Fraction(least, NOISE_GRID), references)
 
 
-def _laplace(scale: Fraction, rng: RandomSource, *, confirmed: SparseVector) -> int:
-    """Discrete Laplace noise of that scale (in units), or the test mode's rounded one."""
-    if rng.kind != "os":
-        return rounded_laplace(float(scale), rng)
-    _confirm(confirmed)
-    return int(_discrete_laplace(float_above(scale))(0))
+@dataclass(frozen=True)
+class _Samplers:
+    """The noise of a run, as OpenDP has confirmed it: these very measurements are drawn from."""
+
+    threshold: Measurement
+    test: Measurement
 
 
 @lru_cache(maxsize=64)
-def _discrete_laplace(scale: float) -> Measurement:
-    return dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=scale)
-
-
-@lru_cache(maxsize=64)
-def _confirm(tests: SparseVector) -> None:
-    """Check that OpenDP agrees on what the two shifts of the proof cost.
+def _confirmed_samplers(tests: SparseVector) -> _Samplers:
+    """The two discrete Laplace measurements of a run, once OpenDP agrees on what the two shifts of the proof cost.
 
     Raises:
         SamplerDisagrees: it charges more.
     """
-    threshold = _discrete_laplace(float_above(tests.noise * NORM)).map(NORM)
-    test = _discrete_laplace(float_above(2 * tests.noise * NORM)).map(2 * NORM)
-    if threshold + test > tests.epsilon * (1 + ULPS):
+    samplers = _Samplers(_discrete_laplace(tests.threshold_scale), _discrete_laplace(tests.test_scale))
+    if samplers.threshold.map(NORM) + samplers.test.map(2 * NORM) > tests.epsilon * (1 + ULPS):
         raise SamplerDisagrees
+    return samplers
+
+
+def _discrete_laplace(scale: Fraction) -> Measurement:
+    return dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=float_above(scale))
 
 
 class ThresholdNoiseInvalid(UsageError):

@@ -60,6 +60,7 @@ class Town:
     retracted: Attempt = field(init=False)
     open_motion: int = 0
     open_retraction: int = 0
+    ready_motion: int = 0
     carried_cap: int = 0
     standing: int = 0
     schedule: int = 0
@@ -212,6 +213,8 @@ class Town:
         world = self.world
         self.carried_cap = world.cap(Amount(2000, 200), "harbour")
         self.open_motion = world.cap(Amount(3000, 300), "harbour", carry=False)
+        self.ready_motion = world.cap(Amount(4000, 400), "harbour", carry=False)
+        self.do(approval(self, self.ready_motion, "motion"))
         self.standing = world.standing(runs=2)
         self.scheduled = world.routine(self.standing)
         self.routine = world.start(world.routine(self.standing))

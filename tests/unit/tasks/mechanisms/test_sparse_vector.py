@@ -1,7 +1,9 @@
 """The tests of Amin et al.: parameters, charge, calibration, and one run at a time."""
 
 import math
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import opendp.prelude as dp
 import pytest
@@ -75,14 +77,56 @@ def test_other_parameters_out_of_range_are_refused() -> None:
         SparseVector(Fraction(1), 7).event(0)
 
 
-def test_opendp_is_asked_about_every_kind_of_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that means something else by `scale` must not draw."""
-    honest = dp.m.make_laplace
-    monkeypatch.setattr(dp.m, "make_laplace", lambda *space, scale: honest(*space, scale=scale / 2))
-    sparse_vector._discrete_laplace.cache_clear()
+@pytest.mark.parametrize("kind", ["begin", "below"])
+@pytest.mark.parametrize("scale", ["threshold_scale", "test_scale"])
+def test_noise_that_opendp_does_not_confirm_is_not_drawn(
+    monkeypatch: pytest.MonkeyPatch, kind: str, scale: str
+) -> None:
+    """Half the noise of either sort costs more than a run is charged, whichever of the two is drawn first."""
+    tests = SparseVector(Fraction(33), 7)
+    monkeypatch.setattr(SparseVector, scale, property(lambda self: self.noise * NORM / 2))
+    sparse_vector._confirmed_samplers.cache_clear()
     with pytest.raises(SamplerDisagrees):
-        SparseVector(Fraction(33), 7).begin(Fraction(1, 2), OS_RANDOM)
-    sparse_vector._discrete_laplace.cache_clear()
+        tests.begin(Fraction(1, 2), OS_RANDOM) if kind == "begin" else tests.below(0, 0, OS_RANDOM)
+    sparse_vector._confirmed_samplers.cache_clear()
+
+
+@dataclass
+class Drawn:
+    """A measurement of OpenDP that remembers what was asked of it."""
+
+    measurement: Any
+    scale: float
+    mapped: list[int] = field(default_factory=list)
+    draws: int = 0
+
+    def map(self, sensitivity: int) -> float:
+        self.mapped.append(sensitivity)
+        return float(self.measurement.map(sensitivity))
+
+    def __call__(self, exact: int) -> int:
+        assert self.mapped, "it was drawn from before OpenDP was asked about it"
+        self.draws += 1
+        return int(self.measurement(exact))
+
+
+def test_the_samplers_that_are_drawn_from_are_those_that_opendp_confirms(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Drawn] = []
+
+    def make(*space: object, scale: float) -> Drawn:
+        made.append(Drawn(honest(*space, scale=scale), scale))
+        return made[-1]
+
+    honest = dp.m.make_laplace
+    monkeypatch.setattr(dp.m, "make_laplace", make)
+    sparse_vector._confirmed_samplers.cache_clear()
+    tests = SparseVector(Fraction(35), 7)
+    threshold = tests.begin(Fraction(1, 2), OS_RANDOM)
+    for _ in range(3):
+        tests.below(0, threshold, OS_RANDOM)
+    sparse_vector._confirmed_samplers.cache_clear()
+    found = [(each.scale, each.mapped, each.draws) for each in made]
+    assert found == [(35 * NORM, [NORM], 1), (2 * 35 * NORM, [2 * NORM], 3)]
 
 
 def test_a_run_compares_distances_in_units_of_rows_and_norm() -> None:

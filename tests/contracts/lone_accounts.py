@@ -1,0 +1,353 @@
+"""For each guard on data, accounts, people and steps of the budget: states in which one clause of it decides."""
+
+from tests.contracts.circumstances import FUTURE, OTHER, PAST
+from tests.contracts.governance_cases import study
+from tests.contracts.lone_states import (
+    ANOTHER_POLICY,
+    IMPOSTOR,
+    NO_CHECKS,
+    OF_ANOTHER_ACCOUNT,
+    OTHER_RULES,
+    ROOT_SCOPE,
+    STRAY,
+    UNCAPPED,
+    UNLINKED,
+    UNMOVED,
+    Lone,
+    _limits,
+    arm_held,
+    arm_paced,
+    arm_routine,
+    arm_scoped,
+    by_either,
+    foreign_rule,
+    head,
+    hold_delta,
+    misplaced_rejection,
+    moved,
+    narrowed,
+    recapped,
+    rejection,
+    sql,
+    stray_hold,
+)
+from tests.contracts.rows import (
+    DIGEST,
+    adoption,
+    audit,
+    block,
+    cohort,
+    dataset,
+    delegation,
+    entry,
+    hold,
+    insert,
+    invocation,
+    motion,
+    policy,
+    policy_rule,
+    publication,
+    role_grant,
+    role_revocation,
+    scope,
+    scope_end,
+    unheld,
+    unit_mark,
+    version,
+    window,
+)
+from tests.support import LATE
+
+ACCOUNTS: dict[str, list[Lone]] = {
+    # --- data and accounts
+    "version_keeps_blocks": [
+        Lone(
+            ("DELETE FROM dataset_version WHERE dataset_id = (SELECT id FROM dataset WHERE name = 'ward')",),
+            allowed=[lambda t: version(t, "ward")],
+        ),
+        Lone(("UPDATE partition_scheme SET blocks = 1",), allowed=[lambda t: version(t, "ward")]),
+    ],
+    "account_block_caps": [
+        Lone(
+            denied=[
+                lambda t: block(t, rho_cap=1000, delta_cap=100),
+                lambda t: block(t, parent_id=t.account("clinic"), rho_cap=1000, delta_cap=100),
+            ]
+        )
+    ],
+    "unit_mark_one_account": [
+        Lone(allowed=[lambda t: unit_mark(t, "clinic", b"clinic-unit").prefix_with("OR IGNORE")]),
+    ],
+    "unit_mark_keeps_cohort": [
+        Lone(
+            ("UPDATE unit_mark SET cohort = 3",),
+            denied=[lambda t: unit_mark(t, "grown", b"clinic-unit", cohort=3)],
+            allowed=[lambda t: unit_mark(t, "grown", b"clinic-unit", cohort=2).prefix_with("OR IGNORE")],
+        )
+    ],
+    "account_scope_fits": [
+        Lone((ROOT_SCOPE,), allowed=[lambda t: scope(t, rho_cap=400, delta_cap=50)]),
+        Lone(allowed=[lambda t: [scope_end(t), scope(t, delta_cap=100)]]),
+    ],
+    "account_pacing_by_policy": [
+        Lone(
+            ("UPDATE policy_version SET pacing_period = NULL",),
+            denied=[lambda t: window(t, days=30)],
+        ),
+    ],
+    "account_windows_apart": [
+        Lone(
+            (NO_CHECKS, "UPDATE account SET kind = 'scope' WHERE kind = 'pacing'"),
+            allowed=[lambda t: window(t, "paced")[1]],
+        )
+    ],
+    "account_moves_by_entry": [
+        Lone(
+            UNMOVED,
+            allowed=[moved("")],
+            denied=[
+                moved(setting)
+                for setting in (
+                    "rho_held = rho_held + 2",
+                    "delta_held = delta_held + 1",
+                    "rho_spent = rho_spent + 1",
+                    "delta_spent = delta_spent + 1",
+                    "rho_cap = rho_cap + 1",
+                    "delta_cap = delta_cap + 1",
+                    "name = 'mine'",
+                    f"opens_at = '{PAST}'",
+                    f"closes_at = '{PAST}'",
+                    "block = 7",
+                    "id = 9000",
+                    "parent_id = (SELECT max(id) FROM account WHERE kind = 'root')",
+                    "kind = 'scope'",
+                    "last_entry_id = (SELECT min(id) FROM entry)",
+                    "last_entry_id = (SELECT max(id) + 1 FROM entry)",
+                )
+            ],
+        ),
+        # an entry that is older than the account's newest does not move it again
+        Lone((*UNMOVED, "UPDATE account SET last_entry_id = 9000000 WHERE kind = 'block'"), denied=[moved("")]),
+        # nor does an entry of another account's hold
+        Lone((*UNMOVED, sql(f"UPDATE hold SET account_id = {{estate}} WHERE id = {STRAY}")), denied=[moved("")]),
+        Lone(
+            UNCAPPED,
+            allowed=[recapped(), recapped(of="kind = 'block'")],
+            denied=[
+                recapped(setting)
+                for setting in (
+                    "rho_cap = 4001",
+                    "delta_cap = 401",
+                    "rho_held = 1",
+                    "rho_spent = 1",
+                    "delta_held = 1",
+                    "delta_spent = 1",
+                    "last_entry_id = 99999",
+                )
+            ],
+        ),
+        # the newest carried motion of the account counts, and only if it is on a cap
+        *(
+            Lone(
+                (*impostor, f"UPDATE motion SET rho = {rho}, delta_fail = {delta} WHERE id = 950"),
+                denied=[recapped(f"rho_cap = {rho}, delta_cap = {delta}")],
+            )
+            for impostor in (IMPOSTOR, OF_ANOTHER_ACCOUNT)
+            for rho, delta in ((4000, 200), (2000, 400))
+        ),
+        Lone(
+            (*UNCAPPED, NO_CHECKS, "UPDATE account SET kind = 'scope' WHERE kind IN ('root', 'block')"),
+            denied=[recapped(of="TRUE")],
+        ),
+    ],
+    "cohort_of_named_units": [
+        Lone(("UPDATE dataset SET unit_field = NULL",), denied=[lambda t: cohort(t, "harbour", number=2)]),
+    ],
+    "cohort_with_its_version": [
+        Lone(
+            (lambda t: version(t, "clinic", id=99_999, number=900, uid="newer"),),
+            allowed=[cohort],
+        ),
+    ],
+    # --- people and policies
+    "role_grant_by_admin": [
+        Lone(
+            ("DELETE FROM role_revocation", "DELETE FROM role_grant"),
+            denied=[lambda t: role_grant(t, "admin", "steward"), lambda t: role_grant(t, "analyst", "admin")],
+            allowed=[lambda t: role_grant(t, "admin", "admin")],
+        ),
+        Lone(
+            (NO_CHECKS, f"UPDATE role_grant SET valid_to = '{PAST}'"),
+            denied=[lambda t: role_grant(t, "admin", "admin")],
+        ),
+    ],
+    "role_revocation_leaves_admin": [
+        Lone(
+            (f"UPDATE role_grant SET valid_to = '{FUTURE}'",),
+            allowed=[lambda t: role_revocation(t, "runner", "runner")],
+        ),
+    ],
+    "delegation_end_own": [
+        Lone(
+            (lambda t: delegation(t, "second steward", "analyst"),),
+            denied=[
+                lambda t: insert(
+                    "delegation_end",
+                    ended_by=t.second_steward,
+                    at=t.now,
+                    delegation_id=t.one(
+                        "SELECT min(id) FROM delegation WHERE id NOT IN (SELECT delegation_id FROM delegation_end)"
+                    ),
+                )
+            ],
+        )
+    ],
+    "policy_rule_before_use": [
+        Lone(("DELETE FROM policy_adoption",), denied=[lambda t: policy_rule(t, dataset="library")]),
+        Lone(denied=[lambda t: [policy(t, 1, 1, id=901), adoption(t, 901), policy_rule(t, policy_id=901)]]),
+    ],
+    "dataset_by_steward": by_either("steward", "admin", lambda t: dataset(t, "clinic", created_by=t.world.analyst.id)),
+    "version_by_runner": by_either("runner", "steward", lambda t: version(t, "clinic", created_by=t.world.analyst.id)),
+    "publication_by_runner": by_either(
+        "runner", "steward", lambda t: publication(t, t.cleared, actor_id=t.world.analyst.id)
+    ),
+    "motion_proposed": by_either("analyst", "steward", lambda t: motion(t, proposer_id=t.world.runner.id)),
+    # --- mechanisms, holds and entries
+    "invocation_relation": [
+        Lone(
+            ("UPDATE dataset SET relation = 'replace_one' WHERE name = 'estate'",),
+            denied=[lambda t: invocation(t, t.running, relation="replace_one")],
+        ),
+    ],
+    "invocation_separate": [
+        Lone(
+            denied=[lambda t: invocation(t, t.routine, created_by=t.world.steward.id)],
+            allowed=[lambda t: invocation(t, t.routine)],
+        ),
+        Lone(
+            (sql("UPDATE approval SET approver_id = {analyst} WHERE motion_id = {standing}"),),
+            denied=[lambda t: invocation(t, t.routine)],
+        ),
+        Lone(
+            (sql("UPDATE approval SET approver_id = {analyst} WHERE request_id = {running}"),),
+            allowed=[lambda t: invocation(t, t.running)],
+        ),
+    ],
+    "invocation_not_by_requester": [
+        Lone(
+            (sql("UPDATE request SET requester_id = {runner} WHERE id = {submitted}"),),
+            allowed=[lambda t: invocation(t, t.running)],
+        ),
+    ],
+    "hold_within_release": [
+        Lone(
+            (ANOTHER_POLICY, *foreign_rule("900", "clinic")),
+            allowed=[hold_delta],
+        ),
+        Lone(foreign_rule("{policy}", "harbour"), allowed=[hold_delta]),
+        Lone(
+            foreign_rule("{policy}", "clinic"),
+            denied=[lambda t: hold(t, t.held, rho=1), lambda t: hold(t, t.held, rho=0, delta=1)],
+        ),
+        *(
+            Lone(
+                (
+                    "UPDATE policy_version SET rho_max = 1000, delta_max = 1000",
+                    ANOTHER_POLICY,
+                    *foreign_rule(policy_id, name),
+                ),
+                allowed=[hold_delta],
+            )
+            for policy_id, name in (("900", "clinic"), ("{policy}", "harbour"))
+        ),
+        *_limits("held", "UPDATE policy_version SET rho_max = 11, delta_max = 11"),
+        *_limits("routine", "UPDATE motion SET rho = 11, delta_fail = 11 WHERE kind = 'standing'"),
+    ],
+    "entry_needs_hold": [
+        Lone(stray_hold("held", "COMMIT"), denied=[lambda t: entry(t, STRAY, "ARM")]),
+    ],
+    "entry_within_cap": [
+        Lone(
+            ("UPDATE account SET rho_cap = rho_held + rho_spent, delta_cap = delta_held + delta_spent",),
+            allowed=[lambda t: entry(t, t.hold(t.held), "RELEASE")],
+        ),
+        Lone(
+            (ROOT_SCOPE,),
+            allowed=[lambda t: unheld(t, t.beside, "HOLD", account_id=t.account("estate"), rho=400, delta=50)],
+        ),
+        Lone(
+            allowed=[
+                lambda t: [scope_end(t), *unheld(t, t.beside, "HOLD", account_id=t.account("estate"), delta=100)],
+                lambda t: unheld(t, t.scoped, "HOLD", account_id=t.account("estate"), delta=100),
+            ]
+        ),
+    ],
+    "entry_released_together": [
+        Lone(
+            allowed=[
+                lambda t: [entry(t, t.hold(t.scoped), "ARM"), entry(t, t.hold(t.scoped, on="scope"), "ARM")],
+                lambda t: [entry(t, t.hold(t.scoped), "ARM"), entry(t, t.hold(t.paced, on="pacing"), "RELEASE")],
+            ]
+        ),
+        Lone(
+            (lambda t: [hold(t, t.scoped, id=STRAY, account_id=study(t), instalment=5), entry(t, STRAY, "HOLD")],),
+            allowed=[lambda t: [entry(t, t.hold(t.scoped), "ARM"), entry(t, STRAY, "RELEASE")]],
+        ),
+        Lone(
+            allowed=[
+                lambda t: [
+                    entry(t, t.hold(t.held), "ARM"),
+                    entry(t, t.id_of("hold", f"invocation_id = {t.invocation(t.held)} AND instalment = 0"), "RELEASE"),
+                ],
+            ]
+        ),
+    ],
+    "entry_arm_approved": [
+        Lone((sql("UPDATE invocation SET attempt = 7 WHERE id = {held_invocation}"),), denied=[arm_held]),
+        Lone(
+            ("UPDATE policy_version SET pacing_period = 'week', pacing_permille = 500",),
+            allowed=[lambda t: entry(t, t.hold(t.scoped, on="scope"), "ARM")],
+        ),
+        Lone(("DELETE FROM standing_use",), denied=[arm_routine]),
+        Lone(("UPDATE standing_use SET attempt = attempt + 5",), denied=[arm_routine]),
+        Lone((sql("DELETE FROM standing_use WHERE request_id = {routine}"),), denied=[arm_routine]),
+        Lone(OTHER_RULES, allowed=[arm_held]),
+        Lone((lambda t: rejection(t, t.held.request_id, "publish"),), allowed=[arm_held]),
+        Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.standing)), allowed=[arm_routine]),
+        *narrowed("scope_hold", arm_scoped),
+        *narrowed("window_hold", arm_paced),
+        Lone(
+            (
+                NO_CHECKS,
+                f"UPDATE account SET opens_at = '{PAST}', closes_at = '{PAST}' WHERE kind = 'pacing'",
+            ),
+            denied=[arm_paced],
+        ),
+        Lone(
+            (f"UPDATE account SET opens_at = '{LATE}', closes_at = '{FUTURE}' WHERE kind = 'pacing'",),
+            denied=[arm_paced],
+        ),
+        Lone((NO_CHECKS, "UPDATE account SET kind = 'scope' WHERE kind = 'pacing'"), denied=[arm_paced]),
+        Lone((sql("UPDATE account SET parent_id = {clinic} WHERE kind = 'pacing'"),), denied=[arm_paced]),
+        Lone((sql(f"UPDATE entry SET at = '{PAST}' WHERE hold_id = {{window_hold}}"),), denied=[arm_paced]),
+        Lone(
+            (
+                sql(f"UPDATE entry SET at = '{PAST}' WHERE hold_id = {{window_hold}}"),
+                lambda t: entry(t, t.hold(t.paced, on="pacing"), "COMMIT"),
+            ),
+            denied=[arm_paced],
+        ),
+    ],
+    "audit_head_follows": [
+        Lone(
+            (UNLINKED, audit),
+            allowed=[head(f"seq = seq + 1, hash = '{DIGEST}'")],
+            denied=[head(f"seq = seq + 1, hash = '{OTHER}'")],
+        ),
+        Lone(
+            (UNLINKED, lambda t: audit(t, ahead=2)),
+            denied=[head(f"seq = seq + 2, hash = '{DIGEST}'"), head(f"seq = seq + 1, hash = '{DIGEST}'")],
+        ),
+        Lone((UNLINKED, lambda t: audit(t, prev_hash=OTHER)), denied=[head(f"seq = seq + 1, hash = '{DIGEST}'")]),
+    ],
+}

@@ -1,0 +1,327 @@
+"""For each guard on requests, decisions and schedules: states in which one clause of it decides."""
+
+from tests.contracts.circumstances import FUTURE, OTHER, PAST, standing_request
+from tests.contracts.decision_cases import motion_id, new_cap
+from tests.contracts.governance_cases import AFTER_ALL
+from tests.contracts.lone_states import (
+    NO_CHECKS,
+    OTHER_RULES,
+    ROOT_SCOPE,
+    STRAY_INVOCATION,
+    Lone,
+    admins_do_not,
+    approve,
+    approve_as_admin,
+    artifact_of_settled,
+    by_either,
+    carry,
+    misplaced_rejection,
+    publish,
+    rejection,
+    reopen,
+    reopen_scheduled,
+    smallest_cap,
+    sql,
+    stray_hold,
+    withdraw,
+)
+from tests.contracts.rows import (
+    approval,
+    artifact,
+    carried,
+    draft,
+    hold,
+    insert,
+    invocation,
+    motion,
+    schedule,
+    schedule_change,
+    scope_end,
+    slot,
+    slot_end,
+    standing_use,
+    transition,
+    withdrawal,
+)
+from tests.support import LATE
+
+DECISIONS: dict[str, list[Lone]] = {
+    # --- steps
+    "transition_closes_holds": [
+        Lone(
+            allowed=[
+                lambda t: transition(t, t.held.request_id, "approved", "withdrawn"),
+                lambda t: [hold(t, t.settled), transition(t, t.settled.request_id, "running", "approved")],
+            ]
+        ),
+        Lone(
+            stray_hold("settled", "ARM"), allowed=[lambda t: transition(t, t.settled.request_id, "running", "approved")]
+        ),
+    ],
+    "transition_produced": [
+        Lone(
+            ("UPDATE artifact SET attempt = attempt + 5",),
+            denied=[lambda t: transition(t, t.complete.request_id, "running", "produced")],
+        ),
+    ],
+    "artifact_complete": [
+        Lone((lambda t: transition(t, t.settled.request_id, "running", "approved"),), denied=[artifact_of_settled]),
+        Lone(
+            (sql("UPDATE invocation SET attempt = 2 WHERE request_id = {settled}"),),
+            denied=[lambda t: artifact(t, t.settled, attempt=2), artifact_of_settled],
+        ),
+        Lone((lambda t: invocation(t, t.settled, attempt=7),), allowed=[artifact_of_settled]),
+        Lone(
+            (
+                lambda t: [
+                    invocation(t, t.settled, id=STRAY_INVOCATION, attempt=7),
+                    hold(t, t.settled, invocation_id=STRAY_INVOCATION),
+                ],
+            ),
+            allowed=[artifact_of_settled],
+        ),
+        Lone(stray_hold("settled", "HOLD"), denied=[artifact_of_settled]),
+        Lone(stray_hold("settled", "HOLD", "ARM"), denied=[artifact_of_settled]),
+    ],
+    "transition_approved": [
+        Lone(
+            ("UPDATE approval SET expires_at = '" + PAST + "'",),
+            allowed=[lambda t: transition(t, t.running.request_id, "running", "approved")],
+        ),
+        Lone(
+            (
+                sql(
+                    "UPDATE request SET config_digest = (SELECT config_digest FROM motion WHERE id = {standing})"
+                    " WHERE id = {submitted}"
+                ),
+            ),
+            denied=[lambda t: transition(t, t.submitted, "submitted", "approved")],
+        ),
+        Lone(OTHER_RULES, allowed=[approve]),
+        Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.standing)), allowed=[standing_request]),
+        Lone((lambda t: rejection(t, t.undecided, "publish"),), allowed=[approve]),
+    ],
+    "transition_submits": [
+        Lone(
+            (sql("UPDATE request SET requester_id = {runner} WHERE id = {submitted}"),),
+            denied=[lambda t: draft(t, t.world.runner.id)],
+        ),
+    ],
+    "transition_reopens": [
+        Lone(allowed=[lambda t: transition(t, t.approved, "draft", "submitted")]),
+        Lone((lambda t: rejection(t, t.approved, "spend"),), allowed=[reopen]),
+        Lone((lambda t: rejection(t, t.approved, "publish"),), denied=[reopen]),
+        Lone(OTHER_RULES, denied=[reopen]),
+        Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.standing)), denied=[reopen_scheduled]),
+    ],
+    "transition_rejected": [
+        Lone(
+            (lambda t: rejection(t, t.submitted, "publish"),),
+            denied=[lambda t: transition(t, t.submitted, "submitted", "rejected")],
+        ),
+        Lone(
+            (lambda t: rejection(t, t.cleared.request_id, "spend"),),
+            denied=[lambda t: transition(t, t.cleared.request_id, "produced", "discarded")],
+        ),
+    ],
+    "transition_withdrawn": [
+        Lone((sql("UPDATE request SET requester_id = {runner} WHERE id = {submitted}"),), denied=[withdraw]),
+        *by_either("steward", "admin", withdraw),
+    ],
+    "transition_unexpired": [
+        Lone(allowed=[lambda t: transition(t, t.approved, "approved", "withdrawn", at=AFTER_ALL)]),
+        Lone(
+            (sql(f"UPDATE request SET expires_at = '{PAST}' WHERE id = {{approved}}"),),
+            denied=[lambda t: transition(t, t.approved, "approved", "running")],
+        ),
+    ],
+    "transition_draws": [
+        Lone(
+            (lambda t: standing_use(t, number=90, attempt=5),),
+            denied=[lambda t: transition(t, t.scheduled, "approved", "running")],
+        ),
+    ],
+    "transition_retracted": [
+        Lone(
+            (NO_CHECKS, "UPDATE motion SET kind = 'cap' WHERE kind = 'retraction'"),
+            denied=[lambda t: transition(t, t.retracted.request_id, "published", "retracted")],
+        ),
+    ],
+    # --- decisions
+    "approval_subject": [
+        Lone(
+            denied=[
+                lambda t: approval(t, t.open_motion, "motion", subject_digest=t.world.subject(t.ready_motion, "motion"))
+            ]
+        ),
+    ],
+    "approval_separate": [
+        Lone(
+            (sql("UPDATE motion SET proposer_id = {second} WHERE id = {carried}"),),
+            allowed=[lambda t: approval(t, t.submitted, approver_id=t.second_steward)],
+        ),
+    ],
+    "approval_not_by_admin": [
+        *admins_do_not(approve_as_admin),
+        *admins_do_not(
+            lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.admin.id)
+        ),
+        Lone((sql("UPDATE policy_version SET several_roles = (id = {policy})"),), allowed=[approve_as_admin]),
+    ],
+    "approval_counts_once": [
+        Lone((change,), allowed=[lambda t: approval(t, t.approved), lambda t: approval(t, t.delegated)])
+        for change in (
+            f"UPDATE approval SET expires_at = '{PAST}'",
+            f"UPDATE approval SET subject_digest = '{OTHER}'",
+            "UPDATE approval SET gate = 'publish' WHERE gate = 'spend'",
+            "UPDATE approval SET decision = 'reject'",
+            "UPDATE approval SET request_id = (SELECT min(id) FROM request) WHERE request_id IS NOT NULL",
+            (
+                "INSERT INTO withdrawal (approval_id, reason, signature, at)"
+                f" SELECT id, 'a doubt', 's', '{PAST}' FROM approval"
+                " WHERE id NOT IN (SELECT approval_id FROM withdrawal)"
+            ),
+        )
+    ]
+    + [
+        Lone(
+            (
+                sql(
+                    "UPDATE approval SET subject_digest = (SELECT digest FROM request WHERE id = {approved})"
+                    " WHERE request_id <> {approved} AND gate = 'spend'"
+                ),
+                sql("DELETE FROM withdrawal"),
+                sql("DELETE FROM approval WHERE request_id = {approved}"),
+            ),
+            allowed=[lambda t: approval(t, t.approved)],
+        )
+    ],
+    "approval_not_taken_back": [
+        Lone(
+            allowed=[
+                lambda t: approval(
+                    t,
+                    t.reopened,
+                    approver_id=t.second_steward,
+                    signature=t.one("SELECT signature FROM approval WHERE request_id = :r", r=t.reopened),
+                )
+            ]
+        ),
+    ],
+    "withdrawal_unused": [
+        Lone(
+            allowed=[lambda t: withdrawal(t, f"motion_id = {t.ready_motion}")],
+            denied=[lambda t: withdrawal(t, f"request_id = {t.cleared.request_id} AND gate = 'spend'")],
+        ),
+        Lone(
+            (sql("UPDATE approval SET gate = 'publish' WHERE request_id = {approved}"),),
+            denied=[lambda t: withdrawal(t, f"request_id = {t.approved}")],
+        ),
+        Lone(
+            (lambda t: transition(t, t.cleared.request_id, "produced", "discarded"),),
+            denied=[lambda t: withdrawal(t, f"request_id = {t.cleared.request_id} AND gate = 'publish'")],
+        ),
+    ],
+    "publication_approved": [
+        Lone(
+            (lambda t: artifact(t, t.cleared, attempt=9, digest=OTHER),),
+            denied=[
+                lambda t: insert("publication", at=t.now, actor_id=t.world.runner.id, artifact_id=t.artifact(t.cleared))
+            ],
+        ),
+        Lone((lambda t: transition(t, t.cleared.request_id, "produced", "discarded"),), denied=[publish]),
+        Lone((lambda t: rejection(t, t.cleared.request_id, "spend"),), allowed=[publish]),
+        Lone(OTHER_RULES, allowed=[publish]),
+    ],
+    "carried_approved": [
+        Lone((f"UPDATE motion SET expires_at = '{PAST}'",), denied=[carry]),
+        Lone((lambda t: rejection(t, t.ready_motion, "motion"),), denied=[carry]),
+        Lone((lambda t: rejection(t, t.open_motion, "motion"),), allowed=[carry]),
+        Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.ready_motion)), allowed=[carry]),
+        Lone(OTHER_RULES, allowed=[carry]),
+    ],
+    "carried_keeps_envelopes": [
+        Lone((ROOT_SCOPE,), allowed=[smallest_cap]),
+        Lone(
+            allowed=[
+                lambda t: [scope_end(t), *new_cap(t, rho=600, delta_fail=10)],
+                lambda t: new_cap(t, **{**motion_id(t, "standing"), "rho": 1, "delta_fail": 0}),
+            ]
+        ),
+        Lone(
+            (
+                sql(
+                    "INSERT INTO account (kind, parent_id, opens_at, closes_at, rho_cap, delta_cap, rho_held)"
+                    f" SELECT 'pacing', {{estate}}, '{PAST}', '{LATE}', 5000, 0, 5000"
+                ),
+            ),
+            allowed=[smallest_cap],
+        ),
+        Lone(
+            (
+                lambda t: motion(
+                    t,
+                    rho=1,
+                    delta_fail=0,
+                    dataset_id=t.id_of("dataset", "name = 'estate'"),
+                    nonce="small",
+                    digest=OTHER,
+                ),
+            ),
+            allowed=[
+                lambda t: [
+                    motion(t, id=950, rho=600, delta_fail=50, dataset_id=t.id_of("dataset", "name = 'estate'")),
+                    carried(t, 950),
+                ]
+            ],
+        ),
+    ],
+    "standing_use_allowed": [
+        Lone(
+            denied=[
+                lambda t: standing_use(t, number=1),
+                lambda t: standing_use(
+                    t, motion_id=t.one("SELECT standing_id FROM request WHERE id = :r", r=t.exhausted)
+                ),
+                lambda t: standing_use(t, request_id=t.routine.request_id),
+            ]
+        ),
+        Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.standing)), allowed=[standing_use]),
+    ],
+    # --- schedules
+    "schedule_of_its_dataset": [
+        Lone((NO_CHECKS, "UPDATE motion SET kind = 'cap' WHERE kind = 'standing'"), denied=[schedule]),
+    ],
+    "schedule_change_by_right": [
+        Lone(
+            (sql("UPDATE schedule SET created_by = {runner} WHERE id = {paused}"),),
+            denied=[lambda t: schedule_change(t, actor_id=t.world.runner.id)],
+        ),
+        *by_either("steward", "steward", lambda t: schedule_change(t, actor_id=t.world.runner.id)),
+    ],
+    "schedule_slot_due": [
+        Lone(denied=[lambda t: slot(t, slot="2027", at=FUTURE), lambda t: slot(t, slot=t.now[:26], at=FUTURE)]),
+        Lone((sql(f"UPDATE schedule SET starts_at = '{LATE}' WHERE id = {{schedule}}"),), denied=[slot]),
+    ],
+    "schedule_slot_forward": [
+        Lone((lambda t: slot(t, schedule_id=t.paused, slot=LATE),), allowed=[slot]),
+    ],
+    "schedule_slot_own_request": [
+        Lone(denied=[lambda t: slot(t, skipped=None, request_id=t.undecided, slot=PAST)]),
+        Lone(
+            (
+                sql(
+                    "UPDATE schedule SET standing_id = (SELECT max(id) FROM motion WHERE kind = 'standing'"
+                    " AND id <> {standing}) WHERE id = {schedule}"
+                ),
+            ),
+            denied=[lambda t: slot(t, skipped=None, request_id=t.scheduled, slot=PAST)],
+        ),
+    ],
+    "slot_end_of_a_run": [
+        Lone(
+            (NO_CHECKS, "UPDATE schedule_slot SET request_id = NULL"),
+            denied=[lambda t: slot_end(t, slot_id=t.id_of("schedule_slot", "TRUE"))],
+        ),
+    ],
+}
