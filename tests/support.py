@@ -46,6 +46,8 @@ from models_db.tables import Artifact, Dataset, Motion, PolicyVersion
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PROVENANCE = Provenance(device="cpu", code_digest="c" * 64, libraries={"torch": "2"}, rng_kind="os")
+PATIENCE = 900.0
+"""Seconds that a test waits for another process or thread; it only ends what hangs."""
 FAR = timedelta(days=30)
 LATE = "9999-01-01T00:00:00.000000Z"
 CAP = Amount(1000, 100)

@@ -25,6 +25,7 @@ from tasks.generation.external import Cost, require_public_prompts, with_externa
 from tasks.generation.groups import SUMMARIES, GroupsNeeded, PartParameters, names_of, require_parts_for, with_catalogue
 from tasks.generation.interface import Ask, Generator, Plan
 from tasks.generation.measuring import plan_with_metrics
+from tasks.generation.precision_request import require_precision
 from tasks.generation.reading import Reading, require_governed
 from tasks.generation.systems import system_for
 from tasks.inference import registry
@@ -34,8 +35,7 @@ from tasks.insights.values import INSIGHTS
 
 FORMAT = "almoner-request/1"
 
-# Row-tokens per second of SmolLM2-135M on two cores, rounded down from benchmarks/decoding.py: an estimate for
-# people, nothing depends on it.
+# Row-tokens per second of SmolLM2-135M on two cores, rounded down (benchmarks/decoding.py): an estimate for people.
 READ_PER_SECOND = 900
 DRAWN_PER_SECOND = 90
 
@@ -280,7 +280,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         LabelsNeeded: it asks for demonstrations without labels.
         SchemaNeeded, SchemaUnexpected: it asks for records without a schema, or for texts with one.
         ExternalModelRefused: the model is behind an API, and the system shows private text.
-        Refused, UsageError: the mechanism, a metric or the amount is impossible here.
+        Refused, UsageError, PrecisionMissing: the mechanism, a metric, the amount or the precision is impossible here.
     """
     system = system_for(request.mechanism, request.kind)
     require_public_prompts(system, model.name)
@@ -292,6 +292,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     names = names_of(parameters)
     require_parts_for(request.kind, parameters)
     require_schema_for(request.kind, parameters)
+    require_precision(parameters, external=model.endpoint is not None)
     worded = worded_for(request.kind, request.prompt)
     prompt, written_prompt = PromptSpec.of(worded, names), prompt_json(worded, names)
     metrics = requested(request.evaluation, governed=dataset.governed)

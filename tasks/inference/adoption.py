@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from models_db.errors import UsageError
 from tasks.inference import attention
+from tasks.inference.capabilities import can_pack, check_available
 from tasks.inference.language_model import LanguageModel
-from tasks.inference.packed_linear import PackedLinear, can_pack
-from tasks.inference.packing import check_available, lower
+from tasks.inference.packed_linear import PackedLinear
+from tasks.inference.packing import lower
 from tasks.inference.precision import Precision
 from tasks.inference.probes import largest_inputs, mean_divergence, probes
 from tasks.inference.rows import RowBatch

@@ -23,7 +23,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from tasks.inference.packed_linear import can_pack
+from tasks.inference.packed_linear import has_packed_product
 
 _LARGEST = 127
 _SHIFT = 128
@@ -113,7 +113,7 @@ def _joined_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
 def has_int8_product(device: torch.device) -> bool:
     """Whether this torch build has oneDNN's product of quantised rows for `device`."""
     onednn = torch.ops.onednn
-    return can_pack(device) and hasattr(onednn, "qlinear_prepack") and hasattr(onednn, "qlinear_pointwise")
+    return has_packed_product(device) and hasattr(onednn, "qlinear_prepack") and hasattr(onednn, "qlinear_pointwise")
 
 
 @cache

@@ -16,7 +16,7 @@ _ROWS_HINT = 32
 class PackedLinear(nn.Module):
     """`x @ weight.T + bias` with the weight held in oneDNN's blocked layout (inference on a CPU).
 
-    In float32, or in bfloat16 with sums in float32: the weight decides.
+    In float32, or in bfloat16 with sums in float32: the weight decides. Which of them work here: `capabilities`.
 
     Args:
         linear: the layer to replace; its own weight is not kept.
@@ -33,8 +33,39 @@ class PackedLinear(nn.Module):
         return product
 
 
-def can_pack(device: torch.device) -> bool:
-    """Whether this torch build has oneDNN's packed product for `device`."""
+class WidenedLinear(nn.Module):
+    """A bfloat16 layer for processors without packed bfloat16 (those with AVX2 alone): float32 inside.
+
+    The numbers are those of `PackedLinear` in bfloat16 up to the order of the sums: weights and inputs have been
+    rounded to bfloat16, whose products are exact in float32; sums are in float32 and are rounded once. It is as fast
+    as float32 and needs as much memory; its rows are isolated as those of float32 are. torch's own bfloat16 product
+    is a loop many times slower there.
+
+    Args:
+        linear: the layer to replace, in bfloat16; its own weight is not kept.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.product = PackedLinear(widened(linear))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x`: bfloat16 [..., in features] -> bfloat16 [..., out features]."""
+        y: Tensor = self.product(x.float())
+        return y.to(x.dtype)
+
+
+def widened(linear: nn.Linear) -> nn.Linear:
+    """The same numbers in float32, in a layer of their own."""
+    wide = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
+    wide.weight = nn.Parameter(linear.weight.detach().float(), requires_grad=False)
+    if linear.bias is not None:
+        wide.bias = nn.Parameter(linear.bias.detach().float(), requires_grad=False)
+    return wide
+
+
+def has_packed_product(device: torch.device) -> bool:
+    """Whether this torch build has oneDNN's packed product for `device`; whether it works is another question."""
     return (
         device.type == "cpu"
         and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]  # torch's own gap

@@ -1,13 +1,14 @@
 """The linear layers of a network, replaced in place by ones of a given precision."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from tasks.inference.int8_linear import Int8Linear, has_int8_product, sums_are_exact
-from tasks.inference.packed_linear import PackedLinear, can_pack
-from tasks.inference.precision import Precision, PrecisionMissing
+from tasks.inference.capabilities import can_pack, check_available
+from tasks.inference.int8_linear import Int8Linear
+from tasks.inference.packed_linear import PackedLinear, WidenedLinear
+from tasks.inference.precision import Precision
 
 # Layers that transformers feeds one and the same tensor: quantised once, and multiplied in one product.
 _ONE_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -44,16 +45,6 @@ class Part(nn.Module):
         return self._shared.part(self._number, x)
 
 
-def check_available(precision: Precision, device: torch.device) -> None:
-    """Raise PrecisionMissing where `device` has no kernels for `precision`, or none that add exactly."""
-    if precision != "int8":
-        return
-    if not has_int8_product(device):
-        raise PrecisionMissing(precision, str(device), "torch has no product of quantised rows for it")
-    if not sums_are_exact():
-        raise PrecisionMissing(precision, str(device), "its sums of int8 products saturate")
-
-
 @torch.no_grad()
 def lower(
     network: nn.Module, precision: Precision, device: torch.device, ranges: Mapping[nn.Module, Tensor] | None = None
@@ -74,15 +65,16 @@ def lower(
     if precision == "int8":
         _quantise(network, ranges or {})
     elif can_pack(device):
-        _replace(network)
+        widen = precision == "bfloat16" and not can_pack(device, torch.bfloat16)
+        _replace(network, WidenedLinear if widen else PackedLinear)
     network.to(device)
 
 
-def _replace(network: nn.Module) -> None:
+def _replace(network: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> None:
     for parent in list(network.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                setattr(parent, name, PackedLinear(child))
+                setattr(parent, name, kind(child))
 
 
 def _quantise(network: nn.Module, ranges: Mapping[nn.Module, Tensor]) -> None:

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
+from tasks.inference.capabilities import CPU, can_pack
 from tasks.inference.devices import choose_device
 from tasks.inference.loading import located, read_network
-from tasks.inference.packed_linear import can_pack
+from tasks.inference.packed_linear import widened
 from tasks.inference.prompts import PromptPieces
 from tasks.inference.registry import find
 
@@ -113,21 +114,25 @@ class _PackedProduct(torch.autograd.Function):
 
 
 class FrozenLinear(nn.Module):
-    """A linear layer that is differentiable with respect to its input alone (CPU)."""
+    """A linear layer that is differentiable with respect to its input alone (CPU).
+
+    Where products of its type do not work, it is float32 inside (`packed_linear.WidenedLinear`).
+    """
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
+        linear = linear if can_pack(CPU, linear.weight.dtype) else widened(linear)
         weight = linear.weight.detach()
         self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT)
         self._transposed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous(), _ROWS_HINT)
         self._bias = None if linear.bias is None else linear.bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., in features] -> [..., out features]."""
+        """[..., in features] -> [..., out features], of the input's type."""
         product: Tensor = _PackedProduct.apply(  # type: ignore[no-untyped-call]  # torch's own gap
-            x, self._weight, self._transposed, self._bias
+            x.to(self._weight.dtype), self._weight, self._transposed, self._bias
         )
-        return product
+        return product.to(x.dtype)
 
 
 def _replace(network: nn.Module) -> None:

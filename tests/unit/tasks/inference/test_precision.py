@@ -9,47 +9,54 @@ from transformers import GraniteConfig, GraniteForCausalLM
 
 from tasks.inference import adoption, int8_linear
 from tasks.inference.adoption import PrecisionTooCoarse, UnsupportedModel, adopt
+from tasks.inference.capabilities import CPU
 from tasks.inference.engine import Engine
 from tasks.inference.language_model import LanguageModel
-from tasks.inference.precision import Precision
+from tasks.inference.precision import PRECISIONS, Precision
 from tasks.inference.probes import LONGEST_EXAMPLE, PUBLIC_TEXT, largest_inputs, mean_divergence
 from tasks.inference.prompts import reference_tokens
 from tests.unit.tasks.inference.conftest import tiny_network
+from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import by_row
 from tests.unit.tasks.inference.test_adoption import SMALL
 from tests.unit.tasks.inference.test_isolation import batches
-from tests.unit.tasks.inference.test_precision_isolation import CPU, LOWERED, available, lowered
+from tests.unit.tasks.inference.test_precision_isolation import LOWERED, lowered
 
 
 @pytest.mark.parametrize(("precision", "most"), [("bfloat16", 0.02), ("int8", 0.1)])
 def test_distributions_stay_near_those_of_float32(precision: Precision, most: float) -> None:
+    if expect_refusal(precision):
+        return
     own, ours = (list(by_row(Engine(lowered(name)), batches()).values()) for name in ("float32", precision))
     assert 0 < mean_divergence(own, ours) < most
 
 
 def test_types_and_facts() -> None:
-    half, int8, full = lowered("bfloat16"), lowered("int8"), lowered("float32")
-    assert {model.cache_dtype for model in (half, int8)} == {torch.bfloat16}
-    assert full.cache_dtype == torch.float32
-    assert {model.digest for model in (half, int8, full)} == {"d"}
-    for model in (half, int8, full):
+    models = {precision: lowered(precision) for precision in PRECISIONS if not expect_refusal(precision)}
+    half, full = models["bfloat16"], models["float32"]
+    for precision, model in models.items():
+        assert model.cache_dtype == (torch.float32 if precision == "float32" else torch.bfloat16)
+        assert model.digest == "d"
         assert model.head_weight.dtype == torch.float32
         assert torch.equal(model.head_weight, full.head_weight)
         assert model.decoder.rotary_emb.inv_freq.dtype == torch.float32
     assert half.decoder.embed_tokens.weight.dtype == torch.bfloat16
-    assert int8.decoder.embed_tokens.weight.dtype == torch.float32
+    if "int8" in models:
+        assert models["int8"].decoder.embed_tokens.weight.dtype == torch.float32
 
 
 @pytest.mark.parametrize("precision", LOWERED)
 def test_an_architecture_that_is_not_ours_is_refused_at_every_precision(precision: Precision) -> None:
-    available(precision)
+    if expect_refusal(precision):
+        return
     network = GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=3.0))
     with pytest.raises(UnsupportedModel, match="more than hidden states times its head"):
         adopt(network, None, name="odd", revision="1", digest="d", device=CPU, precision=precision)
 
 
 def test_two_bits_are_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    available("int8")
+    if expect_refusal("int8"):
+        return
     monkeypatch.setattr(int8_linear, "_LARGEST", 1)
     with pytest.raises(PrecisionTooCoarse, match="nats") as refusal:
         adopt(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision="int8")

@@ -9,34 +9,27 @@ from torch import Tensor
 
 from tasks.inference import int8_linear
 from tasks.inference.adoption import adopt
+from tasks.inference.capabilities import CPU
 from tasks.inference.engine import Engine
 from tasks.inference.isolation import IsolationCheck, RowsNotIsolated
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
-from tasks.inference.packing import check_available
-from tasks.inference.precision import PRECISIONS, Precision, PrecisionMissing
-from tests.support import require
+from tasks.inference.precision import PRECISIONS, Precision
 from tests.unit.tasks.inference.conftest import REAL, tiny_network
+from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import by_row, text
 from tests.unit.tasks.inference.test_isolation import CANDIDATES, CHANGES, NOTES, batches
 
-CPU = torch.device("cpu")
 LOWERED = [precision for precision in PRECISIONS if precision != "float32"]
 
 
-def available(precision: Precision) -> None:
-    """Skip, loudly, on a processor without that arithmetic."""
-    try:
-        check_available(precision, CPU)
-    except PrecisionMissing as missing:
-        require(False, missing.message)
-
-
-@cache
-def lowered(precision: Precision) -> LanguageModel:
+def adopted_in(precision: Precision) -> LanguageModel:
     """The tiny model of the other tests in `precision`."""
-    available(precision)
     return adopt(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision=precision)
+
+
+lowered = cache(adopted_in)
+"""The same, once; this processor must have the precision (`expect_refusal`)."""
 
 
 @cache
@@ -58,12 +51,16 @@ def felt_by_others(engine: Engine, before: dict[str, Tensor], change: str, chose
 @pytest.mark.parametrize("precision", LOWERED)
 @pytest.mark.parametrize("chosen", [True, False], ids=["candidates", "vocabulary"])
 def test_other_rows_keep_every_bit(precision: Precision, change: str, chosen: bool) -> None:
+    if expect_refusal(precision):
+        return
     engine, before = undisturbed(precision, chosen)
     assert felt_by_others(engine, before, change, chosen) == []
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_logits_are_float32_and_the_rows_own(precision: Precision) -> None:
+    if expect_refusal(precision):
+        return
     engine, rows = Engine(lowered(precision)), batches()
     before = by_row(engine, rows)
     after = by_row(engine, [{**rows[0], "changed": text(30, 99)}, *rows[1:]])
@@ -78,28 +75,28 @@ def one_scale(x: Tensor) -> tuple[Tensor, Tensor]:
     return integers.view(torch.uint8).bitwise_xor_(128), (largest / 127).expand(len(x), 1)
 
 
-@pytest.fixture
-def coupled(monkeypatch: pytest.MonkeyPatch) -> LanguageModel:
-    """int8 with one activation scale per tensor, otherwise the same."""
-    model = lowered("int8")
-    monkeypatch.setattr(int8_linear, "quantised_rows", one_scale)
-    return model
+def test_one_scale_for_all_rows_fails_the_same_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    if expect_refusal("int8"):
+        return
 
-
-def test_one_scale_for_all_rows_fails_the_same_test(coupled: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(self: IsolationCheck, *shape: object) -> None:
         """The device is not asked."""
 
+    engine = Engine(lowered("int8"))
+    monkeypatch.setattr(int8_linear, "quantised_rows", one_scale)
     monkeypatch.setattr(IsolationCheck, "_once", unchecked)
-    engine = Engine(coupled)
     before = by_row(engine, batches())
     for change in ("replace", "lengthen", "shorten", "remove"):
         assert felt_by_others(engine, before, change), f"{change!r} was not felt"
 
 
-def test_one_scale_for_all_rows_is_noticed_by_the_engine(coupled: LanguageModel) -> None:
+def test_one_scale_for_all_rows_is_noticed_by_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    if expect_refusal("int8"):
+        return
+    engine = Engine(lowered("int8"))
+    monkeypatch.setattr(int8_linear, "quantised_rows", one_scale)
     with pytest.raises(RowsNotIsolated, match="beside it") as refusal:
-        by_row(Engine(coupled), batches())
+        by_row(engine, batches())
     assert refusal.value.facts["precision"] == "int8"
     assert "precision float32 or bfloat16" in refusal.value.advice
 
@@ -116,7 +113,8 @@ REAL_CHANGES: dict[str, Callable[[dict[str, list[int]]], dict[str, list[int]]]] 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", LOWERED)
 def test_real_model_keeps_every_bit(real: LanguageModel, precision: Precision) -> None:
-    available(precision)
+    if expect_refusal(precision):
+        return
     model = load(REAL, "cpu", precision)
     assert (model.digest, model.precision) == (real.digest, precision)
     tokens = [model.tokenizer(note)["input_ids"][:60] for note in NOTES]

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from tasks.corpus.store import Corpus
-from tasks.inference.packing import check_available
-from tasks.inference.precision import PRECISIONS, Precision, PrecisionMissing
+from tasks.inference.precision import PRECISIONS, Precision
 from tasks.mechanisms import token_scores
 from tasks.mechanisms.rng import OS_RANDOM
 from tasks.summarization.token_level_rule import TokenLevelRule
-from tests.support import require
 from tests.unit.tasks.generation.workshop import Workshop
+from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.summarization.summing import (
     GROUPS,
     UNIT,
@@ -86,10 +85,8 @@ def test_one_unit_changes_its_own_contribution_and_nothing_else(
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_rows_are_isolated_at_every_precision(reviews: Corpus, tmp_path: Path, precision: Precision) -> None:
-    try:
-        check_available(precision, torch.device("cpu"))
-    except PrecisionMissing:
-        require(False, f"{precision} is not available here")
+    if expect_refusal(precision):
+        return
     changed = kept(tmp_path, notes_with("lengthened"))
     parameters = wanted(max_new_tokens=3, groups_per_unit=1)
     plan = plan_of(parameters)
