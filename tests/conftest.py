@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import prefect.main  # noqa: F401  (its logging closes the handlers it finds, absl's with pytest's stderr: it comes first)
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -40,12 +41,20 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.pop("ALMONER_HOME", None)
     os.environ.pop("ALMONER_DATABASE_URL", None)
-    if os.environ.get("ALMONER_REQUIRE_ALL"):
-        settings.load_profile("ci")  # the same examples each time: who changes something is told what they have broken
+    _load_hypothesis_profile(same_examples=bool(os.environ.get("ALMONER_REQUIRE_ALL")))
     if (memory := in_memory()) is not None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))  # where pytest makes tmp_path
     # platformdirs warns unless this names a folder of ours, and warnings are errors here
     config.stash[_RUNTIME] = os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="almoner-run-")
+
+
+def _load_hypothesis_profile(*, same_examples: bool) -> None:
+    """No property may fail because the machine is slow. With the same examples each time, who changes something is
+    told what they have broken."""
+    untimed: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    same: dict[str, Any] = {"derandomize": True, "database": None, "print_blob": True} if same_examples else {}
+    settings.register_profile("almoner", **untimed, **same)
+    settings.load_profile("almoner")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
+from tests.support import PATIENCE
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
     "--remote-debugging-port=0",
 )  # fmt: skip
-PATIENCE = 120
 
 
 def executable() -> str:

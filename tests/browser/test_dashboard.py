@@ -22,6 +22,7 @@ from tasks.reporting.facts import contents
 from tests.browser.chromium import Tab
 from tests.browser.test_report_page import DESK, PHONE, as_hex
 from tests.dashboard_homes import HOSTILE_NAMES, TOKEN, Home, plenty
+from tests.support import PATIENCE
 from tests.unit.tasks.reporting.a_report import the_facts
 from tests.unit.tasks.reporting.test_page import contrast
 
@@ -44,7 +45,7 @@ def serving(home: Home, asked: Asked | None = None) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             server.should_exit = True
-            thread.join(60)
+            thread.join(PATIENCE)
 
 
 def history(*_: object) -> tuple[BurnDown, ...]:
@@ -190,7 +191,7 @@ def sent(tab: Tab, token: str) -> None:
     tab.ask(f"document.querySelector('#token').value = {json.dumps(token)}; 0")
     tab.events.clear()
     tab.ask("setTimeout(() => document.querySelector('form').requestSubmit()); 0")
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while not any(event["method"] == "Page.loadEventFired" for event in tab.events):
         assert time.monotonic() < until
         time.sleep(0.02)

@@ -12,6 +12,7 @@ from tasks.insights.values import Insight
 from tests.browser.chromium import Tab
 from tests.browser.test_report_page import DESK, PHONE, as_hex
 from tests.insights_rows import hostile, insights_record, known, many, plausible, unmeasured
+from tests.support import PATIENCE
 from tests.unit.tasks.reporting.test_page import contrast
 
 pytestmark = pytest.mark.browser
@@ -52,7 +53,7 @@ def do(tab: Tab, statement: str) -> None:
 
 def until(tab: Tab, expression: str, wanted: Any) -> None:
     """Wait until an expression has a value: the page answers after a moment."""
-    last = time.monotonic() + 20
+    last = time.monotonic() + PATIENCE
     while (found := tab.ask(expression)) != wanted:
         assert time.monotonic() < last, found
         time.sleep(0.02)

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from models_db.engine import Database
 from models_db.errors import AlmonerError
+from tests import support
 
 PATIENCE = 0.3
 """Seconds that the second transaction has to run into the first."""
@@ -38,4 +39,4 @@ def meanwhile(database: Database, first: Callable[[Session], object], second: Ca
                 assert not waiting.done(), "the second did not wait for the first"
         finally:
             begun.set()  # if the first failed, the second must not wait for ever
-        return waiting.result(60)
+        return waiting.result(support.PATIENCE)

@@ -103,7 +103,7 @@ def test_a_page_is_the_newest_oldest_first(world: World) -> None:
         assert audit_log.page(session, LogFilter(), head).next_before is None
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(limit=st.integers(1, 20), appended=st.integers(0, 3), dataset=st.sampled_from([None, "clinic"]))
 def test_pages_lose_and_repeat_nothing_while_others_write(
     world: World, limit: int, appended: int, dataset: str | None

@@ -19,7 +19,7 @@ from models_db.engine import Database
 from models_db.errors import Refused
 from models_db.services import artifacts, audit_check, datasets, envelopes, gates, ledger, people, releases
 from models_db.services.audits import Actor
-from tests.support import World, fetch, planned
+from tests.support import PATIENCE, World, fetch, planned
 
 PEOPLE = 6
 STEPS = 25
@@ -103,7 +103,7 @@ def test_a_crowd_never_stands_still(database: Database) -> None:
 
     with ThreadPoolExecutor(PEOPLE) as pool:
         for ended in [pool.submit(person, number) for number in range(PEOPLE)]:
-            ended.result(120)
+            ended.result(PATIENCE)
     assert done["done"] > PEOPLE * STEPS / 4
     with database.read() as session:
         assert ledger.recomputed(session) == []

@@ -159,7 +159,6 @@ def explore(ledgers: Ledgers, backend: str, examples: int, *, mutation: str = ""
     limits = settings(
         max_examples=examples,
         stateful_step_count=steps,
-        deadline=None,
         derandomize=bool(mutation),
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate],  # to shrink a failure, add Phase.shrink: it takes minutes

@@ -15,7 +15,7 @@ from models_db.services.denials import Denied, RoleMissing
 from models_db.services.schedules import ScheduleIdle, ScheduleUnknown, SlotTaken, Timing
 from tests.contracts.meeting import meanwhile
 from tests.contracts.moving_clock import MovingClock
-from tests.support import ROUTINE, World, fetch, snapshot
+from tests.support import PATIENCE, ROUTINE, World, fetch, snapshot
 
 FIFTY = 50
 LONG_AGO = "2026-01-01T00:00:00.000000Z"
@@ -205,9 +205,9 @@ def test_two_processes_race_for_fifty_slots_and_each_is_asked_for_once(clinic: W
     racers = [context.Process(target=_poll, args=(clinic.database.url, bare, number, results)) for _ in range(2)]
     for racer in racers:
         racer.start()
-    won = [results.get(timeout=120) for _ in racers]
+    won = [results.get(timeout=PATIENCE) for _ in racers]
     for racer in racers:
-        racer.join(60)
+        racer.join(PATIENCE)
     assert sum(won) == FIFTY
     rows = decided(clinic)
     assert [row[0] for row in rows] == [minute(each) for each in range(FIFTY)]

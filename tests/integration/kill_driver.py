@@ -33,6 +33,7 @@ from tasks.generation.systems import SYSTEMS
 from tasks.inference.backends.answers import Answers
 from tasks.stores.store import Store
 from tests import tiny_embedder, tiny_model
+from tests.support import PATIENCE
 
 Place = tuple[Any, str, int]
 """Whose function, its name, and which of its calls."""
@@ -125,7 +126,7 @@ def type_and_wait(environment: dict[str, str], line: str, point: str, sign: Path
 
         def wait() -> None:
             sign.touch()
-            time.sleep(60)
+            time.sleep(PATIENCE)
 
         sys.exit(_run(environment, line, point, wait))
 

@@ -12,7 +12,7 @@ from models_db.budgets import Amount, total
 from models_db.services import datasets, ledger, releases, runs
 from tests.integration import kill_driver
 from tests.integration.story import Almoner
-from tests.support import fetch
+from tests.support import PATIENCE, fetch
 
 
 def start(target: Any, *arguments: Any) -> BaseProcess:
@@ -30,7 +30,7 @@ def start(target: Any, *arguments: Any) -> BaseProcess:
 def killed(line: str, point: str, **more: Any) -> None:
     """Type a command that is killed at a point; `more` is for `kill_driver.type_and_die`."""
     process = start(partial(kill_driver.type_and_die, **more), line, point)
-    process.join(60)
+    process.join(PATIENCE)
     assert process.exitcode == -signal.SIGKILL
 
 

@@ -17,6 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from tests.support import PATIENCE
+
 
 class Nursery:
     """Use as a context; starting it takes the time of all imports."""
@@ -46,7 +48,7 @@ class Nursery:
         status = self._line.recv()
         return None if status is None else int(status)
 
-    def wait(self, child: int, seconds: float = 180) -> int:
+    def wait(self, child: int, seconds: float = PATIENCE) -> int:
         """Until it has ended."""
         patience = time.monotonic() + seconds
         while (status := self.ended(child)) is None:
@@ -123,7 +125,7 @@ def worker(port: int, folder: Path, witness: Path) -> None:
 
     async def live() -> None:
         made = Worker(
-            f"tcp://127.0.0.1:{port}", nthreads=1, memory_limit=0, local_directory=str(folder), death_timeout=60
+            f"tcp://127.0.0.1:{port}", nthreads=1, memory_limit=0, local_directory=str(folder), death_timeout=PATIENCE
         )
         async with made:
             await made.finished()

@@ -25,7 +25,7 @@ from tasks.accounting.zcdp import lifetime_cap
 from tasks.publishing.attestation import signer_of
 from tasks.publishing.signing import SigningKey, verify
 from tests.integration.story import Almoner
-from tests.support import fetch, snapshot
+from tests.support import PATIENCE, fetch, snapshot
 
 SPEND = "approve 1 --gate spend --reason 'agreed'"
 SCREEN = "What it costs"
@@ -199,7 +199,7 @@ def at_a_terminal(words: list[str], typed: bytes, question: bytes) -> tuple[int,
         start_new_session=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     os.close(terminal)
-    seen, answered, until = b"", False, time.monotonic() + 120
+    seen, answered, until = b"", False, time.monotonic() + PATIENCE
     while time.monotonic() < until:
         if select.select([keyboard], [], [], 1)[0]:
             try:
@@ -209,7 +209,7 @@ def at_a_terminal(words: list[str], typed: bytes, question: bytes) -> tuple[int,
         if question in seen and not answered:
             os.write(keyboard, typed)
             answered = True
-    code = child.wait(timeout=60)
+    code = child.wait(timeout=PATIENCE)
     os.close(keyboard)
     return code, seen.decode(errors="replace")
 

@@ -180,7 +180,7 @@ def test_five_kills(chaos: Chaos) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(4 * 3600)
 def test_a_hundred_kills(chaos: Chaos) -> None:
     carry_out(chaos, 100)
     require_all_right(chaos)

@@ -27,7 +27,7 @@ from models_db.reading import ReadingDatabase
 from models_db.services import datasets, envelopes, people, policies
 from models_db.tables import Audit
 from tests.dashboard_homes import EVIL, HOSTILE_NAMES, RTL, Home, grown, plenty
-from tests.support import execute, snapshot
+from tests.support import PATIENCE, execute, snapshot
 
 PAGES = (
     "/",
@@ -443,7 +443,7 @@ def test_a_long_walk_does_not_keep_a_page_waiting(own: Home, monkeypatch: pytest
 
     def slow(record: object) -> object:
         walks.append(record)
-        go.wait(30)
+        go.wait(PATIENCE)
         return walked(record)
 
     from flows.record import verify
@@ -453,7 +453,7 @@ def test_a_long_walk_does_not_keep_a_page_waiting(own: Home, monkeypatch: pytest
     assert watch.state(7).verdict == "walking"
     assert watch.state(7).verdict == "walking"
     go.set()
-    watch._thread.join(30)
+    watch._thread.join(PATIENCE)
     found = watch.state(9999)
     assert found.verdict == "holds"
     assert found.newer == 9999 - found.links

@@ -26,6 +26,7 @@ from cli.web import application as put_together
 from cli.web.door import Asked, Door, door
 from cli.web.sessions import WRONG
 from tests.dashboard_homes import TOKEN, Home
+from tests.support import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 AS_JSON = {"accept": "application/json"}
@@ -230,7 +231,7 @@ def serving(home: Home, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield made
     finally:
         servers[0].should_exit = True
-        thread.join(60)
+        thread.join(PATIENCE)
     assert not thread.is_alive()
 
 

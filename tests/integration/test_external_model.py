@@ -225,7 +225,7 @@ def test_a_slow_endpoint_may_be_given_more_time_without_a_new_approval(office: A
     server.always = hangs
     assert office.ask("run 1", 3)["error"] == "EndpointSlow"
     server.always = None
-    office.type(f"{ADD} --url {server.url} --timeout 60 --replace")
+    office.type(f"{ADD} --url {server.url} --timeout 900 --replace")
     assert office.ask("run 1")["texts"] == 5
 
 
@@ -317,7 +317,7 @@ def test_a_real_model_behind_an_endpoint_writes_what_it_is_asked_for() -> None:
     folder = located(find(SCORER))[0]
     model = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     with ModelServer(lambda: model) as server:
-        backend = HttpBackend.of(server.endpoint(timeout=120), None, lambda what, done, total: None)
+        backend = HttpBackend.of(server.endpoint(timeout=900), None, lambda what, done, total: None)
         prompts = ["Write one sentence about a kettle.", "Write one sentence about a cat."]
         found = backend.write(prompts, Sampling(40, Decimal("0.2")))
     assert "kettle" in found[0].text.lower()

@@ -57,7 +57,6 @@ def test_killed_again_and_again_a_release_costs_its_plan_once(almoner: Almoner) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_run_with_two_workers_goes_on_and_costs_its_plan_once(almoner: Almoner) -> None:
     """Worker one has texts 0 and 2, worker two text 1: their steps are lines of their own, in whatever order."""
     almoner.approved()

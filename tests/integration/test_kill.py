@@ -15,7 +15,7 @@ from models_db.budgets import Amount, total
 from tests.integration import kill_driver
 from tests.integration.killing import balance, instalments, is_clean, killed, nothing_is_out, start
 from tests.integration.story import Almoner
-from tests.support import fetch
+from tests.support import PATIENCE, fetch
 
 ARMED_BEFORE = {
     "before hold": 0,
@@ -233,7 +233,7 @@ def test_ctrl_c_in_the_middle_of_a_generation(almoner: Almoner, as_json: bool) -
     wait_for(sign)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGINT)
-    process.join(60)
+    process.join(PATIENCE)
     assert process.exitcode == 1
     told = output.read_text()
     if as_json:
@@ -250,7 +250,7 @@ def test_ctrl_c_in_the_middle_of_a_generation(almoner: Almoner, as_json: bool) -
 
 def wait_for(sign: Path) -> None:
     """Until another process has left its sign."""
-    patience = time.monotonic() + 60
+    patience = time.monotonic() + PATIENCE
     while not sign.exists():
         assert time.monotonic() < patience, "the other process never came to its point"
         time.sleep(0.01)

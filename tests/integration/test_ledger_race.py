@@ -1,7 +1,6 @@
 """Eight processes race for a nearly spent account: exactly what is affordable is spent, on both backends."""
 
 import multiprocessing
-import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
@@ -73,9 +72,7 @@ def race(world: World) -> list[str]:
 
 def test_exactly_the_affordable_holds_succeed(world: World) -> None:
     world.dataset(cap=LOSS * AFFORDABLE + Amount(99, 1), blocks=BLOCKS)
-    began = time.monotonic()
     outcomes = race(world)
-    assert time.monotonic() - began < 120
 
     refused = PROCESSES * ATTEMPTS - AFFORDABLE
     assert sorted(outcomes) == ["BudgetExceeded"] * refused + ["produced"] * AFFORDABLE

@@ -31,7 +31,7 @@ from tests.collector import Collector
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_schedules import authorised, scheduled
-from tests.support import fetch
+from tests.support import PATIENCE, fetch
 
 TASKS = {"generate_texts", "evaluate_texts", "require_publishable", "deliver"}
 
@@ -48,7 +48,7 @@ def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (home / "server").mkdir()
         with (
             temporary_settings({PREFECT_HOME: home, PREFECT_LOCAL_STORAGE_PATH: home / "storage"}),
-            prefect_test_harness(server_startup_timeout=180),
+            prefect_test_harness(server_startup_timeout=int(PATIENCE)),
         ):
             yield home
 
@@ -57,7 +57,7 @@ def known_to_prefect(home: Path, tasks: int) -> dict[str, list[dict[str, Any]]]:
     """Every row of Prefect's database, once all logs and the states of so many task runs have arrived."""
     from prefect.logging.handlers import APILogHandler
 
-    patience = time.monotonic() + 30
+    patience = time.monotonic() + PATIENCE
     while True:
         APILogHandler().flush()
         rows = _rows(home / "server" / "prefect-test.db")

@@ -107,7 +107,6 @@ BREAKS = [
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)  # about forty processes, each of which may wait long on a busy machine
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
 def test_a_soak_with_every_kind_of_fault(backend: Backend, almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     with ledger_on(backend, almoner.home, in_memory()) as ledger:

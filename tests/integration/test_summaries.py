@@ -187,7 +187,6 @@ def test_other_systems_summarise_too(groups: Almoner, mechanism: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_two_workers_write_summaries_of_a_form(groups: Almoner) -> None:
     approved(groups)
     groups.type("run 1 --workers 2")

@@ -18,7 +18,7 @@ from models_db.home import ProjectHome
 from models_db.reading import ReadingDatabase
 from tests.collector import Collector, attributes
 from tests.integration.story import SECRETS, Almoner
-from tests.support import World, fetch
+from tests.support import PATIENCE, World, fetch
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "observability.md").read_text()
@@ -187,7 +187,7 @@ def test_a_scrape_reads_the_ledger_again_and_writes_nothing(almoner: Almoner) ->
 
 
 def fetched(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
         return str(answer.read().decode())
 
 

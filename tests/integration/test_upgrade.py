@@ -26,7 +26,7 @@ from tests.conftest import Ledgers
 from tests.earlier import attempt_of, described, inherited, private_key, rebuild
 from tests.integration import upgrade_driver
 from tests.integration.story import Almoner
-from tests.support import World, execute, fetch, planned, terms
+from tests.support import PATIENCE, World, execute, fetch, planned, terms
 
 Rows = dict[str, list[tuple[object, ...]]]
 REQUESTS = described().requests
@@ -357,7 +357,7 @@ def killed(database: Database, statement: int | None) -> None:
     context.set_forkserver_preload([upgrade_driver.__name__])
     process = context.Process(target=upgrade_driver.upgrade_and_die, args=(database.url, statement))
     process.start()
-    process.join(120)
+    process.join(PATIENCE)
     assert process.exitcode == -signal.SIGKILL
 
 

@@ -16,6 +16,7 @@ from models_db.engine import Database
 from models_db.home import ProjectHome
 from tests.soak.faults import Backend, Fault
 from tests.soak.network import Network
+from tests.support import PATIENCE
 
 POLLER = "poller of a soak"
 
@@ -49,7 +50,7 @@ class File:
     def suffer(self, fault: Fault) -> None:
         """Somebody holds the file, for longer than pollers wait."""
         time.sleep(fault.delay)
-        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=30)) as connection:
+        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=PATIENCE)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             time.sleep(fault.lasts)
             connection.execute("ROLLBACK")
@@ -95,7 +96,7 @@ class Server:
         """The network is whole again, and what connections that were cut had begun is over."""
         self.network.heal()
         query = f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{POLLER}'"
-        patience = time.monotonic() + 120
+        patience = time.monotonic() + PATIENCE
         while self._run(self._url, query):
             if time.monotonic() > patience:
                 raise TimeoutError("a connection to the ledger was never closed")

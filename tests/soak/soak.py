@@ -24,10 +24,9 @@ from tests.soak.accounts import Draw, Key
 from tests.soak.faults import Backend, Fault, Round
 from tests.soak.ledgers import Ledger, opened
 from tests.soak.poller import Work
-from tests.support import fetch
+from tests.support import PATIENCE, fetch
 
 MINUTE = timedelta(minutes=1)
-PATIENCE = 600.0
 """Seconds after which a process that has not ended is one that never will."""
 LATE = datetime(2099, 1, 1, tzinfo=UTC)
 """When every channel that did not take a notice is tried again."""

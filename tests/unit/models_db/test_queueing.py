@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from models_db import queueing
 from models_db.engine import Database
-from tests.support import execute, fetch
+from tests.support import PATIENCE, execute, fetch
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_the_next_one_waits_and_then_begins_at_once(sqlite_database: Database, l
         waiting.start()
         time.sleep(0.1)
         assert not done
-    waiting.join(30)
+    waiting.join(PATIENCE)
     assert done == ["second"]
     assert fetch(sqlite_database, "SELECT said FROM note ORDER BY rowid") == [("first",), ("second",)]
 
@@ -134,15 +134,15 @@ def turn(log: Path, began: float | None = None) -> float:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Patience and slices so long that nothing comes about because they have ended."""
-    monkeypatch.setattr(queueing, "PATIENCE", 60.0)
-    monkeypatch.setattr(queueing, "SLICE", 30.0)
+    monkeypatch.setattr(queueing, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(queueing, "SLICE", PATIENCE / 2)
 
 
 @pytest.mark.usefixtures("patient")
 def test_within_its_slice_a_writer_goes_before_the_head(log: Path) -> None:
     with locked(log.parent):
-        assert turn(log, began=1.0) < 20.0
-        assert turn(log) < 20.0
+        assert turn(log, began=1.0) < PATIENCE / 3
+        assert turn(log) < PATIENCE / 3
 
 
 def test_after_its_slice_a_writer_waits_behind_the_head(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,8 +152,8 @@ def test_after_its_slice_a_writer_waits_behind_the_head(log: Path, monkeypatch: 
 
 
 def test_who_is_alone_begins_its_next_slice_at_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queueing, "PATIENCE", 60.0)
-    assert turn(log, began=100.0) < 20.0
+    monkeypatch.setattr(queueing, "PATIENCE", PATIENCE)
+    assert turn(log, began=100.0) < PATIENCE / 3
 
 
 def waiting(log: Path) -> tuple[threading.Thread, list[float]]:
@@ -166,30 +166,66 @@ def waiting(log: Path) -> tuple[threading.Thread, list[float]]:
     return newcomer, took
 
 
+class Moments:
+    """The head's sleeps: it looks as often as ever, and its second look at a free turn comes when the test says so."""
+
+    def __init__(self) -> None:
+        self.looked = threading.Event()
+        self.seen, self.over = threading.Semaphore(0), threading.Semaphore(0)
+
+    monotonic = staticmethod(time.monotonic)
+
+    def sleep(self, seconds: float) -> None:
+        """In place of `time.sleep`."""
+        if seconds == queueing._MOMENT:
+            self.seen.release()
+            assert self.over.acquire(timeout=PATIENCE)
+        else:
+            self.looked.set()
+            time.sleep(seconds)
+
+    def look(self) -> None:
+        """Until the head has looked again, and found the turn taken."""
+        self.looked.clear()
+        assert self.looked.wait(PATIENCE)
+
+
+@pytest.fixture
+def moments(monkeypatch: pytest.MonkeyPatch) -> Moments:
+    """The head's sleeps, in the test's hands."""
+    made = Moments()
+    monkeypatch.setattr(queueing, "time", made)
+    return made
+
+
 @pytest.mark.usefixtures("patient")
-def test_the_head_leaves_a_turn_that_is_taken_up_again(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queueing, "_MOMENT", 1.0)
+def test_the_head_leaves_a_turn_that_is_taken_up_again(log: Path, moments: Moments) -> None:
     with log.open("rb") as owner:
         fcntl.flock(owner, fcntl.LOCK_EX)
         newcomer, took = waiting(log)
+        moments.look()
         for _ in range(3):
             fcntl.flock(owner, fcntl.LOCK_UN)
-            time.sleep(0.05)  # long enough to be seen
+            assert moments.seen.acquire(timeout=PATIENCE)
             fcntl.flock(owner, fcntl.LOCK_EX)
+            moments.over.release()
+            moments.look()
             assert not took
-    newcomer.join(30)
+    moments.over.release()
+    newcomer.join(PATIENCE)
     assert took
 
 
-def test_after_a_slice_the_head_takes_any_gap(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queueing, "PATIENCE", 60.0)
-    monkeypatch.setattr(queueing, "_MOMENT", 50.0)
+def test_after_a_slice_the_head_takes_any_gap(log: Path, moments: Moments, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queueing, "PATIENCE", PATIENCE)
     with log.open("rb") as owner:
         fcntl.flock(owner, fcntl.LOCK_EX)
         newcomer, took = waiting(log)
+        moments.look()
         time.sleep(2 * queueing.SLICE)
-    newcomer.join(30)
-    assert took[0] < 30.0
+    newcomer.join(PATIENCE)
+    assert took
+    assert not moments.seen.acquire(blocking=False), "it did not look a second time"
 
 
 @pytest.mark.usefixtures("patient")
@@ -215,11 +251,11 @@ def _stand_still(url: str, said: Any) -> None:
     with Database(url).write() as session:
         session.execute(text("INSERT INTO note VALUES ('never')"))
         said.set()
-        time.sleep(300)
+        time.sleep(PATIENCE)
 
 
 def _wait_as_head(url: str, said: Any) -> None:
-    queueing.PATIENCE = 60.0
+    queueing.PATIENCE = PATIENCE
     said.set()
     note(Database(url), "never")
 
@@ -232,7 +268,7 @@ def test_a_writer_that_is_killed_holds_up_nobody(sqlite_database: Database, log:
     time.sleep(0.1)
     assert newcomer.is_alive()
     holder.kill()
-    newcomer.join(30)
+    newcomer.join(PATIENCE)
     assert not newcomer.is_alive()
     assert fetch(sqlite_database, "SELECT said FROM note") == [("next",)]
 
@@ -246,7 +282,7 @@ def test_a_head_that_is_killed_makes_room_for_the_next(sqlite_database: Database
         head.kill()
         head.join()
         newcomer, took = waiting(log)
-    newcomer.join(30)
+    newcomer.join(PATIENCE)
     assert took
     assert fetch(sqlite_database, "SELECT said FROM note") == []
 
@@ -256,7 +292,7 @@ def _started(act: Callable[[str, Any], None], database: Database) -> Any:
     said = context.Event()
     process = context.Process(target=act, args=(database.url, said), daemon=True)
     process.start()
-    assert said.wait(60)
+    assert said.wait(PATIENCE)
     return process
 
 
@@ -264,7 +300,7 @@ def test_many_writers_lose_nothing_and_all_come_to_their_turn(
     sqlite_database: Database, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One never stops writing until the others are done, so they are done only if it lets them in."""
-    monkeypatch.setattr(queueing, "PATIENCE", 60.0)
+    monkeypatch.setattr(queueing, "PATIENCE", PATIENCE)
     execute(sqlite_database, "INSERT INTO note VALUES ('0')")
     others_done = threading.Event()
     greedy = [0]
@@ -288,8 +324,8 @@ def test_many_writers_lose_nothing_and_all_come_to_their_turn(
     for each in (one, *writers):
         each.start()
     for each in writers:
-        each.join(50)
+        each.join(PATIENCE)
     others_done.set()
-    one.join(50)
+    one.join(PATIENCE)
     assert greedy[0] > 0
     assert fetch(sqlite_database, "SELECT said FROM note") == [(str(30 + greedy[0]),)]

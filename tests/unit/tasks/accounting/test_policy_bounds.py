@@ -46,7 +46,7 @@ def test_a_delta_is_counted_down_to_the_ledgers_unit() -> None:
     assert bounds_of(limited("4", "1e-18")).delta_max == 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     most=st.decimals("0.01", "20", places=3),
     share=st.decimals("0.01", "1", places=2),

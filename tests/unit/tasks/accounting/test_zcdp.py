@@ -1,7 +1,6 @@
 """Conversions between zCDP and (epsilon, delta), against golden values and an independent oracle."""
 
 import json
-import time
 from decimal import Decimal
 from fractions import Fraction
 
@@ -42,7 +41,7 @@ def test_the_figures_of_the_contract(epsilon, delta, stated):
     assert rho_of(epsilon, delta) / 1e12 == pytest.approx(stated, abs=6e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(10**6, 10**13), EPSILONS)
 def test_delta_is_the_oracles_rounded_up(rho, epsilon):
     truth = delta_at(mpf(rho) / 10**12, mpf(str(epsilon)))
@@ -51,7 +50,7 @@ def test_delta_is_the_oracles_rounded_up(rho, epsilon):
     assert found <= truth * (1 + mpf("1e-20")) + mpf("1.01e-30")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(EPSILONS, DELTAS)
 def test_the_cap_holds_and_one_unit_more_does_not(epsilon, delta):
     rho = rho_of(epsilon, delta)
@@ -60,7 +59,7 @@ def test_the_cap_holds_and_one_unit_more_does_not(epsilon, delta):
     assert delta_at(mpf(rho + 1) / 10**12, target) > limit
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(10**6, 10**13), DELTAS)
 def test_epsilon_holds_and_a_little_less_does_not(rho, delta):
     epsilon = epsilon_of(rho, delta)
@@ -163,11 +162,3 @@ def test_other_refusals():
         lifetime_cap("1", "1/3000000")
     with pytest.raises(InexactNumber):
         rho_of(4.0, "1e-7")
-
-
-def test_a_figure_takes_far_less_than_50_milliseconds():
-    start = time.perf_counter()
-    for _ in range(20):
-        epsilon_of(rho_of("4", "1e-7"), "1e-7")
-        delta_of(266313968646, "4")
-    assert (time.perf_counter() - start) / 60 < 0.05

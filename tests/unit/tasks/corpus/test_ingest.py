@@ -37,6 +37,7 @@ from tasks.corpus.versions import (
     sweep_unrecorded,
     version_uids,
 )
+from tests.support import PATIENCE
 
 KEY = bytes(range(32))
 SECRET = "Zebulon Quartermaine"
@@ -60,7 +61,7 @@ def tree(home: ProjectHome) -> dict[str, tuple[int, bytes]]:
 TEXTS = st.text(min_size=1).filter(lambda text: bool(text.strip()))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from(["p1", "p2", "ü", "7"]), TEXTS), min_size=1, max_size=8))
 def test_every_text_comes_back_under_its_unit(records: list[tuple[str, str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -210,7 +211,7 @@ def test_a_real_ctrl_c_leaves_no_trace(home: ProjectHome, jsonl: Callable[..., P
     source = jsonl(note(n) for n in range(5000))
     with started_ingest(home, source) as process:
         process.send_signal(signal.SIGINT)
-        assert "KeyboardInterrupt" in process.communicate(timeout=60)[1]
+        assert "KeyboardInterrupt" in process.communicate(timeout=PATIENCE)[1]
     assert tree(home) == before
 
 
@@ -249,7 +250,7 @@ def test_a_file_size_limit_is_named_and_leaves_no_trace(home: ProjectHome, jsonl
     limit = "import resource, signal; resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))\n"
     done = subprocess.run(
         [sys.executable, "-c", limit + INGEST, str(home.root), str(source)],
-        cwd=ROOT, capture_output=True, text=True, input="\n" * 9, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, input="\n" * 9, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert "StoreNotWritable" in done.stderr
     assert tree(home) == before
@@ -397,7 +398,7 @@ def test_two_ingests_at_once_do_not_meet(home: ProjectHome, jsonl: Callable[...,
     source = jsonl(note(n) for n in range(1500))
     with started_ingest(home, source) as process:
         here = ingest(home, source, "who", KEY)
-        process.communicate("\n\n\n", timeout=60)
+        process.communicate("\n\n\n", timeout=PATIENCE)
         assert process.returncode == 0
     assert here.uid in version_uids(home)
     assert len(version_uids(home)) == 2

@@ -61,7 +61,7 @@ RECORDS = st.lists(
 # --- rows ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(RECORDS, st.integers(1, 3), st.integers(1, 3))
 def test_a_unit_is_in_one_batch_of_a_label_it_has_or_in_none(records: list[Record], blocks: int, batches: int) -> None:
     found = contents(records, blocks, batches)
@@ -108,7 +108,7 @@ def test_a_batch_outside_the_labels_is_refused(tmp_path: Path, place: Place) -> 
 # --- what one unit does stays with that unit (PRIVACY §3) --------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(RECORDS.filter(bool), st.data())
 def test_deleting_a_unit_changes_its_batch_and_no_other(records: list[Record], data: st.DataObject) -> None:
     gone = data.draw(st.sampled_from(sorted({unit for unit, _, _ in records})))
@@ -119,7 +119,7 @@ def test_deleting_a_unit_changes_its_batch_and_no_other(records: list[Record], d
         assert after[place] == [row for row in before[place] if row.unit != str(gone)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(RECORDS, st.tuples(st.integers(0, 4), st.sampled_from("uvw"), st.sampled_from(["a", "b", "c", "x", None])))
 def test_a_further_document_changes_batches_of_its_unit_alone(records: list[Record], added: Record) -> None:
     before, after = contents(records), contents([*records, added])
@@ -130,7 +130,7 @@ def test_a_further_document_changes_batches_of_its_unit_alone(records: list[Reco
         assert others[0] == others[1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(RECORDS, RECORDS)
 def test_whatever_the_others_are_a_unit_has_the_same_row_in_the_same_place(
     one: list[Record], two: list[Record]
@@ -200,7 +200,7 @@ def test_the_choice_is_of_the_key_and_the_parts_in_that_order() -> None:
 # --- more than one label a unit ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(RECORDS, st.integers(1, 3), st.integers(1, 4))
 def test_a_unit_has_a_row_for_each_of_at_most_so_many_labels(records: list[Record], blocks: int, most: int) -> None:
     found = contents(records, blocks, 1, most=most)
@@ -218,7 +218,7 @@ def test_a_unit_has_a_row_for_each_of_at_most_so_many_labels(records: list[Recor
             )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(RECORDS, st.integers(1, 3))
 def test_removing_a_unit_leaves_the_rows_of_all_others(records: list[Record], most: int) -> None:
     """The contribution bound is kept by each unit alone: whoever goes frees no place for anybody."""

@@ -99,7 +99,7 @@ def test_a_batch_outside_the_partition_is_refused(corpus: Corpus, place: Place) 
         corpus.batches(PartitionScheme(KEY, 2), "r1", 3, [place])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc")), min_size=1, max_size=12),
     st.integers(1, 3),

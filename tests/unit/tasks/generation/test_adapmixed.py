@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models_db.budgets import Amount
@@ -88,7 +88,6 @@ def test_it_runs_and_says_what_its_figure_is_not(corpus: Corpus) -> None:
 DISTRIBUTIONS = st.lists(st.floats(-8, 8), min_size=4, max_size=4).map(lambda z: torch.tensor(z).double().softmax(0))
 
 
-@settings(deadline=None)
 @given(DISTRIBUTIONS, st.lists(DISTRIBUTIONS, min_size=1, max_size=4), st.floats(0.001, 1))
 def test_every_mixture_lies_within_the_ball(public: torch.Tensor, rows: list[torch.Tensor], radius: float) -> None:
     made = rule(radius=radius)._mixed(public, torch.stack(rows))

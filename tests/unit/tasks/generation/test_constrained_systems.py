@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -139,7 +139,6 @@ def _texts() -> TokenTexts:
     return TokenTexts.of(tiny_tokenizer(), len(tiny_tokenizer()))
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32), top_k=st.integers(0, 300), length=st.integers(0, 40))
 def test_candidates_of_a_masked_row_are_allowed_tokens(seed: int, top_k: int, length: int) -> None:
     draw = TokenDraw(clip_steps=1000, references=4, temperature=1)  # type: ignore[arg-type]

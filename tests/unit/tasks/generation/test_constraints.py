@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from tasks.generation import constraints, constraints_automaton
@@ -40,7 +40,7 @@ def draw(constraint: RecordConstraint, draws: int, choice: random.Random, number
     raise AssertionError(f"not finished in {draws} draws")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(schema=schemas, seed=st.integers(0, 2**32), spare=st.integers(0, 40))
 def test_any_path_through_the_masks_is_a_finished_valid_record(schema: dict[str, Any], seed: int, spare: int) -> None:
     try:

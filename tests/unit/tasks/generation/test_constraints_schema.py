@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.generation import constraints_automaton
@@ -227,14 +227,14 @@ def admits_every_value(schema: dict[str, Any], seed: int) -> None:
         assert automaton.final[automaton.after(automaton.start, text.encode())]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15)
 @given(schema=schemas, seed=st.integers(0, 2**32))
 def test_the_automaton_admits_every_value_of_the_schema(schema: dict[str, Any], seed: int) -> None:
     admits_every_value(schema, seed)
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(schema=schemas, seed=st.integers(0, 2**32))
 def test_the_automaton_admits_every_value_of_many_schemas(schema: dict[str, Any], seed: int) -> None:
     admits_every_value(schema, seed)

@@ -55,7 +55,7 @@ CHANGES = st.fixed_dictionaries({
 
 
 @each_system
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(EPSILONS, CHANGES)
 def test_a_plan_costs_at_most_what_was_asked_and_its_instalments_are_its_loss(system, asked, epsilon, changes) -> None:
     amount = release_amount(epsilon, "1e-6")

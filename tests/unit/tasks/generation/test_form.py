@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models_db.requests import as_json
@@ -81,7 +81,6 @@ def test_what_is_no_form_is_refused_with_its_reason(text: str, named: str) -> No
     assert "docs/forms.md" in refused.value.advice
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="{}a1_ .\n\u00e9:!\t", max_size=40))
 def test_any_text_is_a_form_or_is_refused_by_name(text: str) -> None:
     try:

@@ -134,7 +134,7 @@ forms = st.lists(
 ).map(lambda literals: "{slot}".join(literals))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     form=forms,
     tokenizer=st.sampled_from([BYTES, WORDY, PREFIXED]),
@@ -158,7 +158,7 @@ def test_any_path_is_the_form_with_its_slots_filled(form: str, tokenizer: Any, s
     assert written.made <= constraint.choices(written.drawn) <= read.draws(slot_tokens)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     slots=st.integers(1, 5),
     slot_tokens=st.integers(1, 5),
@@ -175,7 +175,7 @@ def test_interrupted_texts_choose_no_more_than_is_paid(
     assert constrain(form, WORDY, slot_tokens, lost=written.lost).choices(written.drawn) >= written.made - written.lost
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(slots=st.integers(1, 5), slot_tokens=st.integers(1, 5), data=st.data(), seed=st.integers(0, 2**32))
 def test_slots_are_kept_short_enough_for_what_is_left(slots: int, slot_tokens: int, data: Any, seed: int) -> None:
     spare = slots * (slot_tokens - min(2, slot_tokens))

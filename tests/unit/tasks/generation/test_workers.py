@@ -24,6 +24,7 @@ from tasks.generation.private_prediction import PrivatePrediction
 from tasks.generation.workers import Workers, Workplace
 from tasks.inference.language_model import LanguageModel
 from tasks.runners.crew import WorkerDied
+from tests.support import PATIENCE
 from tests.tiny_model import load_tiny
 from tests.unit.tasks.generation.asking import ask, ink
 from tests.unit.tasks.generation.test_baselines import baseline
@@ -185,7 +186,6 @@ def test_a_refused_instalment_ends_the_workers(corpus: Corpus) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_workers_end_when_they_can_not_tell_the_run_any_more(tmp_path: Path) -> None:
     """They end at their next message at the latest: here the one that says that the model cannot be loaded."""
     run = get_context("spawn").Process(target=_run, args=(tmp_path,))
@@ -197,7 +197,7 @@ def test_workers_end_when_they_can_not_tell_the_run_any_more(tmp_path: Path) -> 
     run.kill()
     run.join()
     (tmp_path / "go").touch()
-    _, alive = psutil.wait_procs(crew, timeout=60)
+    _, alive = psutil.wait_procs(crew, timeout=PATIENCE)
     assert alive == []
 
 

@@ -83,7 +83,7 @@ def test_the_timetable_of_these_tests_wraps_the_clock_and_staggers_entries(tiny:
     assert len({numbers for numbers, *_ in times}) > 6
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     lifetimes=st.lists(st.integers(1, 20), min_size=9, max_size=9),
     places=st.integers(1, 5),

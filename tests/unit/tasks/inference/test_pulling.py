@@ -13,7 +13,7 @@ import pytest
 from tasks.inference import pulling, registry, store
 from tasks.inference.pulling import DownloadFailed, WrongDigest, pull
 from tasks.inference.registry import NoRevision, UnknownModel, list_models
-from tests.support import require
+from tests.support import PATIENCE, require
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WEIGHTS = b"four bits each"
@@ -124,7 +124,7 @@ def test_two_pulls_at_once_do_it_once(models: Path, tmp_path: Path, unpacker: Un
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert unpacker.calls == 1
     assert visible(models) == {"small@1.0"}
 

@@ -10,6 +10,7 @@ import pytest
 
 from tasks.inference import store
 from tasks.inference.store import NoSafetensors, WeightsChanged, pull_lock, weights_digest
+from tests.support import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -87,5 +88,5 @@ def test_only_one_holds_the_lock() -> None:
         with pull_lock("another"):
             inside.set()
         assert not waited.wait(0.2)
-    thread.join(5)
+    thread.join(PATIENCE)
     assert waited.is_set()

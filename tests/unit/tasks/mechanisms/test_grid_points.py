@@ -35,7 +35,7 @@ def test_the_grid_is_the_noisy_sums_own():
     assert np.array_equal(mean.quantised(torch.from_numpy(found.values)).numpy(), found.steps)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_places_do_not_depend_on_other_rows(data):
     rows = data.draw(st.integers(1, 40))

@@ -89,13 +89,13 @@ def test_golden_draw():
     assert float(draw.clip_norm) == pytest.approx(0.5911, abs=5e-5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(DRAWS)
 def test_the_loss_is_the_bounded_range_row(draw):
     assert draw.loss() == bounded_range(draw.bounded_range)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.one_of(COARSE, FINE), st.data())
 def test_neighbouring_scores_stay_within_the_charge(draw, data):
     """Exact distributions of neighbours: the spread of ln(P/P') against eta, and D_alpha against alpha rho."""
@@ -114,7 +114,7 @@ def test_neighbouring_scores_stay_within_the_charge(draw, data):
         assert divergence <= alpha * rho + 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.one_of(COARSE, FINE), st.data())
 def test_the_draw_is_the_definition_to_the_last_unit(draw, data):
     generations, size = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9))
@@ -131,7 +131,7 @@ def test_the_draw_is_the_definition_to_the_last_unit(draw, data):
 WEIGHTS = st.one_of(st.integers(0, 2**62), st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**31 + 1, 2**62 - 1, 2**62]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(WEIGHTS, min_size=1, max_size=12).filter(any))
 def test_every_boundary_of_the_running_sums_is_where_it_should_be(weights):
     """The last number of each place and the first of the next, where the two halves carry, too."""
@@ -220,7 +220,7 @@ def test_floats_are_no_scores():
         DRAW.draw_each(torch.tensor([[math.nan, 0.0]]), torch.ones(1, 2, dtype=torch.bool), OS_RANDOM)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 10**14), st.integers(1, 5000), REFERENCES, TEMPERATURES)
 def test_a_calibrated_plan_never_exceeds_its_budget_and_one_step_more_would(rho, draws, references, temperature):
     tau = Fraction(temperature)
@@ -237,7 +237,7 @@ def test_a_calibrated_plan_never_exceeds_its_budget_and_one_step_more_would(rho,
     assert not IntegerDraw(more, references, tau, 0).event(draws).loss.fits(Amount(rho))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(10**9, 10**13), st.integers(1, 2000), REFERENCES, TEMPERATURES)
 def test_the_table_costs_next_to_no_clip_norm(rho, draws, references, temperature):
     """Against OpenDP's draw: at most a step and the table's 2^-23 nats less, and never more."""
@@ -270,7 +270,7 @@ def test_extreme_public_parameters():
         assert draw_each(draw, [[0, -(2**60)], [-(2**60), 0]]) in ([0, 1], [0, 0], [1, 1])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(DRAWS, st.integers(1, 1000))
 def test_an_event_can_be_read_back(draw, draws):
     stored = PrivacyEvent.from_json(json.loads(json.dumps(draw.event(draws).to_json())))

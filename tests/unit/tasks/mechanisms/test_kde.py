@@ -79,7 +79,7 @@ def test_the_noise_is_the_noisy_means_and_opendp_confirms_it():
 
 
 @given(st.integers(0, 6), st.integers(0, 2**16))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_one_unit_moves_all_sketches_of_a_position_by_at_most_one(others, seed):
     vectors = rows(others + 1, seed=seed) * np.float32(10.0 ** (seed % 7 - 3))
     label_of = np.random.default_rng(seed).integers(0, 2, others + 1)

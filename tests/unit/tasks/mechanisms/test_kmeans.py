@@ -149,7 +149,7 @@ def test_a_bin_that_there_is_not_costs_nothing(bin_of):
     assert rounds.sums(np.eye(2, dtype=np.float32), np.array([0, 1]), 2).shape == (2, 2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.floats(width=32), min_size=3, max_size=3), min_size=1, max_size=6), st.data())
 def test_one_unit_moves_one_bin_by_the_clip_norm_at_most(rows, data):
     """The sensitivity, with and without any one unit; the others may stand in any order."""

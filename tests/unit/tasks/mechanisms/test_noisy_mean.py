@@ -129,7 +129,7 @@ def test_the_shipped_sampler_is_the_confirmed_one(monkeypatch):
     assert [arguments[1:] for arguments in asked] == [(2**20 + 5, mean.loss())]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.lists(st.floats(width=32), min_size=3, max_size=3), min_size=1, max_size=5), st.data())
 def test_one_row_moves_one_sum_by_the_clip_norm_at_most(rows, data):
     """The sensitivity: everything between values and noise, with and without any one row."""

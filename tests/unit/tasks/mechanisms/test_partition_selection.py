@@ -88,7 +88,7 @@ def test_pydps_split_of_delta_makes_up_the_whole():
             assert abs(together / mpf(float(selection.delta)) - 1) < 1e-12
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from([1, 2, 5, 17, 300]),
     st.floats(-2.5, 0.602).map(lambda exponent: 10**exponent),

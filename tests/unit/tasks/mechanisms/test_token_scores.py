@@ -57,7 +57,7 @@ def summed(draw, public, private, generation, variant):
     return scores(draw, public, sum_rows(clipped, generation, public.shape[0]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(ANY_DRAW, batches(), st.sampled_from(VARIANTS), st.data())
 def test_one_row_moves_no_score_by_more_than_the_clip_norm(draw, batch, variant, data):
     """The sensitivity of the mechanism: the batch without any one of its rows, all else equal."""
@@ -71,7 +71,7 @@ def test_one_row_moves_no_score_by_more_than_the_clip_norm(draw, batch, variant,
     assert torch.equal(whole[others], less[others])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(ANY_DRAW, batches(), st.sampled_from(VARIANTS), st.data())
 def test_a_row_is_isolated(draw, batch, variant, data):
     """Row i's integers are the same alone, among others, in any order, beside rows of NaN."""
@@ -218,7 +218,7 @@ def test_the_whole_vocabulary_is_a_choice(top_k):
     assert found.allowed.tolist() == [[True, False, True, False, True]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(batches(), st.integers(1, 8))
 def test_candidates_by_the_definition(batch, top_k):
     public = batch[0]

@@ -30,7 +30,7 @@ def norms(clipped):
     return [sum(entry * entry for entry in row) for row in clipped.tolist()]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(ROWS, STEPS, GRIDS)
 def test_no_row_is_longer_than_the_clip_norm(rows, steps, grid):
     clipped = clip_vectors(rows, steps, grid)
@@ -39,7 +39,7 @@ def test_no_row_is_longer_than_the_clip_norm(rows, steps, grid):
     assert all(square <= steps * steps for square in norms(clipped))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(ROWS.filter(len), STEPS, GRIDS, st.data())
 def test_a_row_is_isolated(rows, steps, grid, data):
     """Row i's integers are the same alone, among others, in any order, beside rows of NaN."""
@@ -61,7 +61,7 @@ def test_a_row_of_a_models_width_is_isolated_at_every_place(rows):
         assert torch.equal(clip_vectors(given[row : row + 1].clone(), 2**20 + 12345, 20)[0], together[row])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(ROWS, st.integers(2**20, LARGEST_CLIP_STEPS), st.integers(10, 24))
 def test_integers_are_what_real_clipping_gives_to_a_few_steps(rows, steps, grid):
     """v min(1, C / |v|), by real numbers; never past zero; a row that is not finite is nothing."""

@@ -34,14 +34,14 @@ def log_above(ratio):
     return upper(iv.log(enclose(ratio)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.builds(weight_table, st.integers(4, 40).map(lambda n: Fraction(n, 40)), st.integers(21, 26), st.just(20)))
 def test_every_pair_of_places_is_within_the_bound(table):
     for distance in (1, 2, 3, len(table.low) - 1, len(table.low), len(table.low) + 1, table.end, table.end + 3):
         assert table.bound(distance) >= log_above(steepest_fall(table, distance))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(SMALL, st.data())
 def test_the_bound_is_above_the_steepest_fall_and_close_to_it(table, data):
     """With falling weights the pairs at exactly the distance are the steepest."""
@@ -58,7 +58,7 @@ def test_the_bound_is_above_the_steepest_fall_and_close_to_it(table, data):
     assert bound <= log_above(steepest) + Fraction(2, table.floor) + Fraction(1, 2**28)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SMALL, st.integers(0, 3000), st.integers(0, 3000))
 def test_a_longer_way_costs_no_less(table, one, other):
     assert table.bound(max(one, other)) + Fraction(1, 2**28) >= table.bound(min(one, other))

@@ -8,7 +8,7 @@ from typing import Any
 
 import mlcroissant
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -90,7 +90,6 @@ NODES = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(NODES)
 def test_every_node_comes_back(node: Insight) -> None:
     assert insight_of(insight_line(node), 1) == node

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -75,7 +75,6 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False,
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(), JSON))
 def test_whatever_a_model_writes_as_an_object_comes_back(value: dict[str, Any]) -> None:
     row = json.loads(line("records", 1, json.dumps(value), None))
@@ -84,7 +83,6 @@ def test_whatever_a_model_writes_as_an_object_comes_back(value: dict[str, Any]) 
     assert ("record" in row) == (parsed(json.dumps(value)) is not None)
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_every_text_makes_a_line_that_reads_back(raw: str) -> None:
     row = json.loads(line("records", 1, raw, None))

@@ -591,7 +591,7 @@ def test_absurd_events_are_failed_checks(folder, new_key, name, value):
     assert failed(report) & {"record", "events"}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_random_damage_is_found(folder, data):
     name = data.draw(st.sampled_from(BUNDLE_FILES))

@@ -50,7 +50,7 @@ def test_an_exposure_that_nobody_knows_is_no_fact():
         Fact("secret", Warned("told"))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     version=versions,
     drawn=st.lists(st.tuples(st.sampled_from(["warnings", "samples", "tables", "decisions", "metrics"]), exposures)),
@@ -65,7 +65,7 @@ def test_neither_page_nor_json_holds_more_than_is_admitted(version, drawn):
             assert (mark in text) == ((version, exposure) in TOLD)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(version=versions, exposure=exposures)
 def test_a_figure_shows_in_the_versions_of_its_metrics_exposure_alone(version, exposure):
     """Also on plots and among bounds: every place that repeats a metric's figure keeps its exposure."""

@@ -19,6 +19,7 @@ from tasks.failures import TaskFailed
 from tasks.runners.crew import Runner, WorkerDied
 from tasks.runners.where import DASK, HERE, KINDS, PROCESSES, RAY, THREADS, RunnerNotInstalled, Where, opened
 from tests import bodies
+from tests.support import PATIENCE
 
 EVERY = [THREADS, PROCESSES, DASK, pytest.param(RAY, marks=pytest.mark.slow)]
 KILLABLE = [PROCESSES, DASK, pytest.param(RAY, marks=pytest.mark.slow)]
@@ -93,7 +94,7 @@ def test_a_worker_ends_when_the_run_does_not_answer_any_more(runner: Runner, tmp
 
     with pytest.raises(PermissionError), runner.start([partial(bodies.faithful, tmp_path / "gone")]) as crew:
         crew.serve(answer)
-    patience = time.monotonic() + 60
+    patience = time.monotonic() + PATIENCE
     while not (tmp_path / "gone").exists():
         assert time.monotonic() < patience
         time.sleep(0.01)
@@ -115,9 +116,9 @@ def test_a_cluster_of_this_machine_lets_nobody_else_in(
     assert stat.S_IMODE(runner._folder.stat().st_mode) == 0o700
 
     host, port = cluster.scheduler_address.removeprefix("tls://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as plain:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as plain:
         plain.sendall(b"\0" * 64)
-        plain.settimeout(10)
+        plain.settimeout(PATIENCE)
         with suppress(ConnectionResetError):
             assert plain.recv(1024)[:1] in (b"", b"\x15")  # hung up, or a TLS alert
 

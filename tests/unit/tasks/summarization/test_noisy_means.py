@@ -86,7 +86,7 @@ def test_the_noise_on_a_mean_is_the_stated_one(references: int) -> None:
         assert abs(ratio / wrong - 1) > 15 * spread
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_whoever_else_is_there_a_row_adds_the_same_integers(data: st.DataObject) -> None:
     """Removing a row takes its own integers out of its own sum; those are never longer than S."""
