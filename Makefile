@@ -38,8 +38,10 @@ demo: weights
 test: weights
 	$(BIN)/python -m pytest -m "not slow and not long" -n 2 --dist loadfile
 
+# All of them, or those in the files of SLOW.
+SLOW ?=
 test-slow: weights
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile $(SLOW)
 
 # Kills and faults by the hundred: one after the other, because they time out on a machine that is busy with themselves.
 test-long: weights

@@ -99,7 +99,7 @@ def execute(
     kind = choose_device(device).type
     close_own_remains(workspace, request_id)
     folder = journal_folder(workspace.home, request_id)
-    with opened(where, workers, workspace.home.scratch) as runner, Journal(folder, request_id) as journal:
+    with opened(where, workers, workspace.home.scratch, kind) as runner, Journal(folder, request_id) as journal:
         run = begin(workspace, request_id, journal, anew=anew)
         with ending_safely(run):
             artifact, texts = produce(run, device, kind, workers, runner)

@@ -66,6 +66,11 @@ def faithful(sign: Path, line: Line) -> None:
         raise
 
 
+def gpus_seen(line: Line) -> str | None:
+    """Which GPUs are shown to it."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
 def lengths_tool(kit: "Kit", who: int, pause: float) -> "Tool":
     """What a worker of `Spread` can do: say who it is and how long a text is, after a while."""
     return kit, partial(_lengths, who, pause)

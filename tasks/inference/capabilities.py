@@ -137,7 +137,7 @@ def _product_is_right(dtype: torch.dtype, bias: bool) -> bool:
         parameter.copy_(_numbers(*parameter.shape))
     x = _numbers(_ROWS, _INPUTS).to(dtype)
     found = PackedLinear(linear)(x)
-    return found.dtype == dtype and _near(found, nn.functional.linear(*_doubles(x, linear.weight, linear.bias)))
+    return found.dtype == dtype and _near(found, _exact(x, linear.weight, linear.bias))
 
 
 @cache
@@ -147,7 +147,7 @@ def _cuda_multiplies_bfloat16(device: torch.device) -> bool:
     def product() -> Tensor:
         return nn.functional.linear(x.to(device), weight.to(device)).cpu()
 
-    return _works(lambda: _near(product(), nn.functional.linear(*_doubles(x, weight))))
+    return _works(lambda: _near(product(), _exact(x, weight)))
 
 
 def _works(ask: Callable[[], bool]) -> bool:
@@ -163,8 +163,9 @@ def _numbers(*shape: int) -> Tensor:
     return (torch.arange(torch.Size(shape).numel(), dtype=torch.float32) * 1.7).sin().view(shape)
 
 
-def _doubles(*tensors: Tensor | None) -> list[Tensor | None]:
-    return [None if tensor is None else tensor.double() for tensor in tensors]
+def _exact(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The product in float64."""
+    return nn.functional.linear(x.double(), weight.double(), None if bias is None else bias.double())
 
 
 def _near(found: Tensor, exact: Tensor) -> bool:

@@ -26,9 +26,9 @@ from ray.exceptions import RayError
 from tasks.failures import TaskFailed
 from tasks.runners.crew import Body, Crew, Line, Message, Spoken, WorkerDied, packed, unpacked
 from tasks.runners.desk import Desk
-from tasks.runners.where import ClusterUnreachable, NoWorkers
+from tasks.runners.where import ClusterUnreachable, NoGpus, NoWorkers
 
-BEGIN_S = 60
+BEGIN_S = 300
 QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
 
 
@@ -38,13 +38,15 @@ class RayRunner:
     Args:
         address: of the head; None for a cluster of this machine.
         count: workers of a cluster of this machine.
+        gpus: how many each worker has for itself. Ray shows it no others, and starts it where they are free.
 
     Raises:
         ClusterUnreachable: there is no head there.
     """
 
-    def __init__(self, address: str | None, count: int) -> None:
+    def __init__(self, address: str | None, count: int, gpus: int = 0) -> None:
         self.elsewhere = address is not None
+        self._gpus = gpus
         self._folder: str | None = None
         self._crews: list[Crew] = []
         try:
@@ -61,14 +63,17 @@ class RayRunner:
         """An actor for each body.
 
         Raises:
-            NoWorkers: Ray cannot place them.
+            NoWorkers, NoGpus: Ray cannot place them.
         """
         heard: SimpleQueue[Spoken] = SimpleQueue()
-        kind = ray.remote(max_restarts=0, max_task_retries=0, num_cpus=0, scheduling_strategy="SPREAD")(_Seated)
+        options = {"max_restarts": 0, "max_task_retries": 0, "num_cpus": 0, "num_gpus": self._gpus}
+        kind = ray.remote(scheduling_strategy="SPREAD", **options)(_Seated)
         actors = [kind.remote() for _ in bodies]
         ready, _ = ray.wait([actor.ready.remote() for actor in actors], num_returns=len(actors), timeout=BEGIN_S)
         if len(ready) < len(actors):
-            raise NoWorkers("ray")
+            for actor in actors:
+                ray.kill(actor)  # it would take a place as soon as one is free
+            raise NoGpus("ray", len(bodies)) if self._gpus else NoWorkers("ray")
         pairs = zip(actors, bodies, strict=True)
         crew = Crew([_Worker(number, *pair, heard) for number, pair in enumerate(pairs)], heard)
         self._crews.append(crew)

@@ -71,28 +71,30 @@ def _require_protected(kind: str, address: str) -> None:
 
 
 @contextmanager
-def opened(where: Where, count: int, scratch: Path) -> Iterator[Runner | None]:
+def opened(where: Where, count: int, scratch: Path, device: str = "cpu") -> Iterator[Runner | None]:
     """The runner, and the end of all that it has started; none where the run works by itself.
 
     Args:
         count: how many workers there will be at the same time, for a cluster of this machine.
         scratch: a private folder for what a cluster of this machine puts on disk.
+        device: what workers compute on, `cpu` or `cuda`; a Ray cluster gives each of them a GPU of its own.
 
     Raises:
         RunnerNotInstalled: its library is not here.
         ClusterUnreachable, NoWorkers: nobody answers at the address, or nobody works there.
+        NoGpus: when workers are started, and the cluster has too few.
     """
     if where == HERE and count == 1:
         yield None
         return
-    runner = _made(where, count, scratch)
+    runner = _made(where, count, scratch, device)
     try:
         yield runner
     finally:
         runner.close()
 
 
-def _made(where: Where, count: int, scratch: Path) -> Runner:
+def _made(where: Where, count: int, scratch: Path, device: str) -> Runner:
     # Local imports: only who asks for a cluster has the library, and pays for its import.
     try:
         match where.kind:
@@ -105,7 +107,8 @@ def _made(where: Where, count: int, scratch: Path) -> Runner:
                     _lock_local_ray()
                 from tasks.runners.on_ray import RayRunner
 
-                return RayRunner(where.address, count)
+                # On this machine each worker is told which GPU is its own, and several may share one.
+                return RayRunner(where.address, count, gpus=int(where.address is not None and device == "cuda"))
             case "threads":
                 from tasks.runners.threads import ThreadRunner
 
@@ -170,4 +173,15 @@ class NoWorkers(EnvironmentProblem):
     def __init__(self, kind: str) -> None:
         super().__init__(
             f"The {kind} cluster has no worker.", "Start some, and run the request again.", {"runner": kind}
+        )
+
+
+class NoGpus(EnvironmentProblem):
+    """A cluster that has not a free GPU for each worker."""
+
+    def __init__(self, kind: str, workers: int) -> None:
+        super().__init__(
+            f"The {kind} cluster has not {workers} free GPUs, one for each worker.",
+            "Ask for fewer --workers, or start nodes with more GPUs, and run the request again.",
+            {"runner": kind, "workers": workers},
         )

@@ -1,7 +1,10 @@
 """Workers of every kind: what they ask is answered, what goes wrong has a name, and they end when they should."""
 
+import os
+import secrets
 import socket
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -174,6 +177,76 @@ def test_any_other_address_is_refused(
 def test_ray_on_other_machines_wants_its_own_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_USE_TLS", "1")
     assert Where.of(RAY, "10.0.0.7:6379").address == "10.0.0.7:6379"
+
+
+OPTIONS = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from tasks.runners import on_ray
+from tasks.runners.where import Where, opened
+from tests import bodies
+
+class Actor:
+    def __getattr__(self, name):
+        return SimpleNamespace(remote=lambda *given: name)
+
+def remote(**options):
+    print(options["num_gpus"])
+    return lambda kind: SimpleNamespace(remote=Actor)
+
+ray = on_ray.ray
+ray.init = ray.kill = ray.shutdown = lambda *given, **options: None
+ray.remote, ray.get, ray.wait = remote, lambda said: b"", lambda ready, **options: (ready, [])
+for address in ("10.0.0.7:6379", None):
+    for device in ("cuda", "cpu"):
+        with opened(Where("ray", address), 2, Path(sys.argv[1]), device) as runner:
+            runner.start([bodies.exact, bodies.exact])
+"""
+
+
+def test_workers_of_a_ray_cluster_ask_for_a_gpu_each(tmp_path: Path) -> None:
+    """On this machine they are told which GPU is theirs, and may share it (`Workers.on`)."""
+    assert _in_a_process_of_its_own(OPTIONS, str(tmp_path)) == ["1", "0", "0", "0"]
+
+
+def _in_a_process_of_its_own(script: str, *arguments: str) -> list[str]:
+    """What it prints. Ray reads its token when it is imported, so nobody else may have imported it."""
+    environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
+TWO_GPUS = """
+import ray
+from tasks.runners import on_ray
+from tasks.runners.where import NoGpus
+from tests import bodies
+
+real = ray.init
+on_ray.ray.init = lambda **options: real(**options | {"num_gpus": 2})
+runner = on_ray.RayRunner(None, 3, gpus=1)
+with runner.start([bodies.gpus_seen] * 2) as crew:
+    print(sorted(crew.serve(lambda number, what: None)))
+on_ray.BEGIN_S = 5
+try:
+    runner.start([bodies.gpus_seen] * 3)
+except NoGpus as refused:
+    print(refused.exit_code, refused.message)
+runner.close()
+"""
+
+
+@pytest.mark.slow
+def test_ray_shows_each_worker_its_own_gpu_and_waits_for_no_more_than_there_are() -> None:
+    """Ray believes that this machine has two; nothing computes on them."""
+    assert _in_a_process_of_its_own(TWO_GPUS) == [
+        "['0', '1']",
+        "3 The ray cluster has not 3 free GPUs, one for each worker.",
+    ]
 
 
 @pytest.mark.parametrize("kind", [DASK, RAY])

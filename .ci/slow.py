@@ -1,0 +1,106 @@
+"""The slow tests that concern what changed: the files of tests that .ci/run gives to `make test-slow`.
+
+A file with slow tests is chosen if it changed, or if it imports a module that changed, of a room or of the tests. What
+it reaches through other modules is left to `make test`: everything reaches nearly everything. What changed is the
+difference between the working tree and the base, the first of these that there is:
+
+1. the commit that CI_BASE names,
+2. where this branch left `origin/main` or `main`,
+3. the newest release tag before this commit.
+
+Without any of them (no history, a shallow clone, `main` itself without a tag) nobody can tell: all are run.
+
+    python .ci/slow.py    the files to standard output, the reason to standard error
+"""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOMS = ("cli", "flows", "migrations", "models_db", "tasks")
+EVERYWHERE = ("tests/support.py",)
+"""Helpers that nearly all tests import. `make test` runs with them as they are; no slow test is chosen for them."""
+
+
+def git(root: Path, *arguments: str) -> str | None:
+    """What a command of git prints; None where it fails."""
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)  # noqa: S603, S607
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def base(root: Path) -> str | None:
+    """The commit that this one is compared with; None where there is none."""
+    head = git(root, "rev-parse", "HEAD")
+    if head is None:
+        return None
+    if named := os.environ.get("CI_BASE"):
+        return git(root, "rev-parse", "--verify", f"{named}^{{commit}}")
+    for branch in ("origin/main", "main"):
+        fork = git(root, "merge-base", "HEAD", branch)
+        if fork and fork != head:
+            return fork
+    return git(root, "rev-list", "-1", tag) if (tag := git(root, "describe", "--tags", "--abbrev=0", "HEAD^")) else None
+
+
+def changed(root: Path, since: str) -> set[str] | None:
+    """The paths that differ from `since`, new files among them; None where git cannot tell."""
+    tracked = git(root, "diff", "--name-only", "--no-renames", since)
+    new = git(root, "ls-files", "--others", "--exclude-standard")
+    return None if tracked is None or new is None else {*tracked.splitlines(), *new.splitlines()}
+
+
+def slow_files(root: Path) -> list[str]:
+    """The files of tests with slow tests in them, in order."""
+    files = sorted((root / "tests").rglob("test_*.py"))
+    return [path.relative_to(root).as_posix() for path in files if "mark.slow" in path.read_text()]
+
+
+def chosen(root: Path, differing: set[str]) -> list[str]:
+    """The files with slow tests that concern what differs."""
+    differing = differing - set(EVERYWHERE)
+    return [file for file in slow_files(root) if not differing.isdisjoint({file, *imported(root, file)})]
+
+
+def imported(root: Path, file: str) -> set[str]:
+    """The files of our modules that a file imports."""
+    names = modules(ast.parse((root / file).read_text()))
+    return {path for name in names if (path := path_of(root, name))}
+
+
+def modules(tree: ast.Module) -> Iterator[str]:
+    """The names that are imported: of `from a import b` both a and a.b, since b may be a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def path_of(root: Path, name: str) -> str | None:
+    """Where a module of ours lies."""
+    if name.split(".")[0] not in (*ROOMS, "tests"):
+        return None
+    path = f"{name.replace('.', '/')}.py"
+    return path if (root / path).is_file() else None
+
+
+def main(root: Path) -> list[str]:
+    """What is to be run, and a line that says why."""
+    since = base(root)
+    differing = changed(root, since) if since else None
+    every = slow_files(root)
+    if since is None or differing is None:
+        sys.stderr.write(f"Slow tests: all {len(every)} files, since there is no commit to compare with.\n")
+        return every
+    files = chosen(root, differing)
+    said = f"{len(files)} of {len(every)} files concern the {len(differing)} that changed since {since[:10]}"
+    sys.stderr.write("\n  ".join([f"Slow tests: {said}.", *files]) + "\n")
+    return files
+
+
+if __name__ == "__main__":
+    sys.stdout.write(" ".join(main(Path(__file__).resolve().parents[1])) + "\n")

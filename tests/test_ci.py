@@ -1,0 +1,114 @@
+"""Which slow tests CI runs: those that concern what changed, and all where nobody can tell."""
+
+import importlib.util
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+_spec = importlib.util.spec_from_file_location("slow", ROOT / ".ci" / "slow.py")
+assert _spec is not None
+assert _spec.loader is not None
+slow: Any = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(slow)
+
+FILES = {
+    "tasks/noise.py": "ONE = 1\n",
+    "tasks/other.py": "TWO = 2\n",
+    "tests/helper.py": "from tasks.other import TWO\n",
+    "tests/support.py": "",
+    "tests/test_noise.py": "import pytest\nfrom tasks import noise\n\n@pytest.mark.slow\ndef test(): ...\n",
+    "tests/test_other.py": "import tests.helper, tests.support\npytestmark = pytest.mark.slow\n",
+    "tests/test_quick.py": "from tasks.noise import ONE\n",
+}
+NOISE, OTHER = "tests/test_noise.py", "tests/test_other.py"
+
+
+def git(root: Path, *arguments: str) -> None:
+    subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main", *arguments],
+        cwd=root,
+        check=True,
+        capture_output=True,
+    )
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of one commit, on a branch beside main."""
+    monkeypatch.delenv("CI_BASE", raising=False)
+    git(tmp_path, "init")
+    commit(tmp_path, FILES)
+    git(tmp_path, "checkout", "-b", "work")
+    return tmp_path
+
+
+def commit(root: Path, files: dict[str, str]) -> None:
+    """Write them and commit everything."""
+    for name, content in files.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(content)
+    git(root, "add", ".")
+    git(root, "commit", "-m", "more")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"tasks/noise.py": "ONE = 2\n"}, [NOISE]),
+        ({"tests/helper.py": "TWO = 2\n"}, [OTHER]),
+        ({"tests/test_other.py": "pytestmark = pytest.mark.slow\n"}, [OTHER]),
+        ({"tasks/noise.py": "", "tests/helper.py": ""}, [NOISE, OTHER]),
+        ({"tests/support.py": "PATIENCE = 1\n"}, []),
+        ({"tests/test_quick.py": "", "README.md": "more"}, []),
+        ({"tests/test_new.py": "pytest.mark.slow\n"}, ["tests/test_new.py"]),
+    ],
+)
+def test_what_changed_chooses(checkout: Path, change: dict[str, str], expected: list[str]) -> None:
+    commit(checkout, change)
+    assert slow.main(checkout) == expected
+
+
+def test_what_is_not_committed_has_changed_too(checkout: Path) -> None:
+    commit(checkout, {"README.md": "more"})
+    (checkout / "tests" / "test_new.py").write_text("pytest.mark.slow\n")
+    (checkout / "tasks" / "noise.py").write_text("")
+    assert slow.main(checkout) == ["tests/test_new.py", NOISE]
+
+
+def test_on_main_the_newest_release_is_the_base(checkout: Path) -> None:
+    git(checkout, "checkout", "main")
+    assert slow.main(checkout) == [NOISE, OTHER], "nobody can tell"
+    git(checkout, "tag", "-a", "v1", "-m", "a release")
+    commit(checkout, {"tasks/noise.py": ""})
+    commit(checkout, {"README.md": "more"})
+    assert slow.main(checkout) == [NOISE]
+
+
+def test_a_base_may_be_named_and_an_unknown_one_is_none(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(checkout, {"tasks/noise.py": ""})
+    commit(checkout, {"tests/helper.py": ""})
+    monkeypatch.setenv("CI_BASE", "HEAD^")
+    assert slow.main(checkout) == [OTHER]
+    monkeypatch.setenv("CI_BASE", "no-such-commit")
+    assert slow.main(checkout) == [NOISE, OTHER]
+
+
+def test_without_git_all_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert slow.main(tmp_path) == [NOISE, OTHER]
+    assert "all 2 files" in capsys.readouterr().err
+
+
+def test_every_slow_test_of_this_project_is_known() -> None:
+    """A mark that is written in another way would never be chosen."""
+    files = slow.slow_files(ROOT)
+    assert "tests/unit/tasks/generation/test_workers.py" in files
+    assert slow.imported(ROOT, "tests/unit/tasks/runners/test_runners.py") >= {
+        "tasks/runners/where.py",
+        "tests/bodies.py",
+    }
