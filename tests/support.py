@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from models_db import at_once, moving
 from models_db.base import Base, moment
-from models_db.budgets import Amount, total
+from models_db.budgets import Amount
 from models_db.canonical import Json, digest
 from models_db.engine import Database
 from models_db.events import PrivacyEvent
@@ -50,7 +50,30 @@ FAR = timedelta(days=30)
 LATE = "9999-01-01T00:00:00.000000Z"
 CAP = Amount(1000, 100)
 TEN = Amount(10)
-ROUTINE: dict[str, Json] = {"kind": "synthetic_corpus", "mechanism": "invisible_ink", "epsilon": "1", "number": 0}
+MECHANISMS = ("token_draw",) * 10
+"""What requests of tests are approved for, if nothing else is said."""
+
+
+def event_of(mechanism: str) -> PrivacyEvent:
+    """An event that says nothing of instalments: requests of tests are approved for any that are not too many."""
+    return PrivacyEvent(mechanism, 1, {"sigma": "1/2"}, Amount(), {"kind": "NoOp"})
+
+
+def plan_of(
+    blocks: Sequence[int],
+    mechanisms: Sequence[str] = MECHANISMS,
+    most: Amount = Amount(10**15, 10**15),
+    instalments: int = 16,
+) -> dict[str, Json]:
+    """The plan of a canonical request: mechanisms, each in equal instalments."""
+    part: dict[str, Json] = {"rho": str(most.rho), "delta": str(most.delta)}
+    each: list[Json] = [{"event": event_of(one).to_json(), "instalments": [part] * instalments} for one in mechanisms]
+    return {"blocks": list(blocks), "facts": {}, "invocations": each}
+
+
+ROUTINE: dict[str, Json] = {
+    "kind": "synthetic_corpus", "mechanism": "invisible_ink", "epsilon": "1", "number": 0, "plan": plan_of(range(8)),
+}  # fmt: skip
 """What the standing authorisations of tests are for."""
 
 
@@ -116,16 +139,25 @@ def fetch(database: Database, query: str, **values: object) -> list[tuple[object
 
 
 def planned(*instalments: Amount, mechanism: str = "token_draw") -> PlannedInvocation:
-    """One mechanism whose loss is exactly its instalments."""
-    event = PrivacyEvent(mechanism, len(instalments), {"sigma": "1/2"}, total(list(instalments)), {"kind": "NoOp"})
-    return PlannedInvocation(event, instalments)
+    """One mechanism of a run, and what it is to be held for."""
+    return PlannedInvocation(event_of(mechanism), instalments)
+
+
+def mechanisms_of(plan: Sequence[PlannedInvocation]) -> tuple[str, ...]:
+    """What a request has to be approved for, so that a plan may be held."""
+    return tuple(each.event.mechanism for each in plan)
+
+
+def _blocks(session: Session, dataset: Dataset) -> int:
+    return datasets.partition(session, dataset).blocks
 
 
 def terms(**given: Any) -> PolicyTerms:
     """A policy's terms; what is not given asks for nothing more than one approval."""
     open_terms: dict[str, Any] = {
         "body": "{}", "several_roles": False, "spend_approvals": 1, "publish_approvals": 1, "motion_approvals": 1,
-        "rho_max": None, "delta_max": None, "pacing_period": None, "pacing_permille": None, "rules": (),
+        "rho_max": None, "delta_max": None, "pacing_period": None, "pacing_permille": None, "attempts": 100,
+        "approval_days": 365, "request_days": 365, "delegation_days": 365, "rules": (),
     }  # fmt: skip
     whole = open_terms | given
     return PolicyTerms(digest=digest({"terms": repr(sorted(whole.items()))}), **whole)
@@ -145,6 +177,8 @@ class World:
     steward: Actor
     runner: Actor
     _numbers: "count[int]" = field(default_factory=lambda: count(1))
+    mechanisms: Sequence[str] = MECHANISMS
+    """What its requests are approved for."""
 
     @classmethod
     def create(
@@ -154,6 +188,7 @@ class World:
         several_roles: bool = False,
         spend_approvals: int = 1,
         publish_approvals: int = 1,
+        mechanisms: Sequence[str] = MECHANISMS,
         **more: Any,
     ) -> "World":
         """Enrol the people and adopt the policy."""
@@ -174,7 +209,7 @@ class World:
                     **more,
                 ),
             )
-            return cls(database, policy.id, admin, analyst, steward, runner)
+            return cls(database, policy.id, admin, analyst, steward, runner, mechanisms=mechanisms)
 
     def person(self, name: str, *roles: str) -> Actor:
         """One more person, a steward unless roles are named."""
@@ -274,6 +309,7 @@ class World:
                 "mechanism": "invisible_ink",
                 "epsilon": "1",
                 "number": next(self._numbers),
+                "plan": plan_of(range(cohorts.count(session, found.account_id) * _blocks(session, found)), self.mechanisms),
             }
             policy = policies.in_force(session)
             assert policy is not None

@@ -51,6 +51,10 @@ def _recorded(session: Session, terms: PolicyTerms) -> PolicyVersion:
         delta_max=terms.delta_max,
         pacing_period=terms.pacing_period,
         pacing_permille=terms.pacing_permille,
+        attempts=terms.attempts,
+        approval_days=terms.approval_days,
+        request_days=terms.request_days,
+        delegation_days=terms.delegation_days,
         created_at=moment(),
     )
     record(session, version)

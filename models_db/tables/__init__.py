@@ -14,6 +14,7 @@ from models_db.tables.people import (
     RoleGrant,
     RoleRevocation,
 )
+from models_db.tables.plans import PlannedBlock, PlannedInstalment, PlannedInvocation, PlannedRelease
 from models_db.tables.releases import (
     Approval,
     Artifact,
@@ -30,7 +31,7 @@ from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, S
 __all__ = [
     "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Cohort", "Dataset",
     "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "Evaluation", "Hold", "Invocation", "Lease",
-    "Motion", "PartitionScheme", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Publication", "Request",
+    "Motion", "PartitionScheme", "PlannedBlock", "PlannedInstalment", "PlannedInvocation", "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Publication", "Request",
     "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse",
     "Transition", "UnitMark", "Withdrawal",
 ]  # fmt: skip
