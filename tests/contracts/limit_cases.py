@@ -79,7 +79,7 @@ def again(town: Town) -> Executable:
     return _step(town, asked, 5, "approved", "running", town.world.runner.id)
 
 
-REQUESTS: tuple[Callable[[Town], int], ...] = (lambda t: t.submitted, lambda t: t.id_of("request", "TRUE") + 1)
+REQUESTS: tuple[Callable[[Town], int], ...] = (lambda t: t.reopened, lambda t: t.id_of("request", "TRUE") + 1)
 """One that has a plan, and one that is still to come."""
 
 LIMITS: dict[str, Case] = {
@@ -130,12 +130,11 @@ LIMITS: dict[str, Case] = {
     ),
     "approval_expires": Case(
         denied=[
-            lambda t: approval(t, t.submitted, expires_at=TOO_LATE),
-            lambda t: approval(t, t.produced, "publish", expires_at=TOO_LATE),
+            lambda t: approval(t, t.reopened, expires_at=TOO_LATE),
             lambda t: approval(t, t.open_motion, "motion", expires_at=TOO_LATE),
         ],
         allowed=[
-            lambda t: approval(t, t.submitted, expires_at=LAST),
+            lambda t: approval(t, t.reopened, expires_at=LAST),
             lambda t: approval(t, t.open_motion, "motion", expires_at=LAST),
         ],
     ),
@@ -160,26 +159,26 @@ LIMITS: dict[str, Case] = {
     ),
     "invocation_planned": Case(
         denied=[
-            lambda t: invocation(t, t.running, event="{}"),
-            lambda t: invocation(t, t.running, event=EVENT + " "),
-            lambda t: invocation(t, t.running, mechanism="noisy_count"),
-            lambda t: invocation(t, t.running, sequence=10),
-            lambda t: invocation(t, t.running, sequence=-1),
+            lambda t: invocation(t, t.lent, event="{}"),
+            lambda t: invocation(t, t.lent, event=EVENT + " "),
+            lambda t: invocation(t, t.lent, mechanism="noisy_count"),
+            lambda t: invocation(t, t.lent, sequence=10),
+            lambda t: invocation(t, t.lent, sequence=-1),
         ],
-        allowed=[lambda t: invocation(t, t.running)],
+        allowed=[lambda t: invocation(t, t.lent)],
     ),
     "hold_planned": Case(
         denied=[
-            lambda t: hold(t, t.held, rho=MOST + 1),
-            lambda t: hold(t, t.held, delta=MOST + 1),
-            lambda t: hold(t, t.held, instalment=16),
-            lambda t: hold(t, t.held, instalment=-1),
+            lambda t: hold(t, t.lent, rho=MOST + 1),
+            lambda t: hold(t, t.lent, delta=MOST + 1),
+            lambda t: hold(t, t.lent, instalment=16),
+            lambda t: hold(t, t.lent, instalment=-1),
             lambda t: hold(t, t.scoped, account_id=t.id_of("account", "name = 'study'"), rho=MOST + 1),
         ],
         allowed=[
-            lambda t: hold(t, t.held, rho=MOST, delta=MOST),
-            lambda t: hold(t, t.held, rho=0),
-            lambda t: hold(t, t.held, instalment=15),
+            lambda t: hold(t, t.lent, rho=MOST, delta=MOST),
+            lambda t: hold(t, t.lent, rho=0),
+            lambda t: hold(t, t.lent, instalment=15),
         ],
     ),
     **{
