@@ -29,6 +29,9 @@ from models_db.wire import COMMITTING, let_go
 BUSY_SECONDS = 60
 """How long a writer waits for the others before it gives up."""
 
+IDLE_SECONDS = 300
+"""How long a session may idle inside a transaction before PostgreSQL ends it: others may wait for what it has locked."""
+
 _PRAGMAS = (
     f"busy_timeout={BUSY_SECONDS * 1000}",
     "synchronous=FULL",
@@ -41,6 +44,7 @@ _PRAGMAS = (
 _SETTINGS = (
     "synchronous_commit=on",
     f"lock_timeout={BUSY_SECONDS}s",
+    f"idle_in_transaction_session_timeout={IDLE_SECONDS}s",
     "timezone=UTC",
     r"default_transaction_isolation=read\ committed",  # of transactions that are one message (`models_db.wire`)
 )

@@ -148,6 +148,10 @@ def mechanisms_of(plan: Sequence[PlannedInvocation]) -> tuple[str, ...]:
     return tuple(each.event.mechanism for each in plan)
 
 
+def any_amounts(motion: Motion) -> None:
+    """In place of the check of a motion's amounts, which tests of the ledger alone have made up."""
+
+
 def _blocks(session: Session, dataset: Dataset) -> int:
     return datasets.partition(session, dataset).blocks
 
@@ -346,7 +350,8 @@ class World:
         subject = self.subject(request_id, gate)
         decision = Decision(request_id, gate, subject, verdict, "because", expires, on_behalf_of)
         with self.database.write() as session:
-            return gates.decide(session, by or self.steward, decision, f"signature {next(self._numbers)}")
+            signature = f"signature {next(self._numbers)}"
+            return gates.decide(session, by or self.steward, decision, signature, applicable=any_amounts)
 
     def cap(self, amount: Amount, dataset: str = "clinic", *, carry: bool = True, valid: timedelta = FAR) -> int:
         """A motion for another lifetime claim, carried unless it is to wait. Returns its number."""

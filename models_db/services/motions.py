@@ -5,7 +5,7 @@ A motion is proposed, approved by m of n at the gate `motion`, and takes effect 
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 
@@ -261,12 +261,34 @@ def _rejected(session: Session, motion: Motion) -> bool:
     return bool(session.scalar(query))
 
 
-def carry(session: Session, actor: Actor, motion: Motion) -> None:
+Applicable = Callable[[Motion], None]
+"""Raises unless a motion's amounts follow from what it says; accounting is not known here."""
+
+
+def require_applicable(motion: Motion, applicable: Applicable | None) -> None:
+    """Check a motion whose amounts people have not read.
+
+    Raises:
+        ValueError: nothing checks it.
+        and as `applicable`.
+    """
+    if motion.kind == "retraction":
+        return
+    if applicable is None:
+        raise ValueError(f"motion {motion.id} carries amounts, and nothing derives them")
+    applicable(motion)
+
+
+def carry(session: Session, actor: Actor, motion: Motion, applicable: Applicable | None) -> None:
     """Let a motion take effect; the database checks its approvals and moves the caps of a new claim.
+
+    Args:
+        applicable: checks its amounts, as it takes effect.
 
     Raises:
         CapTooLow: more than the new cap is spent or reserved by now.
     """
+    require_applicable(motion, applicable)
     dataset = session.get_one(Dataset, motion.dataset_id)
     if motion.kind == "cap":
         lock_accounts(session, dataset.account_id, cohorts.all_blocks(session, dataset.account_id))

@@ -32,7 +32,7 @@ from models_db.services.people import Mandate
 from models_db.services.releases import WrongState
 from models_db.services.runs import StillRunning
 from tests.contracts.meeting import meanwhile
-from tests.support import LATE, PROVENANCE, TEN, World, fetch, planned, terms
+from tests.support import LATE, PROVENANCE, TEN, World, any_amounts, fetch, planned, terms
 
 Act = Callable[[Session], object]
 SOON = timedelta(days=1)
@@ -40,7 +40,7 @@ SOON = timedelta(days=1)
 
 def deciding(world: World, number: int, gate: str = "spend", verdict: str = "approve", by: Actor | None = None) -> Act:
     made = Decision(number, gate, world.subject(number, gate), verdict, f"{verdict}, while others work", LATE)
-    return lambda session: gates.decide(session, by or world.steward, made, f"signature of {verdict}")
+    return lambda session: gates.decide(session, by or world.steward, made, f"signature of {verdict}", applicable=any_amounts)
 
 
 def withdrawing(world: World, number: int, gate: str) -> Act:

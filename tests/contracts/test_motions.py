@@ -22,7 +22,7 @@ from models_db.services.motions import (
     StandingExhausted,
 )
 from models_db.tables import PolicyVersion
-from tests.support import FAR, LATE, World, execute, fetch, planned, terms
+from tests.support import FAR, LATE, World, any_amounts, execute, fetch, planned, terms
 
 WEEK = timedelta(days=7)
 
@@ -54,7 +54,7 @@ def decide(world: World, number: int, verdict: str = "approve", by: Actor | None
         subject = motions.find(session, number).digest
         expires = moment(datetime.now(UTC) + FAR)
         decision = Decision(number, "motion", subject, verdict, "because", expires)
-        return gates.decide(session, by or world.steward, decision, f"signature {number} {verdict}")
+        return gates.decide(session, by or world.steward, decision, f"signature {number} {verdict}", applicable=any_amounts)
 
 
 def submit(world: World, number: int, by: Actor | None = None, **changes: Json) -> int:
@@ -152,7 +152,7 @@ def test_an_approval_is_taken_back_until_the_motion_is_carried(database: Databas
     with database.write() as session:
         expires = moment(datetime.now(UTC) + FAR)
         decision = Decision(number, "motion", motions.find(session, number).digest, "approve", "after all", expires)
-        assert gates.decide(session, world.steward, decision, "another signature") == "carried"
+        assert gates.decide(session, world.steward, decision, "another signature", applicable=any_amounts) == "carried"
     with pytest.raises(Denied, match="taken back only before it is used"):
         take_back(second)
 
