@@ -4,6 +4,7 @@ import getpass
 import os
 import shlex
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from flows.approval_files import SignedApproval, write_ask
@@ -76,7 +77,10 @@ def _at_publish(workspace: Workspace, session: Session, number: int) -> Matter:
 
 
 def _at_motion(workspace: Workspace, session: Session, number: int) -> Matter:
-    return at_motion(motion_question(session, number), workspace.key.public_key)
+    try:
+        return at_motion(motion_question(session, number), workspace.key.public_key)
+    except ValidationError:
+        raise MotionUnreadable(number) from None
 
 
 def _produced(workspace: Workspace, session: Session, number: int) -> tuple[Question, Artifact, Path]:
@@ -324,6 +328,17 @@ def _expiry(days: int) -> str:
     """The end of a day: an approval is published with the release, and should not tell when the run took place."""
     last = datetime.now(UTC).date() + timedelta(days=days)
     return moment(datetime.combine(last, time(23, 59, 59), UTC))
+
+
+class MotionUnreadable(Refused):
+    """A motion whose row says nothing that could be shown; almoner has not recorded it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"Motion {number} does not say what a motion says, so there is nothing to decide on; it will expire.",
+            "Find out who recorded it: `almoner audit log`; see the list with `almoner motion list`.",
+            {"motion": number},
+        )
 
 
 class ApprovalUnusable(Refused):

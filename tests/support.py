@@ -48,6 +48,8 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PROVENANCE = Provenance(device="cpu", code_digest="c" * 64, libraries={"torch": "2"}, rng_kind="os")
 FAR = timedelta(days=30)
 LATE = "9999-01-01T00:00:00.000000Z"
+SOON = moment(datetime.now(UTC) + timedelta(days=300))
+"""A day that the policies of tests allow for decisions."""
 CAP = Amount(1000, 100)
 TEN = Amount(10)
 MECHANISMS = ("token_draw",) * 10
@@ -136,6 +138,21 @@ def fetch(database: Database, query: str, **values: object) -> list[tuple[object
     """The rows of a hand-written query."""
     with database.read() as session:
         return [tuple(row) for row in session.execute(text(query), values)]
+
+
+@contextmanager
+def unguarded(database: Database, guard: str, table: str) -> Iterator[None]:
+    """Inside, one guard of a table is away."""
+    if not database.is_sqlite:
+        execute(database, f"ALTER TABLE {table} DISABLE TRIGGER {guard}")
+        yield
+        execute(database, f"ALTER TABLE {table} ENABLE TRIGGER {guard}")
+        return
+    [(statement,)] = fetch(database, "SELECT sql FROM sqlite_master WHERE name = :name", name=guard)
+    execute(database, f"DROP TRIGGER {guard}")
+    yield
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql(str(statement))
 
 
 def planned(*instalments: Amount, mechanism: str = "token_draw") -> PlannedInvocation:

@@ -44,7 +44,11 @@ def _told(session: Session) -> Finding:
 def _plans(session: Session) -> Finding:
     """Guards hold every request to the plan that its text says."""
     wrong = plans.altered(session)
-    return Finding("plans", not wrong, f"not as its text says: request {_numbers(wrong)}" if wrong else "")
+    return Finding("plans", not wrong, _planned(wrong))
+
+
+def _planned(wrong: list[int]) -> str:
+    return f"not as its text says: request {_numbers(wrong)}" if wrong else "every request is held to what its text says"
 
 
 def _numbers(found: list[int], most: int = 20) -> str:

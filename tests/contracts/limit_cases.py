@@ -10,7 +10,6 @@ from models_db.canonical import Json, canonical
 from tests.contracts.initial_cases import Case, Make
 from tests.contracts.rows import (
     EVENT,
-    SOON,
     approval,
     delegation,
     hold,
@@ -22,7 +21,7 @@ from tests.contracts.rows import (
     transition,
 )
 from tests.contracts.town import Town
-from tests.support import event_of, plan_of
+from tests.support import SOON, event_of, plan_of
 
 TOO_LATE = moment(datetime.now(UTC) + timedelta(days=367))
 """A day later than the policies of these tests allow."""

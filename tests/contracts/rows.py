@@ -9,14 +9,12 @@ from models_db.base import Base, moment
 from models_db.canonical import canonical
 from models_db.pacing import pacing_window
 from models_db.services.ledger import Attempt
-from tests.support import LATE, event_of, fetch, plan_of
+from tests.support import SOON, event_of, fetch, plan_of
 
 if TYPE_CHECKING:
     from tests.contracts.town import Town
 
 DIGEST = "d" * 64
-SOON = moment(datetime.now(UTC) + timedelta(days=300))
-"""A day that every policy of these tests allows."""
 EVENT = canonical(event_of("token_draw").to_json()).decode()
 PLANNED = canonical({"plan": plan_of(range(2))}).decode()
 

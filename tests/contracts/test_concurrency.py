@@ -20,11 +20,11 @@ from models_db.services.people import NameTaken
 from models_db.services.releases import WrongState
 from models_db.services.runs import StillRunning
 from tests.contracts.meeting import meanwhile
-from tests.support import LATE, PROVENANCE, World, any_amounts, fetch, planned
+from tests.support import PROVENANCE, SOON, World, any_amounts, fetch, planned
 
 
 def decision(world: World, request_id: int, by: Actor, verdict: str = "approve") -> Callable[[Session], str]:
-    made = Decision(request_id, "spend", world.subject(request_id, "spend"), verdict, "because", LATE)
+    made = Decision(request_id, "spend", world.subject(request_id, "spend"), verdict, "because", SOON)
     return lambda session: gates.decide(session, by, made, "signature", applicable=any_amounts)
 
 
