@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
 from models_db.errors import EnvironmentProblem
@@ -52,6 +52,7 @@ _SETTINGS = (
 _OTHER_SCHEMA = re.compile("no such (table|column)|has no column named")
 _OTHER_SCHEMA_STATES = ("42P01", "42703")  # undefined_table, undefined_column
 _UNDONE_STATES = ("40001", "40P01", "55P03")  # the server has undone the transaction, and said so
+_IDLE_STATE = "25P03"  # idle_in_transaction_session_timeout: the server has ended the session, and undone all
 _FORBIDDEN_STATE = "42501"  # insufficient_privilege
 
 
@@ -108,6 +109,10 @@ class Database:
         try:
             with session:
                 yield session
+        except InternalError as problem:
+            if getattr(problem.orig, "sqlstate", None) != _IDLE_STATE:
+                raise
+            raise LedgerUnreachable(self._shown) from problem
         except (OperationalError, ProgrammingError) as problem:
             sqlstate = getattr(problem.orig, "sqlstate", None)
             if _OTHER_SCHEMA.search(str(problem.orig)) or sqlstate in _OTHER_SCHEMA_STATES:
