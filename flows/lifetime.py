@@ -77,7 +77,7 @@ def _configuration(motion: Motion) -> Mapping[str, Any]:
 
 
 def require_authorisation(number: int, most: Amount, configuration: Mapping[str, Any]) -> None:
-    """Check that a standing authorisation allows a run exactly what its configuration costs, and no more than it claims.
+    """Check that a standing authorisation allows a run what its configuration costs, and no more than it claims.
 
     Raises:
         AuthorisationDiffers: it does not.

@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 from flows.written import read_yaml
 from models_db.errors import EnvironmentProblem
 from models_db.policy import PAGE, Policy
-from models_db.requests import as_json, parse
 from models_db.policy_terms import PolicyTerms
+from models_db.requests import as_json, parse
 from models_db.services import policies
 from models_db.tables import PolicyVersion
 from tasks.accounting.policy_bounds import terms_of
@@ -86,7 +86,7 @@ def read_version(session: Session, version: PolicyVersion) -> Policy:
     """A policy as the ledger keeps it; what guards read of it in columns is what its text gives.
 
     Raises:
-        PolicyAltered: its text is not the one that its digest names, or the columns and rules are not those of its text.
+        PolicyAltered: its text is not the one that its digest names, or columns and rules are not those of its text.
     """
     found, terms = _understood(version.body)
     if terms.digest != version.digest or policies.terms_of(session, version) != terms:

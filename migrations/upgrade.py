@@ -93,8 +93,8 @@ class PostgreSQLTooOld(EnvironmentProblem):
 
     def __init__(self, version: int) -> None:
         super().__init__(
-            f"This server is PostgreSQL {version}; the ledger needs {OLDEST_POSTGRESQL // 10_000} or newer, because before"
-            " whoever may create roles may become the owner of the ledger. Nothing was changed.",
+            f"This server is PostgreSQL {version}; the ledger needs {OLDEST_POSTGRESQL // 10_000} or newer, because"
+            " before whoever may create roles may become the owner of the ledger. Nothing was changed.",
             "Upgrade the server (`pg_upgrade`), then type it again.",
             {"version": version, "needed": OLDEST_POSTGRESQL // 10_000},
         )

@@ -30,7 +30,7 @@ BUSY_SECONDS = 60
 """How long a writer waits for the others before it gives up."""
 
 IDLE_SECONDS = 300
-"""How long a session may idle inside a transaction before PostgreSQL ends it: others may wait for what it has locked."""
+"""How long a session may idle inside a transaction before PostgreSQL ends it: others may wait for its locks."""
 
 _PRAGMAS = (
     f"busy_timeout={BUSY_SECONDS * 1000}",

@@ -52,6 +52,7 @@ SOON = moment(datetime.now(UTC) + timedelta(days=300))
 """A day that the policies of tests allow for decisions."""
 CAP = Amount(1000, 100)
 TEN = Amount(10)
+MOST = Amount(10**15, 10**15)
 MECHANISMS = ("token_draw",) * 10
 """What requests of tests are approved for, if nothing else is said."""
 
@@ -64,7 +65,7 @@ def event_of(mechanism: str) -> PrivacyEvent:
 def plan_of(
     blocks: Sequence[int],
     mechanisms: Sequence[str] = MECHANISMS,
-    most: Amount = Amount(10**15, 10**15),
+    most: Amount = MOST,
     instalments: int = 16,
 ) -> dict[str, Json]:
     """The plan of a canonical request: mechanisms, each in equal instalments."""
@@ -330,7 +331,9 @@ class World:
                 "mechanism": "invisible_ink",
                 "epsilon": "1",
                 "number": next(self._numbers),
-                "plan": plan_of(range(cohorts.count(session, found.account_id) * _blocks(session, found)), self.mechanisms),
+                "plan": plan_of(
+                    range(cohorts.count(session, found.account_id) * _blocks(session, found)), self.mechanisms
+                ),
             }
             policy = policies.in_force(session)
             assert policy is not None

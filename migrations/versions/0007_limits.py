@@ -309,8 +309,7 @@ PLAN_SQLITE = (
     " n - row_number() OVER (PARTITION BY sequence, rho, delta ORDER BY n) AS run FROM"
     f" (SELECT j.key AS sequence, k.key AS n, {AMOUNT.format(name='rho')} AS rho, {AMOUNT.format(name='delta')} AS delta"
     f" FROM {INVOCATIONS}, {PARTS})) GROUP BY sequence, rho, delta, run",
-    "INSERT INTO planned_release (request_id, invocations)"
-    f" SELECT NEW.id, count(*) FROM {INVOCATIONS}",
+    f"INSERT INTO planned_release (request_id, invocations) SELECT NEW.id, count(*) FROM {INVOCATIONS}",
 )
 PLAN_MISSING = (  # a statement that ignores conflicts would go on without a row
     "NOT EXISTS (SELECT 1 FROM planned_release w WHERE w.request_id = NEW.id AND w.invocations ="
@@ -405,9 +404,7 @@ BY_KEYS = ("plan_cache_mode = force_generic_plan", "enable_hashjoin = off", "ena
 IN_UTC = "timezone = 'UTC'"
 """Since PostgreSQL 18 a session's own time zone says what UTC and Z are: under `<UTC>-167` it is always next week."""
 
-MOMENT = (
-    "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{6}Z$"
-)
+MOMENT = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{6}Z$"
 PLAN_UNFIT_POSTGRESQL = (
     "CASE WHEN pg_input_is_valid(NEW.canonical, 'json') THEN"
     " json_typeof(NEW.canonical::json #> '{plan,blocks}') IS DISTINCT FROM 'array'"

@@ -12,7 +12,7 @@ from models_db.errors import Refused
 from models_db.recording import lock_motion, lock_request, record
 from models_db.services import audits, motions, people, releases
 from models_db.services.audits import Actor
-from models_db.services.motions import Applicable
+from models_db.services.derivation import Applicable, require_applicable
 from models_db.tables import (
     Approval,
     Dataset,
@@ -185,7 +185,7 @@ def _decide_motion(
     lock_motion(session, decision.request_id)
     motion = motions.find(session, decision.request_id)
     if decision.verdict == "approve":
-        motions.require_applicable(motion, applicable)
+        require_applicable(motion, applicable)
     state = motions.state_of(session, motion)
     ends_standing = state == "carried" and motion.kind == "standing" and decision.verdict == "reject"
     if state != "open" and not ends_standing:

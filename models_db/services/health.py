@@ -48,7 +48,9 @@ def _plans(session: Session) -> Finding:
 
 
 def _planned(wrong: list[int]) -> str:
-    return f"not as its text says: request {_numbers(wrong)}" if wrong else "every request is held to what its text says"
+    return (
+        f"not as its text says: request {_numbers(wrong)}" if wrong else "every request is held to what its text says"
+    )
 
 
 def _numbers(found: list[int], most: int = 20) -> str:

@@ -5,7 +5,7 @@ A motion is proposed, approved by m of n at the gate `motion`, and takes effect 
 
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 
@@ -21,6 +21,7 @@ from models_db.recording import lock_accounts, lock_motion, record
 from models_db.services import audits, cohorts, datasets, ledger, releases
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim
+from models_db.services.derivation import Applicable, require_applicable
 from models_db.tables import (
     Approval,
     Artifact,
@@ -259,24 +260,6 @@ def state_of(session: Session, motion: Motion) -> str:
 def _rejected(session: Session, motion: Motion) -> bool:
     query = select(func.count()).where(Approval.motion_id == motion.id, Approval.decision == "reject")
     return bool(session.scalar(query))
-
-
-Applicable = Callable[[Motion], None]
-"""Raises unless a motion's amounts follow from what it says; accounting is not known here."""
-
-
-def require_applicable(motion: Motion, applicable: Applicable | None) -> None:
-    """Check a motion whose amounts people have not read.
-
-    Raises:
-        ValueError: nothing checks it.
-        and as `applicable`.
-    """
-    if motion.kind == "retraction":
-        return
-    if applicable is None:
-        raise ValueError(f"motion {motion.id} carries amounts, and nothing derives them")
-    applicable(motion)
 
 
 def carry(session: Session, actor: Actor, motion: Motion, applicable: Applicable | None) -> None:

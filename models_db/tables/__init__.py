@@ -31,7 +31,8 @@ from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, S
 __all__ = [
     "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Cohort", "Dataset",
     "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "Evaluation", "Hold", "Invocation", "Lease",
-    "Motion", "PartitionScheme", "PlannedBlock", "PlannedInstalment", "PlannedInvocation", "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Publication", "Request",
+    "Motion", "PartitionScheme", "PlannedBlock", "PlannedInstalment", "PlannedInvocation", "PlannedRelease",
+    "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Publication", "Request",
     "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse",
     "Transition", "UnitMark", "Withdrawal",
 ]  # fmt: skip

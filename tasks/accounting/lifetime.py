@@ -54,7 +54,8 @@ class AmountsDiffer(Refused):
     def __init__(self, what: str, stored: LifetimeClaim, derived: LifetimeClaim | None) -> None:
         means = f"which is {_amounts(derived)}" if derived else "from which no amounts follow"
         super().__init__(
-            f"{what} says epsilon {stored.epsilon} at delta {stored.delta}, {means}; the ledger has {_amounts(stored)}.",
+            f"{what} says epsilon {stored.epsilon} at delta {stored.delta}, {means};"
+            f" the ledger has {_amounts(stored)}.",
             "Approve, run and publish nothing on it. Find out who recorded it: `almoner audit log`; `almoner doctor`"
             " lists every claim whose amounts differ.",
             {

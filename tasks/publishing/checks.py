@@ -160,7 +160,7 @@ def claim(bundle: Opened) -> str:
 
 
 def _require_leading(changes: Sequence[CapChange], lifetime: Lifetime) -> None:
-    """Each change starts where the one before ended, and the last ends at the lifetime claim; amounts follow from all."""
+    """Each change starts where the one before ended, and the last ends at the lifetime claim; all give amounts."""
     ends = [(one.new_epsilon, one.new_delta) for one in changes]
     starts = [(one.old_epsilon, one.old_delta) for one in changes[1:]]
     if changes and [*starts, (lifetime.epsilon, lifetime.delta)] != ends:

@@ -161,7 +161,10 @@ DECISIONS: dict[str, Case] = {
     ),
     "approval_now": Case(
         denied=[
-            lambda t: [role_grant(t, "steward", "steward", valid_from=LONG_AGO), approval(t, t.submitted, at=THEN, expires_at=THEN_ENDS)],
+            lambda t: [
+                role_grant(t, "steward", "steward", valid_from=LONG_AGO),
+                approval(t, t.submitted, at=THEN, expires_at=THEN_ENDS),
+            ],
         ],
         allowed=[lambda t: approval(t, t.submitted)],
     ),

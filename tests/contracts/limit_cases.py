@@ -145,8 +145,15 @@ LIMITS: dict[str, Case] = {
         denied=[
             lambda t, given=given: policy(t, 1, 1, **given)  # type: ignore[misc]
             for given in (
-                {"attempts": None}, {"attempts": 0}, {"attempts": 101}, {"approval_days": None}, {"approval_days": 0},
-                {"approval_days": 366}, {"request_days": None}, {"request_days": 366}, {"delegation_days": None},
+                {"attempts": None},
+                {"attempts": 0},
+                {"attempts": 101},
+                {"approval_days": None},
+                {"approval_days": 0},
+                {"approval_days": 366},
+                {"request_days": None},
+                {"request_days": 366},
+                {"delegation_days": None},
                 {"delegation_days": 366},
             )
         ],

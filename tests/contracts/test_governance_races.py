@@ -35,12 +35,14 @@ from tests.contracts.meeting import meanwhile
 from tests.support import PROVENANCE, SOON, TEN, World, any_amounts, fetch, planned, terms
 
 Act = Callable[[Session], object]
-SOON = timedelta(days=1)
+SOON_OVER = timedelta(days=1)
 
 
 def deciding(world: World, number: int, gate: str = "spend", verdict: str = "approve", by: Actor | None = None) -> Act:
     made = Decision(number, gate, world.subject(number, gate), verdict, f"{verdict}, while others work", SOON)
-    return lambda session: gates.decide(session, by or world.steward, made, f"signature of {verdict}", applicable=any_amounts)
+    return lambda session: gates.decide(
+        session, by or world.steward, made, f"signature of {verdict}", applicable=any_amounts
+    )
 
 
 def withdrawing(world: World, number: int, gate: str) -> Act:

@@ -1,4 +1,4 @@
-"""What limits bind: the plan of a request, the form of times, and whole values; by hand-written SQL past the services."""
+"""What limits bind: the plan of a request, the form of times, and whole values; by SQL past the services."""
 
 import importlib
 import sqlite3
@@ -26,7 +26,7 @@ from tests.support import TEN, World, event_of, execute, fetch, plan_of, planned
 limiting = importlib.import_module("migrations.versions.0007_limits")
 
 PARTS = [("7", "1"), ("7", "1"), ("5", "0"), ("7", "1")]
-AWKWARD = PrivacyEvent("token_draw", 1, {"sigma": "1/2", "note": "é \" \\ \n \u001f"}, Amount(), {"kind": "NoOp"})
+AWKWARD = PrivacyEvent("token_draw", 1, {"sigma": "1/2", "note": 'é " \\ \n \u001f'}, Amount(), {"kind": "NoOp"})
 PLAN: dict[str, Any] = {
     "blocks": [0, 1, 3],
     "facts": {},
@@ -105,7 +105,7 @@ def test_an_approval_bounds_what_is_held(world: World, held: list[Any], scope: s
     request = world.request(plan=plan_of([0], ["token_draw"], Amount(7, 1), 3), scope=scope)
     world.decide(request)
     attempt = world.start(request)
-    with pytest.raises(Denied, match="approved for (other mechanisms|less than this)"):
+    with pytest.raises(Denied, match=r"approved for (other mechanisms|less than this)"):
         world.hold(attempt, *held)
     assert world.balance().held == Amount()
     world.hold(attempt, planned(Amount(7, 1), Amount(7, 1), Amount(7, 1)))
@@ -145,9 +145,15 @@ def test_a_plan_changed_behind_the_guards_is_found(database: Database, table: st
     world.dataset()
     number = world.request(plan=PLAN)
     other = world.request(plan=PLAN | {"blocks": [0]})
-    value = f"'{event_of('x').mechanism}'" if column in ("mechanism", "event") else f"{column} {'-' if column.startswith('first') else '+'} 1"
+    value = (
+        f"'{event_of('x').mechanism}'"
+        if column in ("mechanism", "event")
+        else f"{column} {'-' if column.startswith('first') else '+'} 1"
+    )
     value = str(other + 1) if column == "request_id" else value
-    where = f"WHERE request_id = {number}" + (" AND sequence = 1" if "sequence" in Base.metadata.tables[table].c else "")
+    where = f"WHERE request_id = {number}" + (
+        " AND sequence = 1" if "sequence" in Base.metadata.tables[table].c else ""
+    )
     _behind(database, table, f"UPDATE {table} SET {column} = {value} {where} {_one(table)}")
     with database.read() as session:
         with pytest.raises(PlanAltered):
@@ -214,8 +220,8 @@ def test_a_time_of_another_form_is_refused(world: World, untimely: str) -> None:
     world.dataset()
     world.request()
     copied = (
-        "INSERT INTO approval (request_id, gate, subject_digest, approver_id, decision, reason, at, expires_at, signature)"
-        " SELECT id, 'spend', digest, :steward, 'approve', 'because', :at, :expires, 's' FROM request"
+        "INSERT INTO approval (request_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
+        " signature) SELECT id, 'spend', digest, :steward, 'approve', 'because', :at, :expires, 's' FROM request"
     )
     for given in ({"at": moment(), "expires": untimely}, {"at": untimely, "expires": moment()}):
         with pytest.raises(DBAPIError):
@@ -274,9 +280,7 @@ def test_every_function_that_knows_time_runs_in_utc(postgresql_database: Databas
     ],
     ids=["the red team's", "a minute", "a day", "not to the end of a week"],
 )
-def test_a_short_window_is_refused_under_every_time_zone(
-    ledgers: Ledgers, zone: str, opens: str, closes: str
-) -> None:
+def test_a_short_window_is_refused_under_every_time_zone(ledgers: Ledgers, zone: str, opens: str, closes: str) -> None:
     insert = (
         "INSERT INTO account (kind, parent_id, rho_cap, delta_cap, opens_at, closes_at)"
         " SELECT 'pacing', account_id, 1, 0, :opens, :closes FROM dataset"
@@ -285,15 +289,11 @@ def test_a_short_window_is_refused_under_every_time_zone(
         with ledgers.new(backend) as database:
             world = World.create(database, pacing_period="week", pacing_permille=300)
             world.dataset()
-            with pytest.raises(DBAPIError, match="share and length|one form|moment"), database.write() as session:
-                if backend == "postgresql":
-                    session.execute(text(f"SET LOCAL timezone = '{zone}'"))
-                session.execute(text(insert), {"opens": opens, "closes": closes})
+            first = [f"SET LOCAL timezone = '{zone}'"] if backend == "postgresql" else []
+            with pytest.raises(DBAPIError, match=r"share and length|one form|moment"):
+                execute(database, *first, insert, opens=opens, closes=closes)
             week = {"opens": "2026-11-23T00:00:00.000000Z", "closes": "2026-11-30T00:00:00.000000Z"}
-            with database.write() as session:
-                if backend == "postgresql":
-                    session.execute(text(f"SET LOCAL timezone = '{zone}'"))
-                session.execute(text(insert), week)
+            execute(database, *first, insert, **week)
 
 
 # --- SQLite: values of their columns' types, and rows with their own numbers ------------------------------------

@@ -55,7 +55,9 @@ def decide(world: World, number: int, verdict: str = "approve", by: Actor | None
         subject = motions.find(session, number).digest
         expires = moment(datetime.now(UTC) + FAR)
         decision = Decision(number, "motion", subject, verdict, "because", expires)
-        return gates.decide(session, by or world.steward, decision, f"signature {number} {verdict}", applicable=any_amounts)
+        return gates.decide(
+            session, by or world.steward, decision, f"signature {number} {verdict}", applicable=any_amounts
+        )
 
 
 def submit(world: World, number: int, by: Actor | None = None, **changes: Json) -> int:

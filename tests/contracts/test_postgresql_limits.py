@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from flows.lifetime import require_motion
@@ -53,7 +53,9 @@ def findings(database: Database) -> dict[str, Finding]:
 # --- an approval bounds what a runner arms ----------------------------------------------------------------------
 
 
-def reserved(world: World, request: int, event: str, rho: int, mechanism: str = "token_draw", instalment: int = 0) -> str:
+def reserved(
+    world: World, request: int, event: str, rho: int, mechanism: str = "token_draw", instalment: int = 0
+) -> str:
     """The door to holds, as the red team's runner called it."""
     account = fetch(world.database, "SELECT id FROM account WHERE kind = 'block'")[0][0]
     plan = [{
@@ -64,8 +66,8 @@ def reserved(world: World, request: int, event: str, rho: int, mechanism: str = 
     with session_of(world) as connection, connection.begin():
         connection.execute(
             text(
-                "SELECT almoner_reserve(CAST(:plan AS jsonb), '{1}', CAST(:accounts AS bigint[]), CAST(:parts AS int[]),"
-                " CAST(:rhos AS bigint[]), '{0}', :at, :actor, :who, 'ledger.hold', 'clinic', :request, '{}')"
+                "SELECT almoner_reserve(CAST(:plan AS jsonb), '{1}', CAST(:accounts AS bigint[]),"
+                " CAST(:parts AS int[]), CAST(:rhos AS bigint[]), '{0}', :at, :actor, :who, 'ledger.hold', 'clinic', :request, '{}')"
             ),
             {"plan": json.dumps(plan), "accounts": f"{{{account}}}", "parts": f"{{{instalment}}}",
              "rhos": f"{{{rho}}}", "at": moment(), "actor": world.runner.id, "who": world.runner.name,
@@ -85,7 +87,7 @@ def test_an_approval_bounds_what_a_runner_with_sql_holds(by: dict[str, World]) -
         {"event": approved, "rho": 10, "mechanism": "noisy_count"},
         {"event": approved, "rho": 10, "instalment": 2},
     ):
-        with pytest.raises(DBAPIError, match="approved for (other mechanisms|less than this)"):
+        with pytest.raises(DBAPIError, match=r"approved for (other mechanisms|less than this)"):
             reserved(by["runner"], request, **lie)  # type: ignore[arg-type]
     assert reserved(by["runner"], request, approved, 10) == "held"
 
@@ -94,10 +96,13 @@ def test_an_approval_bounds_what_a_runner_with_sql_holds(by: dict[str, World]) -
 def test_nobody_writes_a_plan_beside_the_database(by: dict[str, World], table: str) -> None:
     request = by["analyst"].request()
     for name in by:
-        with session_of(by[name]) as connection, pytest.raises(DBAPIError, match=r"permission denied|nothing is recorded"):
-            connection.execute(text(f"INSERT INTO {table} (request_id) VALUES ({request})"))  # noqa: S608
+        with (
+            session_of(by[name]) as connection,
+            pytest.raises(DBAPIError, match=r"permission denied|nothing is recorded"),
+        ):
+            connection.execute(text(f"INSERT INTO {table} (request_id) VALUES ({request})"))
         with session_of(by[name]) as connection, pytest.raises(DBAPIError, match="nothing is recorded there"):
-            connection.execute(text(f"SELECT almoner_record('{table}', '[{{\"request_id\": {request}}}]')"))  # noqa: S608
+            connection.execute(text(f"SELECT almoner_record('{table}', '[{{\"request_id\": {request}}}]')"))
 
 
 # --- the clock of a session -------------------------------------------------------------------------------------
@@ -110,11 +115,16 @@ def test_an_approval_is_not_lengthened_by_sql(by: dict[str, World]) -> None:
         "approver_id": steward.steward.id, "decision": "approve", "reason": "r", "at": moment(), "signature": "s",
     }  # fmt: skip
     for zone in ("UTC", "<UTC>-167", "<UTC>+167"):
-        for expires, rule in (("9999-01-01T00:00:00.000000Z", "expires as the policy says"), ("9", "expires as the policy says|moment")):
+        for expires, rule in (
+            ("9999-01-01T00:00:00.000000Z", "expires as the policy says"),
+            ("9", "expires as the policy says|moment"),
+        ):
             given = json.dumps([{**row, "expires_at": expires}])
-            with session_of(steward) as connection, pytest.raises(DBAPIError, match=rule):
+            with session_of(steward) as connection:
                 connection.execute(text(f"SET timezone = '{zone}'"))
-                connection.execute(text("SELECT almoner_record('approval', CAST(:given AS jsonb))"), {"given": given})
+                record = text("SELECT almoner_record('approval', CAST(:given AS jsonb))")
+                with pytest.raises(DBAPIError, match=rule):
+                    connection.execute(record, {"given": given})
     with session_of(steward) as connection, connection.begin():
         connection.execute(text("SET LOCAL timezone = '<UTC>-167'"))
         given = json.dumps([{**row, "expires_at": SOON}])
@@ -151,7 +161,7 @@ def test_an_analyst_with_sql_proposes_a_cap_that_lies_and_nobody_can_approve_it(
         assert isinstance(motion.rho, int)
         stored = LifetimeClaim("8.1", "0.000001", honest.delta_conversion, replace(honest.cap, rho=motion.rho))
         assert stored.cap.rho == 500 * honest.cap.rho
-        with pytest.raises(AmountsDiffer, match="Motion 1 says epsilon 8.1"):
+        with pytest.raises(AmountsDiffer, match=r"Motion 1 says epsilon 8\.1"):
             require_motion(motion)
 
 
@@ -183,16 +193,14 @@ def test_who_lifts_the_limit_is_named_with_the_statement_that_ends_the_session(
     by: dict[str, World], postgresql_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL lets every session set its own timeout; then only somebody above it ends it, and doctor says how."""
-    impatient = Database(by["steward"].database.url)
     with session_of(by["analyst"]) as hostile:
         hostile.execute(text("SET idle_in_transaction_session_timeout = 0"))
         append(hostile, by["analyst"])
         pid = hostile.scalar(text("SELECT pg_backend_pid()"))
-        with pytest.raises((LedgerUnreachable, OperationalError)), impatient.write() as session:
-            session.execute(text("SET lock_timeout = '500ms'"))
-            session.execute(
-                text("SELECT almoner_append(:who, 'note.made', 'clinic', NULL, '{}')"), {"who": "good steward"}
-            )
+        with session_of(by["steward"]) as waiting:
+            waiting.execute(text("SET lock_timeout = '500ms'"))
+            with pytest.raises(DBAPIError, match="lock timeout"):
+                append(waiting, replace(by["steward"], analyst=by["steward"].steward))
         monkeypatch.setattr(access, "_IDLE", access._IDLE.replace("1 minute", "0 minutes"))
         found = findings(postgresql_database)["no idle session keeps the writers waiting"]
         assert not found.ok
@@ -202,7 +210,6 @@ def test_who_lifts_the_limit_is_named_with_the_statement_that_ends_the_session(
         hostile.invalidate()
         by["analyst"].request()
     assert findings(postgresql_database)["no idle session keeps the writers waiting"].ok
-    impatient.dispose()
 
 
 def test_a_session_of_almoner_that_idled_too_long_is_named(postgresql_database: Database) -> None:
