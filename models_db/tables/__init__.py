@@ -1,5 +1,6 @@
 """Mapped columns only; what the database enforces beyond them is in the migrations."""
 
+from models_db.base import Base, check_times
 from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, ScopeEnd
 from models_db.tables.audits import Audit, AuditHead, Checkpoint
 from models_db.tables.datasets import Cohort, Dataset, DatasetVersion, PartitionScheme, UnitMark
@@ -27,6 +28,8 @@ from models_db.tables.releases import (
     Withdrawal,
 )
 from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, SlotEnd
+
+check_times(Base.metadata)
 
 __all__ = [
     "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Cohort", "Dataset",
