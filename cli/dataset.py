@@ -207,7 +207,7 @@ def cap(
         "after": {field: after for field, _, after in values},
         "approvals_needed": made.needed,
     }
-    told = ["Every later card of these datasets shows the change: " + ", ".join(made.sharing) + "."]
+    told = [made.growth, "Every later card of these datasets shows the change: " + ", ".join(made.sharing) + "."]
     if made.raises:
         told.insert(0, "It RAISES what these people may ever lose. The promise that was made to them is replaced.")
     shown = table(("", "now", "with this motion"), values, f"Lifetime claim of {name}")

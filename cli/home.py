@@ -4,6 +4,7 @@ import getpass
 import os
 import shlex
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -142,14 +143,20 @@ def doctor(opened: Opened) -> Answer:
     Example: almoner doctor --json
     """
     findings = health.examine(opened.home, _structure)
-    rows = [("ok" if f.ok else "FAIL", f.check, f.detail) for f in findings]
+    rows = [(_verdict(f), f.check, f.detail) for f in findings]
     failed = sum(not f.ok for f in findings)
     summary = "Everything holds." if not failed else f"{failed} of {len(findings)} checks failed."
     return Answer(
-        {"ok": not failed, "findings": [{"check": f.check, "ok": f.ok, "detail": f.detail} for f in findings]},
+        {"ok": not failed, "findings": [asdict(finding) for finding in findings]},
         [table(("", "check", "detail"), rows), summary],
         exit_code=3 if failed else 0,
     )
+
+
+def _verdict(finding: Finding) -> str:
+    if not finding.ok:
+        return "FAIL"
+    return "warning" if finding.warning else "ok"
 
 
 def _structure(workspace: Workspace) -> Iterator[Finding]:

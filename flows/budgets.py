@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
 
+from flows.lifetime import claims_of
 from flows.policy import require_figures
 from flows.policy_file import read_version
 from flows.pricing import envelope_of
 from flows.workspace import Workspace
-from models_db.budgets import DELTA_UNIT, Amount
+from models_db.budgets import Amount
 from models_db.errors import UsageError
-from models_db.requests import as_json
 from models_db.services import cohorts, datasets, envelopes, histories, ledger, listings, policies
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.envelopes import ScopeTooLarge
 from models_db.services.histories import Readers
 from models_db.services.ledger import Balance
 from models_db.tables import Account, Dataset
-from tasks.accounting.zcdp import lifetime_cap
+from tasks.accounting.lifetime import lifetime_claim
 from tasks.generation.quote import Envelope
 from tasks.generation.reading import Reading, runs
 
@@ -98,21 +98,6 @@ class BudgetView:
         return self.balance.left if scope is None else known[scope].left
 
 
-def lifetime_claim(epsilon: str, delta: str) -> LifetimeClaim:
-    """The lifetime claim (epsilon, delta) and the integer caps that enforce it.
-
-    Raises:
-        InvalidTarget: no claim can be made from them.
-    """
-    cap = lifetime_cap(epsilon, delta)
-    return LifetimeClaim(
-        epsilon=str(as_json(cap.epsilon)),
-        delta=str(as_json(cap.delta)),
-        delta_conversion=int(cap.delta_conv * DELTA_UNIT),
-        cap=cap.amount,
-    )
-
-
 def view(workspace: Workspace, name: str, read: str | Sequence[int] | None = None) -> BudgetView:
     """The budget of a dataset, as releases have it that read some of its cohorts, or all.
 
@@ -135,7 +120,7 @@ def view_of(session: Session, dataset: Dataset, read: str | Sequence[int] | None
     return BudgetView(
         sharing=sharing(session, dataset),
         blocks=each,
-        claims=datasets.claims(session, dataset),
+        claims=claims_of(session, dataset),
         balance=ledger.balance(session, root, blocks),
         envelopes=tuple(envelope_of(scope) for scope in envelopes.scopes(session, root)),
         window=_window(session, root),
@@ -165,7 +150,7 @@ def sharing(session: Session, dataset: Dataset) -> tuple[str, ...]:
 
 def _window(session: Session, account_id: int) -> Window | None:
     version = policies.in_force(session)
-    pacing = read_version(version).pacing if version is not None else None
+    pacing = read_version(session, version).pacing if version is not None else None
     if pacing is None:
         return None
     found = envelopes.current_window(session, account_id)

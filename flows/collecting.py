@@ -9,7 +9,10 @@ from sqlalchemy.orm import Session
 
 from flows.matter import Gate
 from flows.motion_question import MotionQuestion
+from flows.policy import policy_of
+from flows.policy_file import read_version
 from flows.question import Budget, Given, Previous, Question
+from models_db.requests import as_json
 from models_db.services import artifacts, datasets, gates, ledger, motions, people, policies, releases
 from models_db.tables import Approval, Artifact, Dataset, Motion, PolicyVersion, Principal, Publication, Request
 from tasks.publishing.record import Person
@@ -38,7 +41,7 @@ def question(session: Session, request_id: int, gate: Gate) -> Question:
             "request": body,
             "requester": _person(session.get_one(Principal, request.requester_id)),
             "expires_at": request.expires_at,
-            "policy": json.loads(session.get_one(PolicyVersion, request.policy_id).body),
+            "policy": as_json(policy_of(session, request)),
             "stewards": stewards(session),
             "given": _given(gates.approvals(session, request_id, gate), counting),
             "counted": gates.gate_count(session, request, gate, subject)[0],
@@ -139,7 +142,7 @@ def motion_question(session: Session, number: int) -> MotionQuestion:
             "motion": motions.said(motion, dataset.name),
             "configuration": json.loads(motion.configuration) if motion.configuration else None,
             "proposer": _person(session.get_one(Principal, motion.proposer_id)),
-            "policy": json.loads(session.get_one(PolicyVersion, motion.policy_id).body),
+            "policy": as_json(read_version(session, session.get_one(PolicyVersion, motion.policy_id))),
             "stewards": stewards(session),
             "given": _given(decided, {one.id for one, _ in decided}),
             "counted": gates.motion_count(session, motion)[0],

@@ -3,13 +3,13 @@
 import secrets
 from dataclasses import dataclass
 
-from flows.budgets import lifetime_claim
 from flows.workspace import Workspace, overlap_key_path, partition_key_path
 from models_db.canonical import Json
 from models_db.services import cohorts, datasets, ledger
 from models_db.services.cohorts import Growth
 from models_db.services.datasets import Registration
 from models_db.tables import Dataset
+from tasks.accounting.lifetime import lifetime_claim
 from tasks.corpus.keys import create_key, load_key
 from tasks.corpus.sources import Source
 from tasks.ingest import RecordedVersion, ingest_version

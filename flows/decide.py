@@ -5,11 +5,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from flows.approval_files import SignedApproval, write_ask
 from flows.collecting import motion_question, question
 from flows.kinds import at_publish, at_spend
+from flows.lifetime import claims_of, require_motion
 from flows.matter import Gate, Matter
 from flows.motion_question import MotionQuestion, at_motion
 from flows.policy import require_bounds
@@ -18,11 +20,11 @@ from flows.sections import names_of
 from flows.workspace import Workspace
 from models_db.base import moment
 from models_db.errors import Refused
-from models_db.services import artifacts, gates, people
+from models_db.services import artifacts, gates, motions, people, plans, releases
 from models_db.services.gates import Decision, withdrawal_statement
 from models_db.services.motions import MotionDecided
 from models_db.services.releases import WrongState
-from models_db.tables import Artifact
+from models_db.tables import Artifact, Dataset
 from tasks.evaluation.bounds import OutsideBounds
 from tasks.evaluation.override import NothingToOverride, overriding
 from tasks.publishing.attestation import attest, envelope
@@ -55,8 +57,10 @@ def require_waiting(asked: Matter) -> None:
 
     Raises:
         WrongState, MotionDecided: it is not.
+        AmountsDiffer, AuthorisationDiffers: it can only be rejected.
     """
     if asked.state in _WAITING[asked.gate]:
+        asked.require_approvable()
         return
     if asked.gate == "motion":
         raise MotionDecided(asked.number, asked.state)
@@ -73,7 +77,10 @@ def _at_publish(workspace: Workspace, session: Session, number: int) -> Matter:
 
 
 def _at_motion(workspace: Workspace, session: Session, number: int) -> Matter:
-    return at_motion(motion_question(session, number), workspace.key.public_key)
+    try:
+        return at_motion(motion_question(session, number), workspace.key.public_key)
+    except ValidationError:
+        raise MotionUnreadable(number) from None
 
 
 def _produced(workspace: Workspace, session: Session, number: int) -> tuple[Question, Artifact, Path]:
@@ -128,8 +135,9 @@ def decide(workspace: Workspace, asked: Matter, verdict: str, reason: str, on_be
     signature = workspace.key.sign(decision.statement(workspace.actor.name))
     with workspace.database.write() as session:
         _require_good_enough(session, asked, verdict, reason)
+        attestation = _attestation(workspace.key, asked, verdict)
         return gates.decide(
-            session, workspace.actor, decision, signature, attestation=_attestation(workspace.key, asked, verdict)
+            session, workspace.actor, decision, signature, attestation=attestation, applicable=require_motion
         )
 
 
@@ -143,13 +151,40 @@ def require_acceptable(
     """
     with workspace.database.rehearse() as session:
         _require_good_enough(session, asked, verdict, reason)
-        gates.decide(session, workspace.actor, _decision(asked, verdict, reason, on_behalf_of), _UNSIGNED)
+        decision = _decision(asked, verdict, reason, on_behalf_of)
+        gates.decide(session, workspace.actor, decision, _UNSIGNED, applicable=require_motion)
 
 
 def _require_good_enough(session: Session, asked: Matter, verdict: str, reason: str) -> None:
-    """A release outside the bounds of its policy can be rejected, and approved by a reason that overrides them."""
+    """A release outside the bounds of its policy can be rejected, and approved by a reason that overrides them.
+
+    What rests on amounts that do not follow from their text can only be rejected, whatever the screen has shown.
+    """
+    if verdict == "approve":
+        asked.require_approvable()
+        require_derived_amounts(session, asked)
     if asked.gate == "publish" and verdict == "approve":
         require_bounds(session, asked.number, [reason])
+
+
+def require_derived_amounts(session: Session, asked: Matter) -> None:
+    """Check, in the ledger itself, the amounts that an approval rests on.
+
+    Raises:
+        AmountsDiffer, AuthorisationDiffers: they do not follow from what people read.
+        PlanAltered: the ledger would hold the run to another plan than the one that is shown.
+    """
+    if asked.gate == "motion":
+        motion = motions.find(session, asked.number)
+        require_motion(motion)
+        if motion.kind == "retraction":
+            return
+        dataset_id = motion.dataset_id
+    else:
+        request = releases.find(session, asked.number)
+        plans.require_written(session, request)
+        dataset_id = request.dataset_id
+    claims_of(session, session.get_one(Dataset, dataset_id))
 
 
 def override(asked: Matter, reason: str) -> str:
@@ -183,7 +218,9 @@ def sign_elsewhere(key: SigningKey, asked: Matter, reason: str, on_behalf_of: st
 
     Raises:
         SignerUnknown: it does not name the owner of `key`.
+        AmountsDiffer, AuthorisationDiffers: it can only be rejected.
     """
+    asked.require_approvable()
     name = require_steward(asked, key)
     decision = _decision(asked, "approve", reason, on_behalf_of)
     return SignedApproval(
@@ -220,6 +257,7 @@ def bring(workspace: Workspace, asked: Matter, signed: SignedApproval) -> str:
             signed.signature,
             approver=approver,
             attestation=signed.attestation,
+            applicable=require_motion,
         )
 
 
@@ -290,6 +328,17 @@ def _expiry(days: int) -> str:
     """The end of a day: an approval is published with the release, and should not tell when the run took place."""
     last = datetime.now(UTC).date() + timedelta(days=days)
     return moment(datetime.combine(last, time(23, 59, 59), UTC))
+
+
+class MotionUnreadable(Refused):
+    """A motion whose row says nothing that could be shown; almoner has not recorded it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"Motion {number} does not say what a motion says, so there is nothing to decide on; it will expire.",
+            "Find out who recorded it: `almoner audit log`; see the list with `almoner motion list`.",
+            {"motion": number},
+        )
 
 
 class ApprovalUnusable(Refused):

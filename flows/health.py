@@ -1,17 +1,21 @@
 """Everything `almoner doctor` looks at: ledger, home, packages, models."""
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import packages_distributions
+from typing import TypeVar
 
+from flows.lifetime import claims_of, require_motion
+from flows.policy_file import PolicyAltered, read_version
 from flows.workspace import Workspace, open_workspace
-from models_db.errors import AlmonerError
+from models_db.errors import AlmonerError, Refused
 from models_db.findings import Finding
 from models_db.home import ProjectHome
-from models_db.services import access, health
+from models_db.services import access, datasets, health, motions, policies
 from tasks.inference.registry import list_models
 from tasks.source import ROOMS
 
+T = TypeVar("T")
 Check = Callable[[Workspace], Iterator[Finding]]
 
 
@@ -26,7 +30,7 @@ def examine(home: ProjectHome, structure: Check) -> list[Finding]:
     except AlmonerError as problem:
         return [Finding("home opens", ok=False, detail=problem.message)]
     found: list[Finding] = []
-    for check in (structure, _ledger, _access, _permissions, _rooms, _models):
+    for check in (structure, _ledger, _amounts, _policies, _access, _permissions, _rooms, _models):
         try:
             found += check(workspace)
         except AlmonerError as problem:
@@ -37,6 +41,35 @@ def examine(home: ProjectHome, structure: Check) -> list[Finding]:
 def _ledger(workspace: Workspace) -> Iterator[Finding]:
     with workspace.database.read() as session:
         yield from health.examine(session)
+
+
+def _amounts(workspace: Workspace) -> Iterator[Finding]:
+    """Every claim, cap and authorisation has the amounts that follow from what people read."""
+    with workspace.database.read() as session:
+        wrong = [*_refusals(datasets.every(session), lambda one: claims_of(session, one)),
+                 *_refusals(motions.every(session), require_motion)]  # fmt: skip
+    detail = "; ".join(wrong) or "those of every claim and motion follow from their text"
+    yield Finding("amounts", ok=not wrong, detail=detail)
+
+
+def _refusals(every: Iterable[T], check: Callable[[T], object]) -> Iterator[str]:
+    for one in every:
+        try:
+            check(one)
+        except Refused as differs:
+            yield f"{differs.name}: {differs.message}"
+
+
+def _policies(workspace: Workspace) -> Iterator[Finding]:
+    """The ledger enforces what the texts of its policies say."""
+    wrong = []
+    with workspace.database.read() as session:
+        for version in policies.every(session):
+            try:
+                read_version(session, version)
+            except (PolicyAltered, ValueError):
+                wrong.append(version.digest[:12])
+    yield Finding("policies", ok=not wrong, detail=f"not as their text says: {', '.join(wrong)}" if wrong else "")
 
 
 def _access(workspace: Workspace) -> Iterator[Finding]:

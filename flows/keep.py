@@ -5,12 +5,14 @@ from itertools import pairwise
 from typing import Any
 
 from flows.extend import keep_values
+from flows.lifetime import claims_of
+from flows.policy import policy_of
 from flows.running import Run
 from models_db.canonical import digest
 from models_db.engine import OutcomeUnknown
 from models_db.policy import Policy
 from models_db.services import artifacts, datasets, motions, releases
-from models_db.tables import PolicyVersion, Principal
+from models_db.tables import Principal
 from tasks.evaluation.results import MetricResult
 from tasks.generation.groups import names_of
 from tasks.generation.interface import Generated
@@ -92,7 +94,7 @@ def release_record(run: Run, generated: Generated) -> ReleaseRecord:
 def _lifetime(run: Run) -> tuple[Lifetime, list[CapChange]]:
     """The lifetime claim as it is now, and every change that led to it."""
     with run.workspace.database.read() as session:
-        claims = datasets.claims(session, datasets.find(session, run.attempt.dataset))
+        claims = claims_of(session, datasets.find(session, run.attempt.dataset))
         sharing = [d for d in datasets.every(session) if d.account_id == run.attempt.account_id]
     changes = [
         CapChange(old_epsilon=old.epsilon, old_delta=old.delta, new_epsilon=new.epsilon, new_delta=new.delta)
@@ -122,5 +124,4 @@ def _people(run: Run) -> People:
 
 def _policy(run: Run) -> Policy:
     with run.workspace.database.read() as session:
-        version = session.get_one(PolicyVersion, releases.find(session, run.request_id).policy_id)
-        return Policy.model_validate_json(version.body)
+        return policy_of(session, releases.find(session, run.request_id))

@@ -34,6 +34,7 @@ def at_spend(question: Question, viewer: str | None) -> Matter:
         policy=question.policy,
         sections=spend_sections(question, viewer),
         stewards=question.stewards,
+        refusal=question.budget.refusal(question.dataset),
     )
 
 
@@ -61,6 +62,7 @@ def at_publish(question: Question, folder: Path, files: FileTable, viewer: str |
         stewards=question.stewards,
         payload=attestation_payload(folder, files),
         outside=missed_by(question, metrics),
+        refusal=question.budget.refusal(question.dataset),
     )
 
 

@@ -7,6 +7,7 @@ the same four parts, so whoever shows or signs a matter does not ask of which ki
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from models_db.errors import Refused
 from models_db.policy import Policy
 from tasks.evaluation.bounds import Outcome
 from tasks.publishing.record import Person
@@ -75,6 +76,7 @@ class Matter:
         stewards: who may sign, by name and key.
         payload: at the publish gate, the statement that is signed besides.
         outside: at the publish gate, the bounds of the policy that the release does not keep.
+        refusal: why it can only be rejected: amounts in it, or in the claim it rests on, do not follow from their text.
     """
 
     number: int
@@ -87,6 +89,16 @@ class Matter:
     stewards: tuple[Person, ...] = ()
     payload: bytes | None = None
     outside: tuple[Outcome, ...] = ()
+    refusal: Refused | None = None
+
+    def require_approvable(self) -> None:
+        """Check that it may be approved, wherever that is shown, signed or recorded.
+
+        Raises:
+            AmountsDiffer, AuthorisationDiffers: it can only be rejected.
+        """
+        if self.refusal is not None:
+            raise self.refusal
 
     @property
     def title(self) -> str:

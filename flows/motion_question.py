@@ -6,13 +6,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from flows.difference import fields
+from flows.lifetime import AuthorisationDiffers, growth, require_authorisation
 from flows.matter import Grid, Lines, Matter, Section, Warnings
 from flows.question import Budget, Given, Previous, Whole
 from flows.sections import decisions_so_far, mechanisms, small
 from models_db.budgets import Amount
 from models_db.canonical import digest
+from models_db.errors import Refused
 from models_db.events import PrivacyEvent
 from models_db.policy import Policy
+from models_db.services.datasets import LifetimeClaim
+from tasks.accounting.lifetime import AmountsDiffer, require_derived
 from tasks.generation.quote import lifetime_epsilon
 from tasks.publishing.record import Person, planned_events
 from tasks.publishing.strict import Digest, Figure, Name, Strict
@@ -40,6 +44,11 @@ class Motion(Strict):
     def amount(self) -> Amount:
         """The new cap, or the most that one run may cost."""
         return Amount(int(self.rho or 0), int(self.delta_fail or 0))
+
+    @property
+    def claim(self) -> LifetimeClaim:
+        """The lifetime claim that a cap asks for."""
+        return LifetimeClaim(str(self.epsilon), str(self.delta), int(self.delta_conversion or 0), self.amount)
 
 
 class MotionQuestion(Strict):
@@ -93,21 +102,44 @@ def at_motion(question: MotionQuestion, viewer: str | None) -> Matter:
         policy=question.policy,
         sections=(*_doubts(question, viewer), *effect(question, says), *_background(question, says)),
         stewards=question.stewards,
+        refusal=_refusal(question),
     )
 
 
+def _refusal(question: MotionQuestion) -> Refused | None:
+    """Why it can only be rejected: its amounts, or those of the claim in force, do not follow from their text."""
+    says = question.says
+    try:
+        if says.motion == "cap":
+            require_derived(f"Motion {question.number}", says.claim)
+        elif says.motion == "standing":
+            require_authorisation(question.number, says.amount, question.configuration or {})
+    except (AmountsDiffer, AuthorisationDiffers) as differs:
+        return differs
+    return None if says.motion == "retraction" else question.budget.refusal(says.dataset)
+
+
 def _doubts(question: MotionQuestion, viewer: str | None) -> Iterator[Section]:
+    refusal = _refusal(question)
     lines = [
         text
         for holds, text in (
             (viewer == question.proposer.public_key, "You proposed this motion yourself."),
             (any(one.decision == "reject" for one in question.given), "A steward has rejected it."),
             (_raises(question), "It RAISES what the dataset may ever lose; every later card discloses that."),
+            (question.says.motion == "cap", _growth(question)),
+            (refusal is not None, f"It can only be rejected: {refusal.name}. {refusal.message}" if refusal else ""),
         )
         if holds
     ]
     if lines:
         yield Warnings(tuple(lines), signed=False)
+
+
+def _growth(question: MotionQuestion) -> str:
+    """By what factor a cap would change the budget, in words."""
+    says = question.says
+    return growth(question.budget.claim, says.claim) if says.motion == "cap" else ""
 
 
 def _raises(question: MotionQuestion) -> bool:

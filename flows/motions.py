@@ -10,7 +10,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from sqlalchemy.orm import Session
 
 from flows import decide as deciding
-from flows.budgets import lifetime_claim, sharing
+from flows.budgets import sharing
+from flows.lifetime import growth, lifetime_of, require_motion
 from flows.policy import require_in_force, require_policy, told_by_policy, version_for_request, withholds_figures
 from flows.pricing import price
 from flows.workspace import Workspace
@@ -22,6 +23,7 @@ from models_db.services import datasets, gates, ledger, motions, releases
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.motions import Authorisation
 from models_db.tables import Dataset, Motion
+from tasks.accounting.lifetime import lifetime_claim
 from tasks.generation.quote import Quote
 
 
@@ -46,6 +48,11 @@ class CapProposal(Proposed):
     def raises(self) -> bool:
         """Whether the dataset could lose more than before."""
         return not self.after.cap.fits(self.before.cap)
+
+    @property
+    def growth(self) -> str:
+        """By what factor it would grow or shrink, in words."""
+        return growth(self.before, self.after)
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,7 @@ def propose_cap(
     with workspace.database.read() as session:
         require_in_force(session, workspace)
         dataset = datasets.find(session, name)
-        before, together = datasets.lifetime(session, dataset), sharing(session, dataset)
+        before, together = lifetime_of(session, dataset), sharing(session, dataset)
         if (before.epsilon, before.delta) == (claim.epsilon, claim.delta):
             raise CapUnchanged(name, claim)
         motions.require_room(session, dataset, claim.cap)
@@ -226,6 +233,7 @@ class MotionRow:
         given, needed: approvals that count now, and how many are needed.
         used: runs drawn, of a standing authorisation.
         request_id: of a retraction.
+        problem: the name of the error, and what differs, where its amounts do not follow from what it says.
     """
 
     number: int
@@ -245,10 +253,15 @@ class MotionRow:
     used: int | None = None
     until: str | None = None
     request_id: int | None = None
+    problem: str | None = None
 
     @property
     def content(self) -> str:
         """What it asks for, in a few words."""
+        return f"{self.problem}" if self.problem else self._asked
+
+    @property
+    def _asked(self) -> str:
         match self.kind:
             case "cap":
                 return f"lifetime epsilon {self.epsilon} at delta {self.delta}"
@@ -280,7 +293,17 @@ def row(session: Session, motion: Motion) -> MotionRow:
         used=motions.uses(session, motion) if standing else None,
         until=motion.until,
         request_id=motions.retracted_request(session, motion) if retraction else None,
+        problem=_problem(motion),
     )
+
+
+def _problem(motion: Motion) -> str | None:
+    """A list goes on with the other motions; whoever shows or decides this one is refused."""
+    try:
+        require_motion(motion)
+    except Refused as differs:
+        return f"{differs.name}: {differs.message}"
+    return None
 
 
 def rows(workspace: Workspace, kind: str | None = None) -> list[MotionRow]:

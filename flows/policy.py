@@ -64,7 +64,7 @@ def policy_of(session: Session, request: Request) -> Policy:
     Raises:
         PolicyAltered: the ledger's text is not the one that was adopted.
     """
-    return read_version(session.get_one(PolicyVersion, request.policy_id))
+    return read_version(session, session.get_one(PolicyVersion, request.policy_id))
 
 
 def require_in_force(session: Session, workspace: Workspace) -> None:
@@ -120,7 +120,7 @@ def require_sensible(policy: Policy) -> None:
 def withholds_figures(session: Session, actor: Actor) -> bool:
     """Whether the policy in force keeps from `actor` what is left of budgets."""
     version = policies.in_force(session)
-    if version is None or read_version(version).refusals == "full":
+    if version is None or read_version(session, version).refusals == "full":
         return False
     return not people.roles_of(session, actor.id) & SEE_FIGURES
 

@@ -75,7 +75,7 @@ def policy_in_force(workspace: Workspace) -> Policy | None:
     """
     with workspace.database.read() as session:
         version = policies.in_force(session)
-        return None if version is None else read_version(version)
+        return None if version is None else read_version(session, version)
 
 
 def examine(workspace: Workspace, path: Path) -> Change:

@@ -1,15 +1,19 @@
 """`policy.yaml`: the one a new home gets, reading one, and writing one out."""
 
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
+from sqlalchemy.orm import Session
 
 from flows.written import read_yaml
-from models_db.canonical import digest
 from models_db.errors import EnvironmentProblem
 from models_db.policy import PAGE, Policy
+from models_db.policy_terms import PolicyTerms
 from models_db.requests import as_json, parse
+from models_db.services import policies
 from models_db.tables import PolicyVersion
+from tasks.accounting.policy_bounds import terms_of
 
 POLICY = """\
 # The policy of this project home; every field is explained in docs/policy.md. Every request records the version it
@@ -66,7 +70,7 @@ def read_policy(path: Path, what: str) -> Policy:
     return parse(Policy, read_yaml(path, what, PAGE), what, PAGE)
 
 
-def policy_of_home(path: Path, in_force: PolicyVersion | None) -> Policy:
+def policy_of_home(session: Session, path: Path, in_force: PolicyVersion | None) -> Policy:
     """The policy a home works under: its own file, or where it has none, the one in force in the ledger.
 
     Raises:
@@ -75,19 +79,26 @@ def policy_of_home(path: Path, in_force: PolicyVersion | None) -> Policy:
     """
     if in_force is None or path.exists():
         return read_policy(path, "policy.yaml")
-    return read_version(in_force)
+    return read_version(session, in_force)
 
 
-def read_version(version: PolicyVersion) -> Policy:
-    """A policy as the ledger keeps it.
+def read_version(session: Session, version: PolicyVersion) -> Policy:
+    """A policy as the ledger keeps it; what guards read of it in columns is what its text gives.
 
     Raises:
-        PolicyAltered: its text is not the one that its digest names.
+        PolicyAltered: its text is not the one that its digest names, or columns and rules are not those of its text.
     """
-    found = Policy.model_validate_json(version.body)
-    if digest(as_json(found)) != version.digest:
+    found, terms = _understood(version.body)
+    if terms.digest != version.digest or policies.terms_of(session, version) != terms:
         raise PolicyAltered(version.digest)
     return found
+
+
+@lru_cache(maxsize=64)
+def _understood(body: str) -> tuple[Policy, PolicyTerms]:
+    """The policy that a text says, and what the ledger keeps of it."""
+    found = Policy.model_validate_json(body)
+    return found, terms_of(found)
 
 
 def policy_text(policy: Policy) -> str:
@@ -100,7 +111,8 @@ class PolicyAltered(EnvironmentProblem):
 
     def __init__(self, named: str) -> None:
         super().__init__(
-            f"The ledger's text of policy {named} is not the one that this digest names.",
+            f"The ledger's policy {named} is not the one that this digest names: its text differs, or what the ledger"
+            " enforces of it.",
             "Somebody has changed the ledger. Run `almoner doctor` and `almoner audit verify`.",
             {"policy": named},
         )

@@ -5,6 +5,7 @@ from dataclasses import replace
 from sqlalchemy.orm import Session
 
 from flows.endpoints import endpoints_of
+from flows.lifetime import lifetime_of
 from flows.workspace import Workspace
 from models_db.budgets import Amount
 from models_db.requests import PublicMetadata, ReleaseRequest
@@ -67,7 +68,7 @@ def dataset_facts(
     Args:
         reading: what a request reads; the budget is then that of those blocks. None: of the first cohort, all.
     """
-    cap, scheme = datasets.lifetime(session, dataset), datasets.partition(session, dataset)
+    cap, scheme = lifetime_of(session, dataset), datasets.partition(session, dataset)
     read = reading or Reading(scheme.blocks)
     return DatasetFacts(
         name=dataset.name,

@@ -7,6 +7,7 @@ from prefect import flow
 from sqlalchemy.orm import Session
 
 from flows import telemetry
+from flows.lifetime import claims_of
 from flows.people import require_mandates
 from flows.policy import require_bounds
 from flows.settings import PRIVATE_FLOW
@@ -14,7 +15,7 @@ from flows.stores import destined
 from flows.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
 from models_db.services import artifacts, audits, gates, motions, releases
-from models_db.tables import Artifact
+from models_db.tables import Artifact, Dataset
 from tasks.publish import deliver, papers_of, require_publishable
 from tasks.publishing.bundle import Papers
 from tasks.stores.address import Place
@@ -42,6 +43,7 @@ def publish(home: Path, request_id: int, destination: Place) -> Published:
     Raises:
         GateClosed, WrongState: the publish gate is not passed for exactly these bytes.
         OutsideBounds: a figure of the release is not what its policy demands, and not every approval overrides that.
+        AmountsDiffer: the lifetime claim that the release tells of is not what the ledger has enforced.
         ArtifactChanged: the quarantined files are not the approved ones.
     """
     telemetry.of_request(request_id)
@@ -52,6 +54,7 @@ def publish(home: Path, request_id: int, destination: Place) -> Published:
         artifacts.require_publishable(session, request_id)
         require_bounds(session, request_id, _reasons(session, artifact))
         require_mandates(session, request_id)
+        claims_of(session, session.get_one(Dataset, releases.find(session, request_id).dataset_id))
         before = _papers(session, artifact)
     require_publishable(draft, artifact, before, workspace.key)
     with destined(workspace.home, destination) as place:

@@ -12,9 +12,12 @@ from pydantic import Field, StringConstraints, model_validator
 from models_db.base import moment
 from models_db.budgets import Amount, total
 from models_db.canonical import digest
+from models_db.errors import Refused
 from models_db.events import PrivacyEvent
 from models_db.policy import Policy
 from models_db.requests import as_json
+from models_db.services.datasets import LifetimeClaim
+from tasks.accounting.lifetime import AmountsDiffer, require_derived
 from tasks.mechanisms.post_processing import vouched
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing.claim import Claim, state_claim
@@ -43,6 +46,19 @@ class Budget(Strict):
     def cap(self) -> Amount:
         """The most that may ever be spent."""
         return Amount(int(self.rho_cap), int(self.delta_fail_cap))
+
+    @property
+    def claim(self) -> LifetimeClaim:
+        """The lifetime claim in force."""
+        return LifetimeClaim(self.epsilon_cap, self.delta_cap, int(self.delta_conversion), self.cap)
+
+    def refusal(self, dataset: str) -> Refused | None:
+        """Why nothing may be approved on this budget: its amounts are not those of its claim."""
+        try:
+            require_derived(f"The lifetime claim of dataset {dataset!r}", self.claim)
+        except AmountsDiffer as differs:
+            return differs
+        return None
 
     @property
     def spent(self) -> Amount:

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from flows import telemetry
+from flows.lifetime import require_motion
 from flows.people import require_mandates
 from flows.policy import policy_of, require_policy, told_by_policy
 from flows.pricing import dataset_facts, model_named
@@ -23,7 +24,7 @@ from flows.workspace import Workspace, owner, partition_key_path, provenance
 from models_db.canonical import Json, canonical
 from models_db.engine import OutcomeUnknown
 from models_db.errors import AlmonerError, Refused
-from models_db.services import cohorts, datasets, envelopes, gates, ledger, motions, releases, runs
+from models_db.services import cohorts, datasets, envelopes, gates, ledger, motions, plans, releases, runs
 from models_db.services.ledger import Attempt
 from models_db.tables import Dataset, DatasetVersion, Request
 from tasks.corpus.keys import load_key
@@ -195,6 +196,8 @@ def examine(workspace: Workspace, request_id: int) -> tuple[Quote, dict[str, Any
     Raises:
         GateClosed, WrongState, StillRunning, ScopeClosed: it may not run now.
         ForgedApproval: an approval's signature does not fit.
+        AmountsDiffer, AuthorisationDiffers: the claim, or the standing authorisation, has not the amounts of its text.
+        PlanAltered: the ledger would hold it to another plan than the approved one.
         PlanChanged: the code, the model or the plan is not what was approved.
         TooManyAttempts, PolicyForbids: the policy it was made under does not allow it (any more).
         KeyMissing: this home has not the key of the partition.
@@ -202,6 +205,7 @@ def examine(workspace: Workspace, request_id: int) -> tuple[Quote, dict[str, Any
     with workspace.database.read() as session:
         request = runs.require_startable(session, request_id)
         require_genuine(session, request)
+        plans.require_written(session, request)
         body = json.loads(request.canonical)
         steps = releases.history(session, request_id)
         dataset = session.get_one(Dataset, request.dataset_id)
@@ -284,6 +288,7 @@ def require_genuine(session: Session, request: Request) -> None:
     require_mandates(session, request.id)
     if request.standing_id is not None:
         motions.require_intact(session, request)
+        require_motion(motions.find(session, request.standing_id))
 
 
 @contextmanager

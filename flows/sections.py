@@ -71,6 +71,8 @@ def _doubts(question: Question, viewer: str | None) -> Iterator[str]:
         yield "A steward has rejected it."
     if question.expired:
         yield "The request has expired; it can no longer be run."
+    if refusal := question.budget.refusal(question.dataset):
+        yield f"It can only be rejected: {refusal.name}. {refusal.message}"
     if question.claim is None:
         yield "There is NO privacy claim: the dataset is marked public."
     if not _affordable(question):

@@ -55,7 +55,7 @@ def open_workspace(home: ProjectHome) -> Workspace:
     with database.read() as session:
         seen = memory.require_seen(session, seen)
         actor = people.acting(session, key.public_key)
-        policy = policy_of_home(home.policy, policies.in_force(session))
+        policy = policy_of_home(session, home.policy, policies.in_force(session))
     memory.keep(home, seen, durable=True)
     return Workspace(home, database, actor, key, policy)
 

@@ -12,11 +12,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from migrations.runner import settings_for
-from models_db.engine import Database, LedgerForbidden, SchemaOutdated
+from migrations.upgrade import require_supported
+from models_db.engine import BUSY_SECONDS, IDLE_SECONDS, Database, LedgerForbidden, SchemaOutdated
 from models_db.errors import UsageError
 from models_db.services.access import LEDGER, LONGEST_ROLE, groups, owns
 
 _ONE_AT_A_TIME = 0x616C6D6F6E6573
+PATIENCE = {"idle_in_transaction_session_timeout": IDLE_SECONDS, "lock_timeout": BUSY_SECONDS}
+"""Seconds that every session of the database has, unless it says otherwise."""
 LOGIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]*")
 
 
@@ -54,9 +57,11 @@ def may_upgrade(database: Database) -> bool:
     Raises:
         LedgerForbidden: there is no ledger yet, and this role may not make one.
         SchemaOutdated: there is one, of another version than this, and the role does not own it.
+        PostgreSQLTooOld: its server cannot hold what the ledger needs.
     """
     if database.is_sqlite:
         return True
+    require_supported(database)
     with database.read() as session:
         connection = session.connection()
         if not owns(connection):
@@ -83,7 +88,7 @@ def grant_access(database: Database) -> Rights:
         return Rights()
     with database.engine.begin() as connection:
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_ONE_AT_A_TIME})"))
-        made = _groups(connection)
+        made = _groups(connection) + _patience(connection)
         there = [name for name in groups(connection) if _exists(connection, name)]
         schema = _schema(connection, there)
         for statement in (*_taken(connection), *_given(connection, there)):
@@ -159,6 +164,24 @@ def _schema(connection: Connection, there: list[str]) -> Rights:
             steps.append((f"GRANT CONNECT ON DATABASE {_quoted(database)} TO {_quoted(name)}", bool(owned)))
     return _performed(connection, steps)
 
+
+def _patience(connection: Connection) -> Rights:
+    """No session of this database waits for a lock, or idles inside a transaction, for ever; unless it says otherwise,
+    which PostgreSQL lets every session do (docs/decisions/0070)."""
+    database = connection.scalar(text("SELECT current_database()"))
+    owned = bool(connection.scalar(text(_OWNS_DATABASE)))
+    there = connection.scalar(text(_DATABASE_SETTINGS)) or []
+    steps = [
+        (f"ALTER DATABASE {_quoted(str(database))} SET {name} = '{seconds}s'", owned)
+        for name, seconds in PATIENCE.items()
+        if f"{name}={seconds}s" not in there
+    ]
+    return _performed(connection, steps)
+
+
+_DATABASE_SETTINGS = """
+SELECT s.setconfig FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
+ WHERE d.datname = current_database() AND s.setrole = 0"""
 
 _OWNS_DATABASE = "SELECT pg_has_role(current_user, datdba, 'USAGE') FROM pg_database WHERE datname = current_database()"
 

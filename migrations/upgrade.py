@@ -11,6 +11,8 @@ from models_db.engine import Database, LedgerUnreachable
 from models_db.errors import EnvironmentProblem
 
 _ONE_AT_A_TIME = 0x616C6D6F6E6572  # 'almoner'
+OLDEST_POSTGRESQL = 160_000
+"""`server_version_num` from which on CREATEROLE reaches only the roles that it has made; before, it reached all."""
 
 
 def upgrade(database: Database, revision: str = "head") -> None:
@@ -25,7 +27,9 @@ def upgrade(database: Database, revision: str = "head") -> None:
         SchemaUnknown: a newer almoner has made this ledger.
         NoScratchSchema: see `migrations.inventory.expected`.
         LedgerUnreachable: the database cannot be opened or stays locked.
+        PostgreSQLTooOld: its server cannot hold what the ledger needs.
     """
+    require_supported(database)
     try:
         with database.engine.connect() as connection:
             suspend_references(connection)
@@ -41,6 +45,21 @@ def upgrade(database: Database, revision: str = "head") -> None:
         raise SchemaUnknown from None
     except OperationalError as problem:
         raise LedgerUnreachable(database.engine.url.render_as_string(hide_password=True)) from problem
+
+
+def require_supported(database: Database) -> None:
+    """Check the version of a PostgreSQL server.
+
+    Raises:
+        PostgreSQLTooOld: under it, who may create roles may also become the owner of the ledger.
+        LedgerUnreachable: it does not answer.
+    """
+    if database.is_sqlite:
+        return
+    with database.read() as session:
+        found = int(session.scalar(text("SHOW server_version_num")) or 0)
+    if found < OLDEST_POSTGRESQL:
+        raise PostgreSQLTooOld(found // 10_000)
 
 
 def _require_sound(connection: Connection, revision: str) -> None:
@@ -67,6 +86,18 @@ def _one_at_a_time(connection: Connection) -> None:
     """SQLite's writers are alone already."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_ONE_AT_A_TIME})"))
+
+
+class PostgreSQLTooOld(EnvironmentProblem):
+    """A server that cannot hold what the ledger needs."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(
+            f"This server is PostgreSQL {version}; the ledger needs {OLDEST_POSTGRESQL // 10_000} or newer, because"
+            " before whoever may create roles may become the owner of the ledger. Nothing was changed.",
+            "Upgrade the server (`pg_upgrade`), then type it again.",
+            {"version": version, "needed": OLDEST_POSTGRESQL // 10_000},
+        )
 
 
 class SchemaDiffers(EnvironmentProblem):

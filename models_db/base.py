@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from sqlalchemy import BigInteger, ForeignKey, Integer, MetaData, String, Text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Integer, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
 NAMING = {
@@ -31,6 +31,19 @@ Moment = Annotated[str, mapped_column(String(27))]
 Digest = Annotated[str, mapped_column(String(64))]
 Line = Annotated[str, mapped_column(String(255))]
 Body = Annotated[str, mapped_column(Text)]
+
+
+TIME = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{6}Z$"
+"""What a time is written as; on SQLite a guard says it (migration 0007)."""
+
+
+def check_times(metadata: MetaData) -> None:
+    """Every time of these tables has its one form, because guards compare times as text."""
+    for table in metadata.tables.values():
+        for column in table.columns:
+            if isinstance(column.type, String) and column.type.length == 27:
+                check = CheckConstraint(f"{column.name} ~ '{TIME}'", name=f"{column.name}_moment")
+                table.append_constraint(check.ddl_if(dialect="postgresql"))
 
 
 def reference(table: str) -> ForeignKey:

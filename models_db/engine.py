@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
 from models_db.errors import EnvironmentProblem
@@ -28,6 +28,9 @@ from models_db.wire import COMMITTING, let_go
 
 BUSY_SECONDS = 60
 """How long a writer waits for the others before it gives up."""
+
+IDLE_SECONDS = 300
+"""How long a session may idle inside a transaction before PostgreSQL ends it: others may wait for its locks."""
 
 _PRAGMAS = (
     f"busy_timeout={BUSY_SECONDS * 1000}",
@@ -41,6 +44,7 @@ _PRAGMAS = (
 _SETTINGS = (
     "synchronous_commit=on",
     f"lock_timeout={BUSY_SECONDS}s",
+    f"idle_in_transaction_session_timeout={IDLE_SECONDS}s",
     "timezone=UTC",
     r"default_transaction_isolation=read\ committed",  # of transactions that are one message (`models_db.wire`)
 )
@@ -48,6 +52,7 @@ _SETTINGS = (
 _OTHER_SCHEMA = re.compile("no such (table|column)|has no column named")
 _OTHER_SCHEMA_STATES = ("42P01", "42703")  # undefined_table, undefined_column
 _UNDONE_STATES = ("40001", "40P01", "55P03")  # the server has undone the transaction, and said so
+_IDLE_STATE = "25P03"  # idle_in_transaction_session_timeout: the server has ended the session, and undone all
 _FORBIDDEN_STATE = "42501"  # insufficient_privilege
 
 
@@ -104,6 +109,10 @@ class Database:
         try:
             with session:
                 yield session
+        except InternalError as problem:
+            if getattr(problem.orig, "sqlstate", None) != _IDLE_STATE:
+                raise
+            raise LedgerUnreachable(self._shown) from problem
         except (OperationalError, ProgrammingError) as problem:
             sqlstate = getattr(problem.orig, "sqlstate", None)
             if _OTHER_SCHEMA.search(str(problem.orig)) or sqlstate in _OTHER_SCHEMA_STATES:

@@ -169,6 +169,7 @@ class Policy(_Rules):
             "version",
             "datasets",
             "release",
+            "delegation_days",
             "delta_below_population",
             "mechanisms",
             "models",
@@ -187,7 +188,7 @@ class Policy(_Rules):
     approval_days: Days = 30
     """Days until an approval expires."""
     request_days: Days = 90
-    """Days until an undecided request expires."""
+    """Days until an undecided request or motion expires."""
     attempts: Annotated[int, Field(strict=True, ge=1, le=100)] = 5
     """How often one approved request may be run, failures included; each attempt spends what it arms."""
     release: Limits | None = None
@@ -202,6 +203,8 @@ class Policy(_Rules):
     """What has to be measured, and within which bounds, before a release may be published."""
     pacing: Pacing | None = None
     """How fast the lifetime budget of a dataset may be used. Left out: as fast as requests are approved."""
+    delegation_days: Days = 365
+    """Days after which a delegation ends at the latest."""
     refusals: Literal["full", "quiet"] = "full"
     """`quiet`: who is neither steward, auditor nor admin is not told what is left of a budget."""
     datasets: dict[Name, DatasetRules] = Field(default_factory=dict, max_length=500)

@@ -29,4 +29,8 @@ class PolicyTerms:
     delta_max: int | None
     pacing_period: str | None
     pacing_permille: int | None
+    attempts: int
+    approval_days: int
+    request_days: int
+    delegation_days: int
     rules: tuple[DatasetTerms, ...]

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from flows.budgets import BudgetView, CohortLine, Window, sharing, view_of
 from flows.forecast import ladder
+from flows.lifetime import claims_of
 from flows.pages.burn_down import BurnDown, burn_downs, fullest
 from flows.pages.figures import Figures, figures_of, percent, rho
 from flows.pages.looking import Look
@@ -167,7 +168,7 @@ def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPag
         blocks=datasets.partition(session, dataset).blocks,
         cohorts=cohorts.count(session, dataset.account_id),
         versions=len(datasets.versions(session, dataset)),
-        claims=tuple(map(_claim, datasets.claims(session, dataset))),
+        claims=tuple(map(_claim, claims_of(session, dataset))),
         budget=_budget(session, dataset) if look.figures else None,
         schedules=tuple(_schedules(session, name)),
         requests=request_list(look, before, dataset.id),

@@ -80,7 +80,7 @@ class Lookout:
         """
         with self.database.read() as session:
             actor = people.acting(session, self.public_key)
-            policy = policy_of_home(self.home.policy, policies.in_force(session))
+            policy = policy_of_home(session, self.home.policy, policies.in_force(session))
         return Workspace(self.home, self.database, actor, SigningKey.load(signing_key_path(self.home)), policy)
 
 

@@ -155,7 +155,44 @@ def examine(session: Session) -> list[Finding]:
     found = [_groups(session), _tables(session), _schema(session), _doors(session)]
     if found[0].ok:
         found += [_strangers(session), _members(session)]
-    return [*found, _above(session)]
+    return [*found, _administrators(session), _idle(session), _above(session)]
+
+
+_ADMINISTER = """
+SELECT p.login, 'every login it creates (CREATEROLE)' FROM principal p JOIN pg_roles r ON r.rolname = p.login
+ WHERE r.rolcreaterole AND NOT {above}
+UNION ALL
+SELECT p.login, o.login FROM principal p JOIN pg_roles r ON r.rolname = p.login, principal o JOIN pg_roles g
+    ON g.rolname = o.login
+ WHERE o.id <> p.id AND NOT {above} AND EXISTS (SELECT 1 FROM pg_auth_members m WHERE m.roleid = g.oid
+   AND pg_has_role(r.oid, m.member, 'MEMBER'))"""
+
+_IDLE = """
+SELECT a.pid, coalesce(a.usename, '?') FROM pg_stat_activity a
+ WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND starts_with(a.state, 'idle in transaction')
+   AND a.state_change < clock_timestamp() - interval '1 minute'
+   AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.relation = to_regclass('audit_head')
+    AND l.mode IN ('RowShareLock', 'RowExclusiveLock')) ORDER BY a.pid"""
+
+
+def _administrators(session: Session) -> Finding:
+    """Whoever administers another person's login can set its password, and vote as that person: only the key of a
+    steward stands between. A warning, because it may be meant so in a small team (docs/deploy.md)."""
+    by_login: dict[str, list[str]] = {}
+    for login_, what in _ask(session, _ADMINISTER):
+        by_login.setdefault(login_, []).append(what)
+    told = [f"{one} administers {_few(what)}" for one, what in sorted(by_login.items())]
+    return Finding("nobody administers another person's login", True, "; ".join(told), warning=bool(told))
+
+
+def _idle(session: Session) -> Finding:
+    """A session that idles inside a transaction keeps all writers waiting, as long as it likes if it has set its own
+    timeout. Whoever may not see other sessions' states (`pg_read_all_stats`) is told so."""
+    sees = bool(session.scalar(text("SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')")))
+    rows = session.execute(text(_IDLE)).all()
+    told = [f"session {pid} of {role}: `SELECT pg_terminate_backend({pid})`" for pid, role in rows]
+    unseen = "" if sees else "of one's own login; that of others takes the right pg_read_all_stats"
+    return Finding("no idle session keeps the writers waiting", not told, "; ".join(told) or unseen)
 
 
 def _groups(session: Session) -> Finding:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
@@ -265,6 +265,14 @@ def claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
     # What the first cap was in units is not kept once it is changed; its claim is.
     found = [LifetimeClaim(first.epsilon, first.delta, first.delta_conversion, now if not carried else Amount())]
     return (*found, *(claim_of(motion) for motion in carried))
+
+
+def caps(session: Session, account_id: int) -> list[Amount]:
+    """The different caps that a root account and its blocks have; they are one, unless somebody has changed them."""
+    query = select(Account.rho_cap, Account.delta_cap).where(
+        or_(Account.id == account_id, and_(Account.parent_id == account_id, Account.kind == "block"))
+    )
+    return sorted({Amount(rho, delta) for rho, delta in session.execute(query.distinct())}, key=lambda cap: cap.rho)
 
 
 def claim_of(motion: Motion) -> LifetimeClaim:

@@ -9,13 +9,16 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
 
 _GUARD = re.compile(r"almoner: ([^\n]+)")
 _CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
 _BUDGET = ("the cap would be passed", "ck_account_rho", "ck_account_delta")
+_NO_JSON = "malformed JSON"
+"""What SQLite says where a guard reads a text that is no JSON; PostgreSQL's guard says the rule itself."""
+_NO_PLAN = "a request says its plan"
 _RECORDED = "has recorded this already"
 _CLOCK = "the clock went backwards"
 _ROLES = re.compile("only an? |everybody acts under|your roles do not|an analyst or a steward|the ledger knows nobody")
@@ -75,6 +78,10 @@ def translated() -> Iterator[None]:
         yield
     except IntegrityError as refusal:
         raise _named(refusal.orig) from None
+    except OperationalError as refusal:
+        if _NO_JSON not in str(refusal.orig):
+            raise
+        raise Denied(_NO_PLAN) from None
 
 
 def _named(refusal: BaseException | None) -> AlmonerError:

@@ -12,6 +12,7 @@ from models_db.errors import Refused
 from models_db.recording import lock_motion, lock_request, record
 from models_db.services import audits, motions, people, releases
 from models_db.services.audits import Actor
+from models_db.services.derivation import Applicable, require_applicable
 from models_db.tables import (
     Approval,
     Dataset,
@@ -104,19 +105,23 @@ def decide(
     *,
     attestation: str | None = None,
     approver: Actor | None = None,
+    applicable: Applicable | None = None,
 ) -> str:
     """Record a decision; when the gate has what it needs, what waits there moves on. Returns its state.
 
     Args:
         actor: who brings the decision.
         approver: who has signed it, if that is somebody else.
+        applicable: checks a motion before it is approved and before it takes effect; nothing here can compute what an
+            epsilon costs.
 
     Raises:
+        ValueError: a motion is approved, and nothing checks it.
         releases.WrongState, motions.MotionDecided: nothing waits at that gate.
         RoleMissing, Denied: no steward, wrong subject, decided already, or the roles must be separate.
     """
     if decision.gate == "motion":
-        return _decide_motion(session, actor, decision, signature, approver or actor)
+        return _decide_motion(session, actor, decision, signature, approver or actor, applicable)
     lock_request(session, decision.request_id)  # two stewards at once must see both decisions
     request = releases.find(session, decision.request_id)
     state = releases.state_of(session, request.id)
@@ -169,9 +174,18 @@ def _follow(session: Session, actor: Actor, request: Request, decision: Decision
         releases.move(session, actor, request.id, "submitted", "approved")
 
 
-def _decide_motion(session: Session, actor: Actor, decision: Decision, signature: str, approver: Actor) -> str:
+def _decide_motion(
+    session: Session,
+    actor: Actor,
+    decision: Decision,
+    signature: str,
+    approver: Actor,
+    applicable: Applicable | None,
+) -> str:
     lock_motion(session, decision.request_id)
     motion = motions.find(session, decision.request_id)
+    if decision.verdict == "approve":
+        require_applicable(motion, applicable)
     state = motions.state_of(session, motion)
     ends_standing = state == "carried" and motion.kind == "standing" and decision.verdict == "reject"
     if state != "open" and not ends_standing:
@@ -182,7 +196,7 @@ def _decide_motion(session: Session, actor: Actor, decision: Decision, signature
     given, needed = motion_count(session, motion)
     carries = decision.verdict == "approve" and given >= needed
     if carries:
-        motions.carry(session, actor, motion)  # before any link: the head of the chain is locked last
+        motions.carry(session, actor, motion, applicable)  # before any link: the head of the chain is locked last
     dataset = session.get_one(Dataset, motion.dataset_id)
     told = {"motion": motion.id, **_told(decision, signature, actor, approver)}
     audits.append(session, actor, f"motion.{decision.verdict}", told, dataset.name)

@@ -4,12 +4,12 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from models_db.findings import Finding
-from models_db.services import audit_check, ledger, told
+from models_db.services import audit_check, ledger, plans, told
 
 
 def examine(session: Session) -> list[Finding]:
     """Every check, in one snapshot of the ledger; the time grows with its length."""
-    found = [_counters(session), _chain(session), _told(session)]
+    found = [_counters(session), _chain(session), _told(session), _plans(session)]
     if session.get_bind().dialect.name == "sqlite":
         found += [_references(session), _storage(session)]
     return found
@@ -39,6 +39,22 @@ def _told(session: Session) -> Finding:
         f"not as the chain tells: {', '.join(wrong)}" if wrong else "every fact has its link, and every link its fact"
     )
     return Finding("told", not wrong, detail)
+
+
+def _plans(session: Session) -> Finding:
+    """Guards hold every request to the plan that its text says."""
+    wrong = plans.altered(session)
+    return Finding("plans", not wrong, _planned(wrong))
+
+
+def _planned(wrong: list[int]) -> str:
+    return (
+        f"not as its text says: request {_numbers(wrong)}" if wrong else "every request is held to what its text says"
+    )
+
+
+def _numbers(found: list[int], most: int = 20) -> str:
+    return ", ".join(map(str, found[:most])) + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
 def _references(session: Session) -> Finding:

@@ -21,6 +21,7 @@ from models_db.recording import lock_accounts, lock_motion, record
 from models_db.services import audits, cohorts, datasets, ledger, releases
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim
+from models_db.services.derivation import Applicable, require_applicable
 from models_db.tables import (
     Approval,
     Artifact,
@@ -261,12 +262,16 @@ def _rejected(session: Session, motion: Motion) -> bool:
     return bool(session.scalar(query))
 
 
-def carry(session: Session, actor: Actor, motion: Motion) -> None:
+def carry(session: Session, actor: Actor, motion: Motion, applicable: Applicable | None) -> None:
     """Let a motion take effect; the database checks its approvals and moves the caps of a new claim.
+
+    Args:
+        applicable: checks its amounts, as it takes effect.
 
     Raises:
         CapTooLow: more than the new cap is spent or reserved by now.
     """
+    require_applicable(motion, applicable)
     dataset = session.get_one(Dataset, motion.dataset_id)
     if motion.kind == "cap":
         lock_accounts(session, dataset.account_id, cohorts.all_blocks(session, dataset.account_id))

@@ -1,10 +1,13 @@
 """Policies: recorded once, adopted by an admin, the last adopted one in force."""
 
+from collections.abc import Sequence
+from dataclasses import fields
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
-from models_db.policy_terms import PolicyTerms
+from models_db.policy_terms import DatasetTerms, PolicyTerms
 from models_db.recording import record, record_all
 from models_db.services import audits, people
 from models_db.services.audits import Actor
@@ -15,6 +18,20 @@ def in_force(session: Session) -> PolicyVersion | None:
     """The policy that was adopted last; None in a ledger that has none yet."""
     query = select(PolicyVersion).join(PolicyAdoption, PolicyAdoption.policy_id == PolicyVersion.id)
     return session.scalars(query.order_by(PolicyAdoption.id.desc()).limit(1)).one_or_none()
+
+
+def every(session: Session) -> Sequence[PolicyVersion]:
+    """All policies that were ever adopted, oldest first."""
+    return session.scalars(select(PolicyVersion).order_by(PolicyVersion.id)).all()
+
+
+def terms_of(session: Session, version: PolicyVersion) -> PolicyTerms:
+    """What the ledger enforces of a policy: its columns and rules, as rows say."""
+    columns = {field.name: getattr(version, field.name) for field in fields(PolicyTerms) if field.name != "rules"}
+    rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id == version.id).order_by(PolicyRule.dataset))
+    names = [field.name for field in fields(DatasetTerms)]
+    made = (DatasetTerms(**{name: getattr(rule, name) for name in names}) for rule in rules)
+    return PolicyTerms(**columns, rules=tuple(sorted(made, key=lambda rule: rule.dataset)))
 
 
 def adopt(session: Session, actor: Actor, terms: PolicyTerms) -> PolicyVersion:
@@ -51,6 +68,10 @@ def _recorded(session: Session, terms: PolicyTerms) -> PolicyVersion:
         delta_max=terms.delta_max,
         pacing_period=terms.pacing_period,
         pacing_permille=terms.pacing_permille,
+        attempts=terms.attempts,
+        approval_days=terms.approval_days,
+        request_days=terms.request_days,
+        delegation_days=terms.delegation_days,
         created_at=moment(),
     )
     record(session, version)

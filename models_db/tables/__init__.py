@@ -1,5 +1,6 @@
 """Mapped columns only; what the database enforces beyond them is in the migrations."""
 
+from models_db.base import Base, check_times
 from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, ScopeEnd
 from models_db.tables.audits import Audit, AuditHead, Checkpoint
 from models_db.tables.datasets import Cohort, Dataset, DatasetVersion, PartitionScheme, UnitMark
@@ -14,6 +15,7 @@ from models_db.tables.people import (
     RoleGrant,
     RoleRevocation,
 )
+from models_db.tables.plans import PlannedBlock, PlannedInstalment, PlannedInvocation, PlannedRelease
 from models_db.tables.releases import (
     Approval,
     Artifact,
@@ -27,10 +29,13 @@ from models_db.tables.releases import (
 )
 from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, SlotEnd
 
+check_times(Base.metadata)
+
 __all__ = [
     "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Cohort", "Dataset",
     "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "Evaluation", "Hold", "Invocation", "Lease",
-    "Motion", "PartitionScheme", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Publication", "Request",
+    "Motion", "PartitionScheme", "PlannedBlock", "PlannedInstalment", "PlannedInvocation", "PlannedRelease",
+    "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Publication", "Request",
     "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse",
     "Transition", "UnitMark", "Withdrawal",
 ]  # fmt: skip

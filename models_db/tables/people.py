@@ -108,6 +108,13 @@ class PolicyVersion(Base):
     pacing_period: Mapped[Line | None]
     pacing_permille: Mapped[int | None]
     """Of its lifetime budget, how much a dataset may reserve in one window."""
+    attempts: Mapped[int | None]
+    """How often one request may be run; None, as in the next three, only in policies whose text says nothing of it."""
+    approval_days: Mapped[int | None]
+    request_days: Mapped[int | None]
+    """Days after which an approval, and after which a request or a motion expires at the latest."""
+    delegation_days: Mapped[int | None]
+    """Days after which a delegation ends at the latest."""
 
 
 class PolicyRule(Base):

@@ -51,6 +51,10 @@ def terms_of(policy: Policy) -> PolicyTerms:
         delta_max=delta_max,
         pacing_period=pacing.every if pacing else None,
         pacing_permille=pacing.permille if pacing else None,
+        attempts=policy.attempts,
+        approval_days=policy.approval_days,
+        request_days=policy.request_days,
+        delegation_days=policy.delegation_days,
         rules=tuple(_dataset_terms(name, rules) for name, rules in sorted(policy.datasets.items())),
     )
 

@@ -13,8 +13,8 @@ from models_db.errors import Refused
 from models_db.policy_checks import Asked, require_allowed
 from models_db.requests import as_json
 from tasks.accounting.amounts import exact
+from tasks.accounting.lifetime import lifetime_claim
 from tasks.accounting.policy_bounds import bounds_of
-from tasks.accounting.zcdp import rho_of
 from tasks.evaluation.bounds import missed, told
 from tasks.evaluation.override import require_admitted
 from tasks.evaluation.registry import METRICS
@@ -152,7 +152,7 @@ def claim(bundle: Opened) -> str:
         raise CheckFailed(f"the events imply epsilon {implied}, more than the claimed {found.claim.epsilon}")
     if found.lifetime:
         _require_leading(found.cap_changes, found.lifetime)
-    if found.lifetime and spent.rho > rho_of(found.lifetime.epsilon, found.lifetime.delta):
+    if found.lifetime and not spent.fits(lifetime_claim(found.lifetime.epsilon, found.lifetime.delta).cap):
         raise CheckFailed("the release alone exceeds the lifetime claim of its dataset")
     paid = f", paid with release {found.parent}," if found.parent else ""
     claimed = f"claimed {found.claim.epsilon} at {found.claim.delta}"
@@ -160,11 +160,13 @@ def claim(bundle: Opened) -> str:
 
 
 def _require_leading(changes: Sequence[CapChange], lifetime: Lifetime) -> None:
-    """Each change starts where the one before ended, and the last ends at the lifetime claim."""
+    """Each change starts where the one before ended, and the last ends at the lifetime claim; all give amounts."""
     ends = [(one.new_epsilon, one.new_delta) for one in changes]
     starts = [(one.old_epsilon, one.old_delta) for one in changes[1:]]
     if changes and [*starts, (lifetime.epsilon, lifetime.delta)] != ends:
         raise CheckFailed("the changes of the dataset's budget do not lead to its lifetime claim")
+    for one in changes:
+        lifetime_claim(one.old_epsilon, one.old_delta)  # raises where no caps follow
 
 
 def independent_accountant(bundle: Opened) -> str:

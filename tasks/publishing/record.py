@@ -245,7 +245,7 @@ class ReleaseRecord(Strict):
             },
             "kind": request["kind"],
             "mechanism": request["mechanism"],
-            "claim": _claim(events, request),
+            "claim": claim_of_plan(events, request),
             "events": tuple(events),
             "second_opinion": second_opinion,
             "lifetime": lifetime,
@@ -357,7 +357,7 @@ def planned_events(request: Mapping[str, Any]) -> list[PrivacyEvent]:
     return events
 
 
-def _claim(events: Sequence[PrivacyEvent], request: Mapping[str, Any]) -> Claim | None:
+def claim_of_plan(events: Sequence[PrivacyEvent], request: Mapping[str, Any]) -> Claim | None:
     """The request's claim; (0, 0) where it rests on nothing charged; none at all without protection."""
     if any(event.mechanism in UNPROTECTED for event in events):
         return None

@@ -1,7 +1,10 @@
 """For every guard of revision 0002 on decisions and motions: what it denies, and the nearest things it lets pass."""
 
+from datetime import UTC, datetime, timedelta
+
 from sqlalchemy import Executable
 
+from models_db.base import moment
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     DIGEST,
@@ -24,6 +27,9 @@ from tests.support import LATE
 
 LONG_AGO, THEN = "2000-01-01T00:00:00.000000Z", "2001-01-01T00:00:00.000000Z"
 AFTER_ALL = "9990-01-01T00:00:00.000000Z"
+THEN_ENDS = "2001-06-01T00:00:00.000000Z"
+AFTER_ALL_ENDS = "9990-06-01T00:00:00.000000Z"
+TO_COME = moment(datetime.now(UTC) + timedelta(days=20))
 BLOCK = "kind = 'block' AND rho_held > 0"
 
 
@@ -56,7 +62,7 @@ DECISIONS: dict[str, Case] = {
             lambda t: approval(t, t.produced, "publish", subject_digest=t.digest(t.cleared)),
             lambda t: approval(t, t.discarded, "publish", approver_id=t.second_steward),
             lambda t: approval(t, t.open_motion, "motion", subject_digest=DIGEST),
-            lambda t: approval(t, t.open_motion, "motion", at=AFTER_ALL, expires_at=LATE),
+            lambda t: approval(t, t.open_motion, "motion", at=AFTER_ALL, expires_at=AFTER_ALL_ENDS),
             lambda t: approval(t, t.carried_cap, "motion", approver_id=t.second_steward),
         ],
         allowed=[
@@ -64,7 +70,7 @@ DECISIONS: dict[str, Case] = {
             lambda t: approval(t, t.produced, "publish"),
             lambda t: approval(t, t.open_motion, "motion"),
             lambda t: approval(t, t.standing, "motion", decision="reject"),
-            lambda t: approval(t, t.standing, "motion", decision="reject", at=AFTER_ALL, expires_at=LATE),
+            lambda t: approval(t, t.standing, "motion", decision="reject", at=AFTER_ALL, expires_at=AFTER_ALL_ENDS),
         ],
     ),
     "approval_by_steward": Case(
@@ -87,7 +93,7 @@ DECISIONS: dict[str, Case] = {
                 approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id),
             ],
             lambda t: [
-                delegation(t, "second steward", "delegate", valid_from=AFTER_ALL),
+                delegation(t, "second steward", "delegate", valid_from=TO_COME),
                 approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
             ],
         ],
@@ -155,7 +161,10 @@ DECISIONS: dict[str, Case] = {
     ),
     "approval_now": Case(
         denied=[
-            lambda t: [role_grant(t, "steward", "steward", valid_from=LONG_AGO), approval(t, t.submitted, at=THEN)],
+            lambda t: [
+                role_grant(t, "steward", "steward", valid_from=LONG_AGO),
+                approval(t, t.submitted, at=THEN, expires_at=THEN_ENDS),
+            ],
         ],
         allowed=[lambda t: approval(t, t.submitted)],
     ),

@@ -173,13 +173,16 @@ WORK: dict[str, Case] = {
             lambda t: window(t, delta_cap=1),
             lambda t: window(t, days=6),
             lambda t: window(t, days=15),
+            lambda t: window(t, days=21),
+            lambda t: window(t, late=1),
+            lambda t: window(t, closes_at=t.now),
             lambda t: window(t, parent_id=t.account("clinic")),
             lambda t: window(t, closes_at=None),
         ],
         allowed=[window, lambda t: window(t, days=14)],
     ),
     "account_windows_apart": Case(
-        denied=[lambda t: window(t, "paced"), lambda t: window(t, "paced", weeks=-1)],
+        denied=[lambda t: window(t, "paced", days=13, late=1), lambda t: window(t, "paced", weeks=-1, days=14)],
         allowed=[lambda t: window(t, "paced", weeks=1), lambda t: window(t, "paced", weeks=-2)],
     ),
     "scope_end_of_scope": Case(

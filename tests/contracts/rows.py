@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Executable
 
 from models_db.base import Base, moment
+from models_db.canonical import canonical
+from models_db.pacing import pacing_window
 from models_db.services.ledger import Attempt
-from tests.support import LATE, fetch
+from tests.support import SOON, event_of, fetch, plan_of
 
 if TYPE_CHECKING:
     from tests.contracts.town import Town
 
 DIGEST = "d" * 64
+EVENT = canonical(event_of("token_draw").to_json()).decode()
+PLANNED = canonical({"plan": plan_of(range(2))}).decode()
 
 
 def insert(table: str, **values: object) -> Executable:
@@ -49,7 +53,8 @@ def version(town: "Town", of: str, **given: object) -> Executable:
 
 def policy(town: "Town", spend: int, publish: int, **given: object) -> Executable:
     row = {"digest": DIGEST, "body": "{}", "several_roles": False, "spend_approvals": spend,
-           "publish_approvals": publish, "created_at": moment()}  # fmt: skip
+           "publish_approvals": publish, "created_at": moment(), "attempts": 100, "approval_days": 365,
+           "request_days": 365, "delegation_days": 365}  # fmt: skip
     return insert("policy_version", **row | given)
 
 
@@ -71,9 +76,11 @@ def adoption(town: "Town", policy_id: int, adopted_by: int = 0) -> Executable:
     return insert("policy_adoption", policy_id=policy_id, adopted_by=adopted_by or town.world.admin.id, at=moment())
 
 
-def window(town: "Town", dataset: str = "clinic", days: float = 7, weeks: int = 0, **given: object) -> list[Executable]:
-    """A window of time, under the policy that has some."""
-    opens_at = datetime.now(UTC) + timedelta(weeks=weeks)
+def window(
+    town: "Town", dataset: str = "clinic", days: float = 7, weeks: int = 0, late: float = 0, **given: object
+) -> list[Executable]:
+    """A window of time, under the policy that has some; it opens at the beginning of a week, or `late` days after."""
+    opens_at = pacing_window("week", datetime.now(UTC) + timedelta(weeks=weeks)).opens_at + timedelta(days=late)
     row = {"kind": "pacing", "parent_id": town.account(dataset, None), "rho_cap": 500, "delta_cap": 0,
            "opens_at": moment(opens_at), "closes_at": moment(opens_at + timedelta(days=days))}  # fmt: skip
     return [adoption(town, paced_policy(town)), insert("account", **row | given)]
@@ -104,7 +111,7 @@ def role_revocation(town: "Town", of: str, role: str, **given: object) -> Execut
 
 def delegation(town: "Town", giver: str, taker: str, dataset: str = "clinic", **given: object) -> Executable:
     row = {
-        "from_id": town.actor(giver).id, "to_id": town.actor(taker).id, "valid_from": moment(), "valid_to": LATE,
+        "from_id": town.actor(giver).id, "to_id": town.actor(taker).id, "valid_from": moment(), "valid_to": SOON,
         "dataset_id": town.id_of("dataset", f"name = '{dataset}'"), "reason": "away", "signature": "s", "at": moment(),
     }  # fmt: skip
     return insert("delegation", **row | given)
@@ -119,7 +126,7 @@ def motion(town: "Town", **given: object) -> Executable:
     row = {
         "kind": "cap", "dataset_id": town.id_of("dataset", "name = 'clinic'"), "policy_id": town.world.policy_id,
         "proposer_id": town.world.analyst.id, "reason": "because", "nonce": "n", "digest": DIGEST,
-        "created_at": moment(), "expires_at": LATE, "epsilon": "9", "delta": "0.1", "delta_conversion": 1, "rho": 2000,
+        "created_at": moment(), "expires_at": SOON, "epsilon": "9", "delta": "0.1", "delta_conversion": 1, "rho": 2000,
         "delta_fail": 200,
     }  # fmt: skip
     return insert("motion", **row | given)
@@ -200,8 +207,8 @@ def request(town: "Town", dataset: str, version: str, **given: object) -> Execut
     query = "SELECT v.id FROM dataset_version v JOIN dataset d ON d.id = v.dataset_id WHERE d.name = :name"
     row = {
         "dataset_id": town.id_of("dataset", f"name = '{dataset}'"), "version_id": town.one(query, name=version),
-        "policy_id": town.world.policy_id, "canonical": "{}", "digest": DIGEST,
-        "requester_id": town.world.analyst.id, "created_at": moment(), "expires_at": LATE,
+        "policy_id": town.world.policy_id, "canonical": PLANNED, "digest": DIGEST,
+        "requester_id": town.world.analyst.id, "created_at": moment(), "expires_at": SOON,
     }  # fmt: skip
     return insert("request", **row | given)
 
@@ -216,7 +223,7 @@ def draft(town: "Town", submitted_by: int) -> list[Executable]:
 
 def invocation(town: "Town", of: Attempt, **given: object) -> Executable:
     row = {
-        "request_id": of.request_id, "attempt": of.number, "sequence": 9, "mechanism": "m", "event": "{}",
+        "request_id": of.request_id, "attempt": of.number, "sequence": 9, "mechanism": "token_draw", "event": EVENT,
         "relation": "add_or_remove_one", "rng_kind": "os", "device": "cpu", "code_digest": DIGEST, "libraries": "{}",
         "idem_key": DIGEST, "created_at": moment(), "created_by": town.world.runner.id,
     }  # fmt: skip
@@ -270,7 +277,7 @@ def approval(town: "Town", of: int | Attempt, gate: str = "spend", **given: obje
     row = {
         "motion_id" if gate == "motion" else "request_id": number, "gate": gate,
         "approver_id": town.world.steward.id, "decision": "approve", "reason": "because", "at": moment(),
-        "expires_at": "9000-01-01T00:00:00.000000Z", "signature": "s",
+        "expires_at": SOON, "signature": "s",
     }  # fmt: skip
     if "subject_digest" not in given:
         row["subject_digest"] = town.world.subject(number, gate)

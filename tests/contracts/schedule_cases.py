@@ -105,8 +105,6 @@ SCHEDULES: dict[str, Case] = {
             lambda t: slot(t, slot=TO_COME),
             lambda t: [schedule_change(t, schedule_id=t.paused, number=2, kind="resumed"),
                        slot(t, schedule_id=t.paused, slot=THEN)],
-            lambda t: slot(t, slot="now"),
-            lambda t: slot(t, slot="2099"),
         ],
         allowed=[slot, lambda t: slot(t, slot=TO_COME, at=TO_COME)],
     ),
@@ -130,8 +128,8 @@ SCHEDULES: dict[str, Case] = {
         denied=[
             lambda t: [
                 role_grant(t, "second steward", "analyst", valid_from=LONG_AGO),
-                schedule(t, starts_at=LONG_AGO, id=99),
-                slot(t, schedule_id=99, at=THEN, slot=LONG_AGO, actor_id=t.second_steward),
+                schedule(t, starts_at=LONG_AGO, id=t.paused + 1),
+                slot(t, schedule_id=t.paused + 1, at=THEN, slot=LONG_AGO, actor_id=t.second_steward),
             ]
         ],
         allowed=[slot],

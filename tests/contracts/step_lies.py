@@ -1,5 +1,9 @@
 """What hostile people say through the two doors that move the budget (migration 0003), as in `lies`."""
 
+import json
+
+from tests.contracts.rows import EVENT
+
 
 def enter(hold: str, kind: str, actor: str, who: str = "bad runner") -> list[str]:
     """A step of the budget."""
@@ -12,7 +16,8 @@ def reserve(
 ) -> list[str]:
     """A mechanism and one hold for it."""
     plan = (
-        f'[{{"request_id": {request}, "attempt": 1, "sequence": 90, "mechanism": "m", "event": "{{}}", "relation":'
+        f'[{{"request_id": {request}, "attempt": 1, "sequence": 9, "mechanism": "token_draw", "event": {json.dumps(EVENT)},'
+        ' "relation":'
         ' "add_or_remove_one", "rng_kind": "os", "device": "cpu", "code_digest": "$d", "libraries": "{}",'
         ' "idem_key": "$d"'
         f"{more}}}]"

@@ -17,7 +17,7 @@ from migrations.inventory import differences
 from migrations.roles import admit, grant_access
 from models_db.base import Base, moment
 from models_db.budgets import Amount
-from models_db.canonical import digest
+from models_db.canonical import Json, canonical, digest
 from models_db.engine import Database
 from models_db.services import audit_check, ledger, people
 from models_db.services.audits import Actor
@@ -26,11 +26,12 @@ from tests.conftest import Ledgers, PostgreSQL
 from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, SESSION, door, link
 from tests.contracts.step_lies import STEP_LIES
 from tests.contracts.town import ORIGINS, Town, town_of
-from tests.support import LATE, World, execute, fetch, planned, snapshot
+from tests.support import LATE, SOON, World, execute, fetch, planned, snapshot
 
 ROLES = ("analyst", "runner", "steward", "admin", "auditor")
 TABLES = sorted((*Base.metadata.tables, "alembic_version"))
 THEN = "2001-01-01T00:00:00.000000Z"
+ASKED: dict[str, Json] = {"kind": "k", "plan": {"blocks": [0], "facts": {}, "invocations": []}}
 
 
 @dataclass
@@ -79,7 +80,7 @@ def siege(request: pytest.FixtureRequest, ledgers: Ledgers, postgresql: PostgreS
 
 def facts(town: Town) -> dict[str, str]:
     """Everything an attacker reads off the tables."""
-    text_of_request = '{"kind":"k"}'
+    text_of_request = canonical(ASKED).decode()
     known: dict[str, object] = {
         **{f"bad_{name}": town.actor(f"bad {name}").id for name in (*ROLES, "former")},
         "steward": town.world.steward.id, "analyst": town.world.analyst.id, "runner": town.world.runner.id,
@@ -100,9 +101,9 @@ def facts(town: Town) -> dict[str, str]:
         "motion": town.open_motion, "motion_digest": town.world.subject(town.open_motion, "motion"),
         "standing": town.standing, "publication": town.id_of("publication", "TRUE"),
         "approval": town.id_of("approval", f"request_id = {town.approved}"),
-        "admin_grant": town.id_of("role_grant", "role = 'admin'"), "now": moment(), "then": THEN, "late": LATE,
+        "admin_grant": town.id_of("role_grant", "role = 'admin'"), "now": moment(), "then": THEN, "late": SOON,
         "token": town.one("SELECT token FROM lease WHERE request_id = :r", r=town.running.request_id),
-        "text": json.dumps(text_of_request)[1:-1], "text_digest": digest({"kind": "k"}), "d": "d" * 64,
+        "text": json.dumps(text_of_request)[1:-1], "text_digest": digest(ASKED), "d": "d" * 64,
         "version_of_clinic": town.one("SELECT max(id) FROM dataset_version WHERE dataset_id ="
                                       " (SELECT id FROM dataset WHERE name = 'clinic')"),
     }  # fmt: skip

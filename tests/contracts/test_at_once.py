@@ -13,7 +13,7 @@ from models_db.services.denials import Denied
 from models_db.services.ledger import Attempt, BudgetExceeded, Fenced
 from models_db.tables import Lease
 from models_db.wire import Statement
-from tests.support import PROVENANCE, World, fetch, planned, snapshot
+from tests.support import PROVENANCE, World, fetch, mechanisms_of, planned, snapshot
 
 PLAN = (planned(Amount(3, 1), Amount(4)), planned(Amount(5), mechanism="noisy_count"))
 LEFT = """
@@ -22,6 +22,12 @@ FROM entry e JOIN hold h ON h.id = e.hold_id JOIN invocation i ON i.id = h.invoc
 JOIN account a ON a.id = h.account_id WHERE i.request_id = :request ORDER BY e.id
 """
 SAID = "SELECT kind, actor, dataset, body FROM audit WHERE request_id = :request AND kind LIKE 'ledger.%' ORDER BY seq"
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    """Its requests are approved for the plan of this file."""
+    return World.create(database, mechanisms=mechanisms_of(PLAN))
 
 
 @pytest.fixture(params=[True, False], ids=["whole", "in parts"])

@@ -44,7 +44,7 @@ def counters(database: Database) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("amounts", [{"rho": 11}, {"delta": 11}, {"rho": 2**63 - 1}])
 def test_a_hand_written_hold_cannot_pass_the_cap(world: World, held: ledger.Attempt, amounts: dict[str, int]) -> None:
     before = snapshot(world.database)
-    with pytest.raises(DBAPIError, match=r"the cap would be passed|out of range"):
+    with pytest.raises(DBAPIError, match=r"the cap would be passed|out of range|approved for less"):
         Town(world).do(*unheld(Town(world), held, "HOLD", **amounts))
     assert snapshot(world.database) == before
 
@@ -77,7 +77,7 @@ def test_amounts_are_whole_and_not_negative(world: World, held: ledger.Attempt, 
         assert fetch(world.database, "SELECT rho FROM hold WHERE instalment = 9") == [(1,)]
     else:
         with (
-            pytest.raises(IntegrityError, match=r"ck_hold_amount|a hold is never negative"),
+            pytest.raises(IntegrityError, match=r"ck_hold_amount|a hold is never negative|of the type of its column"),
             world.database.write() as session,
         ):
             session.execute(text(insert))
@@ -114,11 +114,11 @@ class TestSQLite:
         ],
     )
     def test_no_verb_enters_past_the_cap(self, raw: sqlite3.Connection, verb: str, tail: str) -> None:
-        raw.execute("INSERT INTO hold SELECT 99, invocation_id, account_id, 9, 1000, 0 FROM hold WHERE id = 1")
+        raw.execute("INSERT INTO hold SELECT 3, invocation_id, account_id, 9, 1000, 0 FROM hold WHERE id = 1")
         for kind in ("HOLD", "ARM"):
             with pytest.raises(sqlite3.IntegrityError, match="almoner:"):
-                self.enter(raw, verb, 99, kind, tail)
-        assert raw.execute("SELECT count(*) FROM entry WHERE hold_id = 99").fetchone() == (0,)
+                self.enter(raw, verb, 3, kind, tail)
+        assert raw.execute("SELECT count(*) FROM entry WHERE hold_id = 3").fetchone() == (0,)
         assert raw.execute("SELECT rho_held, rho_spent FROM account WHERE kind = 'block'").fetchone() == (90, 0)
 
     def test_a_trigger_that_swallows_the_counters(self, raw: sqlite3.Connection) -> None:
@@ -129,7 +129,10 @@ class TestSQLite:
     def test_a_trigger_that_swallows_the_head(self, raw: sqlite3.Connection) -> None:
         raw.execute("CREATE TEMP TRIGGER swallow BEFORE UPDATE ON audit_head BEGIN SELECT RAISE(IGNORE); END")
         with pytest.raises(sqlite3.IntegrityError, match="the head did not follow"):
-            raw.execute("INSERT INTO audit SELECT seq + 1, hash, 'x', 'x', 'x', 'x', NULL, NULL, '{}' FROM audit_head")
+            raw.execute(
+                f"INSERT INTO audit SELECT seq + 1, hash, 'x', '{moment()}', 'x', 'x', NULL, NULL, '{{}}'"
+                " FROM audit_head"
+            )
 
     def test_an_entry_of_a_hold_to_come(self, raw: sqlite3.Connection) -> None:
         """Without foreign keys, HOLD could be recorded first and the hold's amount chosen later."""
@@ -232,7 +235,10 @@ class TestPostgreSQL:
         raw.execute(text("CREATE RULE swallow AS ON UPDATE TO audit_head DO INSTEAD NOTHING"))
         with pytest.raises(IntegrityError, match="the head did not follow"):
             raw.execute(
-                text("INSERT INTO audit SELECT seq + 1, hash, 'x', 'x', 'x', 'x', NULL, NULL, '{}' FROM audit_head")
+                text(
+                    f"INSERT INTO audit SELECT seq + 1, hash, 'x', '{moment()}', 'x', 'x', NULL, NULL, '{{}}'"
+                    " FROM audit_head".replace(":", "\\:")
+                )
             )
 
     def test_nothing_is_truncated(self, postgresql_database: Database) -> None:

@@ -202,7 +202,7 @@ def test_health_finds_a_row_without_its_parent(sqlite_database: Database) -> Non
         raw = connection.connection.driver_connection
         assert raw is not None
         raw.execute("PRAGMA foreign_keys = OFF")
-        raw.execute("INSERT INTO cap VALUES (1, 99, '8', '0', 0, 'now')")
+        raw.execute(f"INSERT INTO cap VALUES (1, 99, '8', '0', 0, '{moment()}')")
         raw.execute("PRAGMA foreign_keys = ON")
     assert unhealthy(world) == {"foreign keys"}
 

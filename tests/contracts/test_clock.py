@@ -21,7 +21,7 @@ from models_db.services.denials import ClockWentBack, Denied
 from models_db.services.gates import GateClosed
 from models_db.services.ledger import BudgetExceeded
 from tests.contracts.moving_clock import MovingClock
-from tests.support import TEN, World, execute, fetch, planned, snapshot, terms
+from tests.support import SOON, TEN, World, execute, fetch, planned, snapshot, terms
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 AHEAD = "clock went backwards"
@@ -103,7 +103,7 @@ BACKDATED = {
     "transition": "INSERT INTO transition (request_id, number, from_state, to_state, detail, at, actor_id)"
     " VALUES (:approved, 3, 'approved', 'running', '', :at, :runner)",
     "approval": "INSERT INTO approval (request_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
-    " signature) SELECT id, 'spend', digest, :steward, 'approve', 'because', :at, '9999', 's' FROM request"
+    f" signature) SELECT id, 'spend', digest, :steward, 'approve', 'because', :at, '{SOON}', 's' FROM request"
     " WHERE id = :waiting",
     "withdrawal": "INSERT INTO withdrawal (approval_id, reason, signature, at) SELECT id, 'a doubt', 's', :at"
     " FROM approval WHERE request_id = :approved",
@@ -146,7 +146,7 @@ def _approve_without_carrying(world: World, motion: int) -> None:
     execute(
         world.database,
         "INSERT INTO approval (motion_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
-        " signature) SELECT id, 'motion', digest, :steward, 'approve', 'because', :at, '9999', 's' FROM motion"
+        f" signature) SELECT id, 'motion', digest, :steward, 'approve', 'because', :at, '{SOON}', 's' FROM motion"
         " WHERE id = :motion",
         steward=world.steward.id, at=moment(), motion=motion,
     )  # fmt: skip
@@ -260,8 +260,9 @@ def test_what_was_held_in_another_window_is_not_armed_as_if_in_this(database: Da
     execute(
         database,
         "INSERT INTO invocation (request_id, attempt, sequence, mechanism, event, relation, rng_kind, device,"
-        " code_digest, libraries, idem_key, created_at, created_by) SELECT :request, 1, 0, 'm', '{}',"
-        " 'add_or_remove_one', 'os', 'cpu', 'c', '{}', 'by hand', :at, :runner",
+        " code_digest, libraries, idem_key, created_at, created_by) SELECT :request, 1, 0, mechanism, event,"
+        " 'add_or_remove_one', 'os', 'cpu', 'c', '{}', 'by hand', :at, :runner FROM planned_invocation"
+        " WHERE request_id = :request AND sequence = 0",
         "INSERT INTO hold (invocation_id, account_id, instalment, rho, delta) SELECT i.id, a.id, 0, 10, 0"
         " FROM invocation i, account a WHERE i.idem_key = 'by hand' AND (a.kind = 'block' OR a.opens_at = :opens)",
         "INSERT INTO entry (hold_id, kind, at, actor_id) SELECT h.id, 'HOLD', :at, :runner FROM hold h"

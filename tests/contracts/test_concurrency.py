@@ -20,12 +20,12 @@ from models_db.services.people import NameTaken
 from models_db.services.releases import WrongState
 from models_db.services.runs import StillRunning
 from tests.contracts.meeting import meanwhile
-from tests.support import LATE, PROVENANCE, World, fetch, planned
+from tests.support import PROVENANCE, SOON, World, any_amounts, fetch, planned
 
 
 def decision(world: World, request_id: int, by: Actor, verdict: str = "approve") -> Callable[[Session], str]:
-    made = Decision(request_id, "spend", world.subject(request_id, "spend"), verdict, "because", LATE)
-    return lambda session: gates.decide(session, by, made, "signature")
+    made = Decision(request_id, "spend", world.subject(request_id, "spend"), verdict, "because", SOON)
+    return lambda session: gates.decide(session, by, made, "signature", applicable=any_amounts)
 
 
 def test_two_stewards_approve_at_once(database: Database) -> None:

@@ -16,7 +16,7 @@ from models_db.services.envelopes import ScopeClosed, ScopeExists, ScopeTooLarge
 from models_db.services.ledger import BudgetExceeded
 from models_db.services.people import NotYourRole
 from models_db.tables import PolicyVersion
-from tests.support import FAR, World, execute, fetch, planned, terms
+from tests.support import FAR, World, execute, fetch, plan_of, planned, terms, unguarded
 
 WINDOWS = "SELECT opens_at, closes_at, rho_cap, rho_held + rho_spent FROM account WHERE kind = 'pacing' ORDER BY id"
 
@@ -30,14 +30,15 @@ def scheduled(world: World, **given: Any) -> Iterator[World]:
 
 
 def earlier_window(world: World, opens_at: datetime, closes_at: datetime) -> None:
-    """A window that was opened in the past: its guards look at the length and the policy in force, not at the date."""
+    """A window that was opened in the past, and may end at any time."""
     values = {"opens": moment(opens_at), "closes": moment(closes_at)}
-    execute(
-        world.database,
-        "INSERT INTO account (kind, parent_id, rho_cap, delta_cap, opens_at, closes_at)"
-        " SELECT 'pacing', account_id, 1, 0, :opens, :closes FROM dataset WHERE name = 'clinic'",
-        **values,
-    )
+    with unguarded(world.database, "account_pacing_by_policy", "account"):
+        execute(
+            world.database,
+            "INSERT INTO account (kind, parent_id, rho_cap, delta_cap, opens_at, closes_at)"
+            " SELECT 'pacing', account_id, 1, 0, :opens, :closes FROM dataset WHERE name = 'clinic'",
+            **values,
+        )
 
 
 def spend(world: World, rho: int) -> None:
@@ -124,7 +125,8 @@ def request_in(world: World, name: str) -> int:
         policy = session.get_one(PolicyVersion, world.policy_id)
         version = datasets.newest_version(session, dataset)
         body: dict[str, Any] = {
-            "kind": "k", "mechanism": "m", "epsilon": "1", "scope": name, "number": next(world._numbers)
+            "kind": "k", "mechanism": "m", "epsilon": "1", "scope": name, "number": next(world._numbers),
+            "plan": plan_of([0]),
         }  # fmt: skip
         made = releases.submit(session, world.analyst, dataset, version, policy, body, FAR, scope=scope)
     world.decide(made.id)

@@ -13,7 +13,7 @@ from models_db.services.denials import Denied
 from models_db.services.gates import Decision, GateClosed, NothingToWithdraw
 from models_db.services.ledger import BudgetExceeded
 from models_db.services.releases import WrongState
-from tests.support import FAR, LATE, TEN, World, fetch, later, planned, snapshot, terms
+from tests.support import FAR, SOON, TEN, World, any_amounts, fetch, later, plan_of, planned, snapshot, terms
 
 HOUR = timedelta(hours=1)
 
@@ -179,14 +179,14 @@ def test_an_approval_is_taken_back_and_the_request_waits_again(clinic: World) ->
 
 def test_a_taken_back_approval_does_not_return_by_its_signature(clinic: World) -> None:
     request_id = clinic.request()
-    decision = Decision(request_id, "spend", clinic.subject(request_id, "spend"), "approve", "because", LATE)
+    decision = Decision(request_id, "spend", clinic.subject(request_id, "spend"), "approve", "because", SOON)
     for expected in ("approved", None):
         with clinic.database.write() as session:
             if expected:
-                assert gates.decide(session, clinic.steward, decision, "the same") == expected
+                assert gates.decide(session, clinic.steward, decision, "the same", applicable=any_amounts) == expected
             else:
                 with pytest.raises(Denied, match="was taken back"):
-                    gates.decide(session, clinic.steward, decision, "the same")
+                    gates.decide(session, clinic.steward, decision, "the same", applicable=any_amounts)
         if expected:
             clinic.take_back(request_id)
 
@@ -233,7 +233,7 @@ def test_a_request_is_made_under_the_policy_in_force(clinic: World) -> None:
     with clinic.database.write() as session:
         policies.adopt(session, clinic.admin, terms(spend_approvals=2))
     assert old is not None
-    body: dict[str, Any] = {"kind": "k", "mechanism": "m", "epsilon": "1"}
+    body: dict[str, Any] = {"kind": "k", "mechanism": "m", "epsilon": "1", "plan": plan_of([0])}
     with clinic.database.write() as session:
         found = datasets.find(session, "clinic")
         version = datasets.newest_version(session, found)

@@ -3,13 +3,20 @@
 import pytest
 
 from models_db.budgets import Amount
+from models_db.engine import Database
 from models_db.services import health, ledger
 from models_db.services.denials import Denied
 from models_db.services.ledger import Attempt
 from tests.contracts.test_ledger import counters, recomputed
-from tests.support import PROVENANCE, World, planned
+from tests.support import PROVENANCE, World, mechanisms_of, planned
 
 PLAN = (planned(Amount(5), mechanism="noisy_count"), planned(Amount(10, 1), Amount(20, 1), Amount(30, 1)))
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    """Its requests are approved for the plan of this file."""
+    return World.create(database, mechanisms=mechanisms_of(PLAN))
 
 
 def interrupted(world: World, *armed: tuple[int, int]) -> Attempt:
@@ -84,7 +91,7 @@ def test_what_is_paid_is_not_armed_again(world: World, instalment: int) -> None:
 
 def test_another_request_may_have_taken_what_was_given_back(world: World) -> None:
     first = interrupted(world, (0, 0), (1, 0))
-    world.hold(world.running(), planned(Amount(1)))
+    world.hold(world.running(), planned(Amount(1), mechanism="noisy_count"))
     attempt = world.start(first.request_id)
     with world.database.write() as session, pytest.raises(ledger.BudgetExceeded):
         ledger.hold(session, world.runner, attempt, (*PLAN, planned(Amount(6))), PROVENANCE, (1, 1, 0))

@@ -32,15 +32,17 @@ from models_db.services.people import Mandate
 from models_db.services.releases import WrongState
 from models_db.services.runs import StillRunning
 from tests.contracts.meeting import meanwhile
-from tests.support import LATE, PROVENANCE, TEN, World, fetch, planned, terms
+from tests.support import PROVENANCE, SOON, TEN, World, any_amounts, fetch, planned, terms
 
 Act = Callable[[Session], object]
-SOON = timedelta(days=1)
+SOON_OVER = timedelta(days=1)
 
 
 def deciding(world: World, number: int, gate: str = "spend", verdict: str = "approve", by: Actor | None = None) -> Act:
-    made = Decision(number, gate, world.subject(number, gate), verdict, f"{verdict}, while others work", LATE)
-    return lambda session: gates.decide(session, by or world.steward, made, f"signature of {verdict}")
+    made = Decision(number, gate, world.subject(number, gate), verdict, f"{verdict}, while others work", SOON)
+    return lambda session: gates.decide(
+        session, by or world.steward, made, f"signature of {verdict}", applicable=any_amounts
+    )
 
 
 def withdrawing(world: World, number: int, gate: str) -> Act:
@@ -188,7 +190,7 @@ def test_a_delegation_ends_while_an_instalment_is_armed(world: World) -> None:
     world.dataset()
     deputy = world.person("deputy", "auditor")
     with world.database.write() as session:
-        mandate = Mandate("clinic", "deputy", moment(), LATE, "a holiday")
+        mandate = Mandate("clinic", "deputy", moment(), SOON, "a holiday")
         given = people.delegate(session, world.steward, mandate, "signature").id
     request = world.request()
     world.decide(request, by=deputy, on_behalf_of="steward")

@@ -17,6 +17,7 @@ from tests.contracts.cohort_cases import COHORTS, of_a_bare_account
 from tests.contracts.decision_cases import DECISIONS
 from tests.contracts.governance_cases import WORK
 from tests.contracts.initial_cases import INITIAL, Make
+from tests.contracts.limit_cases import LIMITS
 from tests.contracts.rows import DIGEST
 from tests.contracts.schedule_cases import SCHEDULES
 from tests.contracts.town import ORIGINS, Town, town_of
@@ -26,11 +27,14 @@ initial = importlib.import_module("migrations.versions.0001_initial")
 governance = importlib.import_module("migrations.versions.0002_governance")
 repeating = importlib.import_module("migrations.versions.0004_schedules")
 growing = importlib.import_module("migrations.versions.0005_cohorts")
-GUARDS = (*initial.GUARDS, *governance.GUARDS, *repeating.GUARDS, *growing.GUARDS)
+limiting = importlib.import_module("migrations.versions.0007_limits")
+GUARDS = (*initial.GUARDS, *governance.GUARDS, *repeating.GUARDS, *growing.GUARDS, *limiting.GUARDS)
 MESSAGES = {name: message for name, _, _, _, message in GUARDS}
 GOVERNANCE = WORK | DECISIONS
-CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS
-RECORDS = (*initial.RECORDS, *governance.RECORDS, *repeating.RECORDS, *growing.RECORDS)
+CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | LIMITS
+RECORDS = (
+    *initial.RECORDS, *governance.RECORDS, *repeating.RECORDS, *growing.RECORDS, *limiting.RECORDS,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -65,6 +69,7 @@ def test_every_guard_has_a_case() -> None:
     assert {name for name, *_ in governance.GUARDS} == set(GOVERNANCE)
     assert {name for name, *_ in repeating.GUARDS} == set(SCHEDULES)
     assert {name for name, *_ in growing.GUARDS} == set(COHORTS)
+    assert {name for name, *_ in limiting.GUARDS} - {name for name, _ in limiting.REPLACED} == set(LIMITS)
 
 
 def test_a_cohort_has_as_many_blocks_as_the_first(town: Town) -> None:

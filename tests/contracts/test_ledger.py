@@ -5,14 +5,21 @@ from datetime import timedelta
 import pytest
 
 from models_db.budgets import Amount
+from models_db.engine import Database
 from models_db.events import PrivacyEvent
 from models_db.services import audit_check, audit_log, ledger
 from models_db.services.denials import Denied
 from models_db.services.gates import GateClosed
 from models_db.services.ledger import Attempt, BudgetExceeded, Fenced, PlannedInvocation, Provenance
-from tests.support import PROVENANCE, World, execute, fetch, later, planned, snapshot
+from tests.support import PROVENANCE, World, execute, fetch, later, mechanisms_of, planned, snapshot
 
 PLAN = (planned(Amount(10, 1), Amount(20), Amount(30)), planned(Amount(5), mechanism="noisy_count"))
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    """Its requests are approved for the plan of this file."""
+    return World.create(database, mechanisms=mechanisms_of(PLAN))
 
 
 def counters(world: World) -> list[tuple[object, ...]]:

@@ -58,7 +58,7 @@ def test_a_cycle_costs_the_same_after_a_long_past(sqlite_database: Database, bou
     world.dataset(cap=CAP)
     before = cost(world, world.running())
     past = world.running()
-    world.hold(past, planned(*[ONE] * 400))
+    world.hold(past, *[planned(*[ONE] * 16)] * 10)
     world.settle(past, "COMMIT")
     after = cost(world, world.running())
     assert all(number > 1 for number in before.values())

@@ -22,13 +22,14 @@ from models_db.services.motions import (
     StandingExhausted,
 )
 from models_db.tables import PolicyVersion
-from tests.support import FAR, LATE, World, execute, fetch, planned, terms
+from tests.support import FAR, LATE, World, any_amounts, event_of, execute, fetch, planned, terms
 
 WEEK = timedelta(days=7)
 
 
 def body(rho: int = 10, **changes: Json) -> dict[str, Json]:
-    plan: Json = {"invocations": [{"instalments": [{"rho": str(rho), "delta": "0"}]}]}
+    parts: list[Json] = [{"rho": str(part), "delta": "0"} for part in (rho - rho // 2, rho // 2)]
+    plan: Json = {"blocks": [0], "invocations": [{"event": event_of("token_draw").to_json(), "instalments": parts}]}
     return {"kind": "k", "mechanism": "m", "epsilon": "1", "code": "c", "policy": "p", "plan": plan, **changes}
 
 
@@ -54,7 +55,9 @@ def decide(world: World, number: int, verdict: str = "approve", by: Actor | None
         subject = motions.find(session, number).digest
         expires = moment(datetime.now(UTC) + FAR)
         decision = Decision(number, "motion", subject, verdict, "because", expires)
-        return gates.decide(session, by or world.steward, decision, f"signature {number} {verdict}")
+        return gates.decide(
+            session, by or world.steward, decision, f"signature {number} {verdict}", applicable=any_amounts
+        )
 
 
 def submit(world: World, number: int, by: Actor | None = None, **changes: Json) -> int:
@@ -152,7 +155,7 @@ def test_an_approval_is_taken_back_until_the_motion_is_carried(database: Databas
     with database.write() as session:
         expires = moment(datetime.now(UTC) + FAR)
         decision = Decision(number, "motion", motions.find(session, number).digest, "approve", "after all", expires)
-        assert gates.decide(session, world.steward, decision, "another signature") == "carried"
+        assert gates.decide(session, world.steward, decision, "another signature", applicable=any_amounts) == "carried"
     with pytest.raises(Denied, match="taken back only before it is used"):
         take_back(second)
 
@@ -183,7 +186,7 @@ def test_runs_are_drawn_one_by_one_and_a_failed_one_counts(world: World) -> None
     decide(world, number)
     first, second = submit(world, number), submit(world, number)
     attempt = world.start(first)
-    world.hold(attempt, planned(Amount(10)))
+    world.hold(attempt, planned(Amount(5), Amount(5)))
     world.arm(attempt)
     world.fail(attempt)
     assert world.start(first).number == 2
@@ -224,7 +227,7 @@ def test_it_covers_no_more_than_it_says(world: World, monkeypatch: pytest.Monkey
     monkeypatch.setattr(motions, "_require_covered", lambda motion, cost: None)
     attempt = world.start(submit(world, number))
     with pytest.raises(Denied, match="allows a release less than this"):  # the database looks again
-        world.hold(attempt, planned(Amount(10)))
+        world.hold(attempt, planned(Amount(5), Amount(5)))
 
 
 def test_after_its_last_day_it_covers_nothing(world: World) -> None:

@@ -17,7 +17,7 @@ from models_db.services.ledger import Attempt
 from models_db.services.releases import RequestUnknown, WrongState
 from models_db.services.runs import StillRunning
 from tests.conftest import Ledgers
-from tests.support import LATE, World, fetch, later, planned, snapshot
+from tests.support import LATE, SOON, World, fetch, later, planned, snapshot
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -126,7 +126,7 @@ def _decide_publish(world: World, request_id: int, verdict: str) -> None:
     with world.database.read() as session:
         artifact = artifacts.artifact_of(session, request_id)
     subject = artifact.digest if artifact else "0" * 64
-    decision = Decision(request_id, "publish", subject, verdict, "because", LATE)
+    decision = Decision(request_id, "publish", subject, verdict, "because", SOON)
     with world.database.write() as session:
         gates.decide(session, _second(world), decision, "signature")
 
@@ -226,7 +226,7 @@ def test_who_may_decide(database: Database, several_roles: bool) -> None:
 
 def test_an_approval_is_for_exact_bytes(world: World) -> None:
     one, two = world.request(), world.request()
-    decision = Decision(one, "spend", world.subject(two, "spend"), "approve", "because", LATE)
+    decision = Decision(one, "spend", world.subject(two, "spend"), "approve", "because", SOON)
     with pytest.raises(Denied, match="not for what is waiting"), world.database.write() as session:
         gates.decide(session, world.steward, decision, "signature")
 
@@ -235,7 +235,7 @@ def test_an_approval_is_for_exact_bytes(world: World) -> None:
 def test_a_decision_needs_a_reason(world: World, reason: str) -> None:
     request_id = world.request()
     before = snapshot(world.database)
-    decision = Decision(request_id, "spend", world.subject(request_id, "spend"), "approve", reason, LATE)
+    decision = Decision(request_id, "spend", world.subject(request_id, "spend"), "approve", reason, SOON)
     with pytest.raises(Denied, match="ck_approval_reason"), world.database.write() as session:
         gates.decide(session, world.steward, decision, "signature")
     assert snapshot(world.database) == before

@@ -249,9 +249,9 @@ def test_less_than_a_run_costs_covers_none(team: Team) -> None:
             releases.configuration(json.loads(request.canonical)), 5, 0, 3, "2099-12-31T23:59:59.000000Z"
         )
         motions.propose_standing(session, workspace.actor, dataset, policy, wanted, "monthly", timedelta(days=7))
-    carried(team, 1)
-    told = refused(root, f"release request {root.request_file(**SMALL)} --standing 1", "StandingExhausted")
+    told = refused(team.at(team.home("sue")), 'approve 1 --gate motion --reason "agreed"', "AuthorisationDiffers")
     assert "it allows rho 0.000000000005" in told["message"]
+    refused(team.at(root), f"release request {root.request_file(**SMALL)} --standing 1", "StandingExhausted")
 
 
 # --- envelopes

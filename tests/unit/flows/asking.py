@@ -8,6 +8,7 @@ from flows.kinds import at_publish, at_spend
 from flows.matter import Grid, Lines, Matter, Texts, Warnings
 from flows.question import Question
 from models_db.canonical import canonical
+from tasks.accounting.lifetime import lifetime_claim
 from tasks.publishing.draft import write_draft
 from tasks.publishing.layout import FileTable
 from tasks.publishing.record import Person
@@ -18,7 +19,7 @@ BUDGET = {
     "epsilon_cap": "8",
     "delta_cap": "0.000001",
     "delta_conversion": str(9 * 10**11),
-    "rho_cap": str(10**12),
+    "rho_cap": str(lifetime_claim("8", "0.000001").cap.rho),
     "rho_spent": str(10**11),
     "rho_held": "0",
     "delta_fail_cap": str(10**11),

@@ -9,13 +9,14 @@ from pydantic import ValidationError
 from flows.approval_files import ApprovalFileUnfit, read_ask, write_ask
 from flows.decide import ApprovalUnusable, check, sign_elsewhere
 from flows.kinds import at_spend
-from flows.matter import Warnings
 from flows.motion_question import MotionQuestion, at_motion
 from models_db.canonical import canonical, digest
+from models_db.configurations import cost_of
 from models_db.policy import Policy
 from models_db.services import releases
 from models_db.services.motions import said
 from models_db.tables import Motion as Row
+from tasks.accounting.lifetime import lifetime_claim
 from tasks.publishing.record import Person
 from tasks.publishing.signing import SigningKey
 from tests.unit.flows.asking import BUDGET, a_question, steward, text_of
@@ -38,12 +39,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "cap": {
         "epsilon": "12",
         "delta": "0.000001",
-        "rho": str(2 * 10**12),
+        "rho": str(lifetime_claim("12", "0.000001").cap.rho),
         "delta_fail": str(10**11),
         "delta_conversion": str(9 * 10**11),
     },
     "standing": {
-        "rho": str(5 * 10**10),
+        "rho": str(cost_of(CONFIGURATION).rho),
         "delta_fail": "0",
         "runs": 4,
         "until": "2027-01-31T00:00:00.000000Z",
@@ -87,8 +88,9 @@ def test_a_cap_shows_both_claims_and_says_that_it_raises() -> None:
     for fact in (
         "Dataset clinic - Motion 2, motion gate",
         "It RAISES what the dataset may ever lose",
+        "The budget grows 1.987 times: epsilon grows 1.5 times, rho grows 1.987 times, delta stays the same.",
         "epsilon, lifetime | 8 | 12",
-        "rho | 1 | 2",
+        "rho | 1.04544313257 | 2.077136227553",
         "epsilon spent so far | 2.1519 | 2.1519",
         "the study goes on",
         "proposed by | ana",
@@ -98,19 +100,21 @@ def test_a_cap_shows_both_claims_and_says_that_it_raises() -> None:
 
 
 def test_a_lower_cap_raises_nothing() -> None:
-    lower = a_motion(motion={"rho": str(5 * 10**11), "delta_fail": "0", "epsilon": "4"})
-    assert not any(isinstance(section, Warnings) for section in at_motion(lower, None).sections)
+    lower = a_motion(motion={"rho": str(lifetime_claim("4", "0.000001").cap.rho), "epsilon": "4"})
+    told = text_of(at_motion(lower, None))
+    assert "RAISES" not in told
+    assert "The budget shrinks" in told
 
 
 def test_a_schedule_shows_one_run_all_runs_and_the_one_configuration() -> None:
     told = text_of(at_motion(a_motion("standing"), None))
     for fact in (
-        "one run | rho at most 0.05",
+        "one run | rho at most 0.266313639024",
         "runs | at most 4, until 2027-01-31",
-        "all runs together | rho at most 0.2",
+        "all runs together | rho at most 1.065254556096",
         "before | 2.1519 | 0.1",
-        "after all runs | 3.9368 | 0.3",
-        "cap | 8 | 1",
+        "after all runs | 8.5221 | 1.165254556096",
+        "cap | 8 | 1.04544313257",
         "parameters.samples | 2",
         "token_draw | 48 | 0.266313639024",
     ):

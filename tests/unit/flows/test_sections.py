@@ -87,7 +87,7 @@ def test_a_second_decision_is_pointed_out_to_whoever_took_the_first():
 @pytest.mark.parametrize(
     ("changes", "warning"),
     [
-        ({"budget": {"rho_spent": "540000000000"}}, "80.7 % of the lifetime budget is gone"),
+        ({"budget": {"rho_spent": "580000000000"}}, "81.0 % of the lifetime budget is gone"),
         ({"budget": {"rho_spent": "900000000000"}}, "cannot pay for this now"),
         ({"budget": {"rho_held": "700000000000"}}, "cannot pay for this now"),
         ({"expires_at": "2020-01-01T00:00:00.000000Z"}, "has expired"),

@@ -1,0 +1,26 @@
+"""That somebody derives the amounts of a motion before it is approved and before it takes effect.
+
+What an epsilon costs is accounting's to know, which is above these services; so they take the check as an argument, and
+go on without one for nothing that carries amounts (docs/decisions/0069).
+"""
+
+from collections.abc import Callable
+
+from models_db.tables import Motion
+
+Applicable = Callable[[Motion], None]
+"""Raises unless a motion's amounts follow from what it says; accounting is not known here."""
+
+
+def require_applicable(motion: Motion, applicable: Applicable | None) -> None:
+    """Check a motion whose amounts people have not read.
+
+    Raises:
+        ValueError: nothing checks it.
+        and as `applicable`.
+    """
+    if motion.kind == "retraction":
+        return
+    if applicable is None:
+        raise ValueError(f"motion {motion.id} carries amounts, and nothing derives them")
+    applicable(motion)

@@ -1,0 +1,204 @@
+"""For every guard of revision 0007: what it denies, and the nearest things it lets pass."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Executable
+
+from models_db.base import moment
+from models_db.canonical import Json, canonical
+from tests.contracts.initial_cases import Case, Make
+from tests.contracts.rows import (
+    EVENT,
+    approval,
+    delegation,
+    hold,
+    insert,
+    invocation,
+    motion,
+    policy,
+    request,
+    transition,
+)
+from tests.contracts.town import Town
+from tests.support import SOON, event_of, plan_of
+
+TOO_LATE = moment(datetime.now(UTC) + timedelta(days=367))
+"""A day later than the policies of these tests allow."""
+LAST = (datetime.now(UTC) + timedelta(days=366)).strftime("%Y-%m-%dT00:00:00.000000Z")
+MOST = 10**15
+
+
+def planned_row(town: Town, table: str, of: int, **given: object) -> Executable:
+    rows: dict[str, dict[str, object]] = {
+        "planned_release": {"invocations": 1},
+        "planned_block": {"first_block": 7, "last_block": 7},
+        "planned_invocation": {"sequence": 77, "mechanism": "m", "event": "{}", "instalments": 1},
+        "planned_instalment": {"sequence": 77, "first_instalment": 0, "last_instalment": 0, "rho": 1, "delta": 1},
+    }
+    return insert(table, **{"request_id": of} | rows[table] | given)
+
+
+def asking(town: Town, canonical_text: str) -> Executable:
+    return request(town, "clinic", "clinic", canonical=canonical_text)
+
+
+def unplanned(plan: Json) -> Make:
+    return lambda town: asking(town, canonical({"plan": plan}).decode())
+
+
+def with_part(part: Json) -> Make:
+    event = event_of("token_draw").to_json()
+    return unplanned({"blocks": [0], "invocations": [{"event": event, "instalments": [part]}]})
+
+
+def spent_up(town: Town) -> list[Executable]:
+    """A policy under which a request has one attempt, which is under way."""
+    number = town.id_of("policy_version", "TRUE") + 1
+    asked = town.id_of("request", "TRUE") + 1
+    return [
+        policy(town, 1, 1, id=number, attempts=1),
+        insert("policy_adoption", policy_id=number, adopted_by=town.world.admin.id, at=moment()),
+        request(town, "clinic", "clinic", id=asked, policy_id=number),
+        _step(town, asked, 1, "draft", "submitted", town.world.analyst.id),
+        approval(town, asked, subject_digest="d" * 64),
+        _step(town, asked, 2, "submitted", "approved", town.world.steward.id),
+        _step(town, asked, 3, "approved", "running", town.world.runner.id),
+        _step(town, asked, 4, "running", "approved", town.world.runner.id),
+    ]
+
+
+def _step(town: Town, asked: int, number: int, from_state: str, to_state: str, actor: int) -> Executable:
+    row = {"request_id": asked, "number": number, "from_state": from_state, "to_state": to_state, "detail": ""}
+    return insert("transition", **row, at=moment(), actor_id=actor)
+
+
+def again(town: Town) -> Executable:
+    asked = town.id_of("request", "TRUE") + 1
+    return _step(town, asked, 5, "approved", "running", town.world.runner.id)
+
+
+REQUESTS: tuple[Callable[[Town], int], ...] = (lambda t: t.reopened, lambda t: t.id_of("request", "TRUE") + 1)
+"""One that has a plan, and one that is still to come."""
+
+LIMITS: dict[str, Case] = {
+    "request_says_plan": Case(
+        denied=[
+            lambda t: asking(t, "{}"),
+            unplanned(1),
+            unplanned({"blocks": [0]}),
+            unplanned({"invocations": []}),
+            unplanned({"blocks": {}, "invocations": []}),
+            unplanned({"blocks": [0], "invocations": {}}),
+            unplanned({"blocks": ["0"], "invocations": []}),
+            unplanned({"blocks": [-1], "invocations": []}),
+            unplanned({"blocks": [2**31], "invocations": []}),
+            unplanned({"blocks": [0], "invocations": [{}]}),
+            unplanned({"blocks": [0], "invocations": [[]]}),
+            unplanned({"blocks": [0], "invocations": [{"event": {}, "instalments": []}]}),
+            unplanned({"blocks": [0], "invocations": [{"event": {"mechanism": "m"}}]}),
+            with_part({}),
+            with_part({"rho": "1"}),
+            with_part({"rho": "1", "delta": ""}),
+            with_part({"rho": "1", "delta": "-1"}),
+            with_part({"rho": "0.5", "delta": "0"}),
+            with_part({"rho": "9223372036854775808", "delta": "0"}),
+            with_part({"rho": "1" * 20, "delta": "0"}),
+            with_part([]),
+        ],
+        allowed=[
+            unplanned({"blocks": [], "invocations": []}),
+            unplanned(plan_of(range(2))),
+            with_part({"rho": "9223372036854775807", "delta": "0"}),
+        ],
+    ),
+    "request_expires": Case(
+        denied=[lambda t: request(t, "clinic", "clinic", expires_at=TOO_LATE)],
+        allowed=[lambda t: request(t, "clinic", "clinic", expires_at=LAST)],
+    ),
+    "motion_expires": Case(
+        denied=[
+            lambda t: motion(t, expires_at=TOO_LATE),
+            lambda t: motion(t, expires_at=TOO_LATE, until=TOO_LATE),
+            lambda t: motion(t, expires_at=TOO_LATE, **standing(t, SOON)),
+        ],
+        allowed=[
+            lambda t: motion(t, expires_at=LAST),
+            lambda t: motion(t, expires_at=TOO_LATE, **standing(t, TOO_LATE)),
+        ],
+    ),
+    "approval_expires": Case(
+        denied=[
+            lambda t: approval(t, t.reopened, expires_at=TOO_LATE),
+            lambda t: approval(t, t.open_motion, "motion", expires_at=TOO_LATE),
+        ],
+        allowed=[
+            lambda t: approval(t, t.reopened, expires_at=LAST),
+            lambda t: approval(t, t.open_motion, "motion", expires_at=LAST),
+        ],
+    ),
+    "delegation_expires": Case(
+        denied=[lambda t: delegation(t, "second steward", "delegate", valid_to=TOO_LATE)],
+        allowed=[lambda t: delegation(t, "second steward", "delegate", valid_to=LAST)],
+    ),
+    "policy_says_limits": Case(
+        denied=[
+            lambda t, given=given: policy(t, 1, 1, **given)  # type: ignore[misc]
+            for given in (
+                {"attempts": None},
+                {"attempts": 0},
+                {"attempts": 101},
+                {"approval_days": None},
+                {"approval_days": 0},
+                {"approval_days": 366},
+                {"request_days": None},
+                {"request_days": 366},
+                {"delegation_days": None},
+                {"delegation_days": 366},
+            )
+        ],
+        allowed=[lambda t: policy(t, 1, 1, attempts=1, approval_days=1, request_days=1, delegation_days=1)],
+    ),
+    "transition_attempts": Case(
+        denied=[lambda t: [*spent_up(t), again(t)]],
+        allowed=[lambda t: spent_up(t)[:-1], lambda t: transition(t, t.approved, "approved", "running")],
+    ),
+    "invocation_planned": Case(
+        denied=[
+            lambda t: invocation(t, t.lent, event="{}"),
+            lambda t: invocation(t, t.lent, event=EVENT + " "),
+            lambda t: invocation(t, t.lent, mechanism="noisy_count"),
+            lambda t: invocation(t, t.lent, sequence=10),
+            lambda t: invocation(t, t.lent, sequence=-1),
+        ],
+        allowed=[lambda t: invocation(t, t.lent)],
+    ),
+    "hold_planned": Case(
+        denied=[
+            lambda t: hold(t, t.lent, rho=MOST + 1),
+            lambda t: hold(t, t.lent, delta=MOST + 1),
+            lambda t: hold(t, t.lent, instalment=16),
+            lambda t: hold(t, t.lent, instalment=-1),
+            lambda t: hold(t, t.scoped, account_id=t.id_of("account", "name = 'study'"), rho=MOST + 1),
+        ],
+        allowed=[
+            lambda t: hold(t, t.lent, rho=MOST, delta=MOST),
+            lambda t: hold(t, t.lent, rho=0),
+            lambda t: hold(t, t.lent, instalment=15),
+        ],
+    ),
+    **{
+        f"{table}_with_its_request": Case(
+            denied=[
+                lambda t, table=table, of=of: planned_row(t, table, of(t))  # type: ignore[misc]
+                for of in REQUESTS[table == "planned_release" :]
+            ]
+        )
+        for table in ("planned_release", "planned_block", "planned_invocation", "planned_instalment")
+    },
+}
+
+
+def standing(town: Town, until: str) -> dict[str, object]:
+    given = {"kind": "standing", "runs": 1, "until": until, "config_digest": "d" * 64, "configuration": "{}"}
+    return {**given, "epsilon": None, "delta": None, "delta_conversion": None}

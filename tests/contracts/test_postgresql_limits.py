@@ -1,0 +1,271 @@
+"""PostgreSQL: what binds people who have a login - idle transactions, approvals, amounts, and who administers whom."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from flows.lifetime import require_motion
+from migrations import roles
+from migrations import upgrade as upgrading
+from migrations.roles import grant_access
+from migrations.upgrade import PostgreSQLTooOld, upgrade
+from models_db import engine as engines
+from models_db.base import moment
+from models_db.canonical import canonical
+from models_db.engine import Database, LedgerUnreachable
+from models_db.findings import Finding
+from models_db.services import access, motions
+from models_db.services.datasets import LifetimeClaim
+from tasks.accounting.lifetime import AmountsDiffer, lifetime_claim
+from tests.conftest import PostgreSQL
+from tests.contracts.test_application_role import as_people
+from tests.support import SOON, TEN, World, event_of, fetch, plan_of
+
+
+@pytest.fixture
+def by(postgresql_database: Database, postgresql: PostgreSQL) -> Iterator[dict[str, World]]:
+    """The same ledger, once for each login."""
+    world = World.create(postgresql_database)
+    world.dataset()
+    found = as_people(world, postgresql)
+    yield found
+    for each in found.values():
+        each.database.dispose()
+
+
+def session_of(world: World) -> Connection:
+    """A plain session of that login, with none of almoner's settings."""
+    return create_engine(world.database.engine.url, poolclass=NullPool).connect()
+
+
+def findings(database: Database) -> dict[str, Finding]:
+    with database.read() as session:
+        return {finding.check: finding for finding in access.examine(session)}
+
+
+# --- an approval bounds what a runner arms ----------------------------------------------------------------------
+
+
+def reserved(
+    world: World, request: int, event: str, rho: int, mechanism: str = "token_draw", instalment: int = 0
+) -> str:
+    """The door to holds, as the red team's runner called it."""
+    account = fetch(world.database, "SELECT id FROM account WHERE kind = 'block'")[0][0]
+    plan = [{
+        "request_id": request, "attempt": 1, "sequence": 0, "mechanism": mechanism, "event": event,
+        "relation": "add_or_remove_one", "rng_kind": "os", "device": "cpu", "code_digest": "c" * 64,
+        "libraries": "{}", "idem_key": f"{rho}",
+    }]  # fmt: skip
+    with session_of(world) as connection, connection.begin():
+        connection.execute(
+            text(
+                "SELECT almoner_reserve(CAST(:plan AS jsonb), '{1}', CAST(:accounts AS bigint[]),"
+                " CAST(:parts AS int[]), CAST(:rhos AS bigint[]), '{0}', :at, :actor, :who, 'ledger.hold', 'clinic', :request, '{}')"
+            ),
+            {"plan": json.dumps(plan), "accounts": f"{{{account}}}", "parts": f"{{{instalment}}}",
+             "rhos": f"{{{rho}}}", "at": moment(), "actor": world.runner.id, "who": world.runner.name,
+             "request": request},
+        )  # fmt: skip
+    return "held"
+
+
+def test_an_approval_bounds_what_a_runner_with_sql_holds(by: dict[str, World]) -> None:
+    approved = canonical(event_of("token_draw").to_json()).decode()
+    request = by["analyst"].request(plan=plan_of([0], ["token_draw"], TEN, 2))
+    by["steward"].decide(request)
+    by["runner"].start(request)
+    for lie in (
+        {"event": "{}", "rho": 10},
+        {"event": approved, "rho": 11},
+        {"event": approved, "rho": 10, "mechanism": "noisy_count"},
+        {"event": approved, "rho": 10, "instalment": 2},
+    ):
+        with pytest.raises(DBAPIError, match=r"approved for (other mechanisms|less than this)"):
+            reserved(by["runner"], request, **lie)  # type: ignore[arg-type]
+    assert reserved(by["runner"], request, approved, 10) == "held"
+
+
+@pytest.mark.parametrize("table", ["planned_release", "planned_block", "planned_invocation", "planned_instalment"])
+def test_nobody_writes_a_plan_beside_the_database(by: dict[str, World], table: str) -> None:
+    request = by["analyst"].request()
+    for name in by:
+        with (
+            session_of(by[name]) as connection,
+            pytest.raises(DBAPIError, match=r"permission denied|nothing is recorded"),
+        ):
+            connection.execute(text(f"INSERT INTO {table} (request_id) VALUES ({request})"))
+        with session_of(by[name]) as connection, pytest.raises(DBAPIError, match="nothing is recorded there"):
+            connection.execute(text(f"SELECT almoner_record('{table}', '[{{\"request_id\": {request}}}]')"))
+
+
+# --- the clock of a session -------------------------------------------------------------------------------------
+
+
+def test_an_approval_is_not_lengthened_by_sql(by: dict[str, World]) -> None:
+    steward, request = by["steward"], by["analyst"].request()
+    row = {
+        "request_id": request, "gate": "spend", "subject_digest": steward.subject(request, "spend"),
+        "approver_id": steward.steward.id, "decision": "approve", "reason": "r", "at": moment(), "signature": "s",
+    }  # fmt: skip
+    for zone in ("UTC", "<UTC>-167", "<UTC>+167"):
+        for expires, rule in (
+            ("9999-01-01T00:00:00.000000Z", "expires as the policy says"),
+            ("9", "expires as the policy says|moment"),
+        ):
+            given = json.dumps([{**row, "expires_at": expires}])
+            with session_of(steward) as connection:
+                connection.execute(text(f"SET timezone = '{zone}'"))
+                record = text("SELECT almoner_record('approval', CAST(:given AS jsonb))")
+                with pytest.raises(DBAPIError, match=rule):
+                    connection.execute(record, {"given": given})
+    with session_of(steward) as connection, connection.begin():
+        connection.execute(text("SET LOCAL timezone = '<UTC>-167'"))
+        given = json.dumps([{**row, "expires_at": SOON}])
+        made = connection.scalar(text("SELECT almoner_record('approval', CAST(:given AS jsonb))"), {"given": given})
+        connection.rollback()
+    assert abs(_seconds(made["at"]) - _seconds(moment())) < 60
+
+
+def _seconds(at: str) -> float:
+    return datetime.fromisoformat(at).timestamp()
+
+
+# --- a cap that lies --------------------------------------------------------------------------------------------
+
+
+def test_an_analyst_with_sql_proposes_a_cap_that_lies_and_nobody_can_approve_it(by: dict[str, World]) -> None:
+    """The red team's motion: 8.1 with five hundred times its rho. The database takes it; every reader derives."""
+    analyst = by["analyst"]
+    honest = lifetime_claim("8.1", "0.000001")
+    with session_of(analyst) as connection, connection.begin():
+        given = [{
+            "kind": "cap", "dataset_id": 1, "policy_id": analyst.policy_id, "proposer_id": analyst.analyst.id,
+            "reason": "r", "nonce": "n", "digest": "d" * 64, "created_at": moment(), "expires_at": SOON,
+            "epsilon": "8.1", "delta": "0.000001", "delta_conversion": honest.delta_conversion,
+            "rho": honest.cap.rho * 500, "delta_fail": honest.cap.delta,
+        }]  # fmt: skip
+        connection.execute(text("SELECT almoner_record('motion', CAST(:given AS jsonb))"), {"given": json.dumps(given)})
+        connection.execute(
+            text("SELECT almoner_append(:who, 'motion.proposed', 'clinic', NULL, '{\"motion\": 1}')"),
+            {"who": analyst.analyst.name},
+        )
+    with analyst.database.read() as session:
+        motion = motions.find(session, 1)
+        assert isinstance(motion.rho, int)
+        stored = LifetimeClaim("8.1", "0.000001", honest.delta_conversion, replace(honest.cap, rho=motion.rho))
+        assert stored.cap.rho == 500 * honest.cap.rho
+        with pytest.raises(AmountsDiffer, match=r"Motion 1 says epsilon 8\.1"):
+            require_motion(motion)
+
+
+# --- idle transactions ------------------------------------------------------------------------------------------
+
+
+def append(connection: Connection, world: World) -> None:
+    """Take the lock that every writer needs."""
+    connection.execute(
+        text("SELECT almoner_append(:who, 'note.made', 'clinic', NULL, '{}')"), {"who": world.analyst.name}
+    )
+
+
+def test_the_database_ends_an_idle_transaction_that_keeps_writers_waiting(
+    by: dict[str, World], postgresql_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roles, "PATIENCE", {"idle_in_transaction_session_timeout": 1, "lock_timeout": 60})
+    assert any("idle_in_transaction" in done for done in grant_access(postgresql_database).done)
+    assert grant_access(postgresql_database).done == ()
+    with session_of(by["analyst"]) as idle:
+        append(idle, by["analyst"])
+        by["analyst"].request()  # it waits for the idle one, and gets through
+        with pytest.raises(DBAPIError, match="idle-in-transaction timeout"):
+            append(idle, by["analyst"])
+        idle.invalidate()
+
+
+def test_who_lifts_the_limit_is_named_with_the_statement_that_ends_the_session(
+    by: dict[str, World], postgresql_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL lets every session set its own timeout; then only somebody above it ends it, and doctor says how."""
+    with session_of(by["analyst"]) as hostile:
+        hostile.execute(text("SET idle_in_transaction_session_timeout = 0"))
+        append(hostile, by["analyst"])
+        pid = hostile.scalar(text("SELECT pg_backend_pid()"))
+        with session_of(by["steward"]) as waiting:
+            waiting.execute(text("SET lock_timeout = '500ms'"))
+            with pytest.raises(DBAPIError, match="lock timeout"):
+                append(waiting, replace(by["steward"], analyst=by["steward"].steward))
+        monkeypatch.setattr(access, "_IDLE", access._IDLE.replace("1 minute", "0 minutes"))
+        found = findings(postgresql_database)["no idle session keeps the writers waiting"]
+        assert not found.ok
+        assert f"`SELECT pg_terminate_backend({pid})`" in found.detail
+        fetch(postgresql_database, "SELECT pg_terminate_backend(:pid)", pid=pid)
+        time.sleep(0.2)
+        hostile.invalidate()
+        by["analyst"].request()
+    assert findings(postgresql_database)["no idle session keeps the writers waiting"].ok
+
+
+def test_a_session_of_almoner_that_idled_too_long_is_named(postgresql_database: Database) -> None:
+    def idle() -> None:
+        with postgresql_database.write() as session:
+            session.execute(text("SET LOCAL idle_in_transaction_session_timeout = '100ms'"))
+            time.sleep(0.5)
+            session.execute(text("SELECT 1"))
+
+    with pytest.raises(LedgerUnreachable):
+        idle()
+    assert fetch(postgresql_database, "SELECT 1") == [(1,)]
+
+
+def test_almoners_own_sessions_wait_and_idle_no_longer_than_they_say(postgresql_database: Database) -> None:
+    assert fetch(postgresql_database, "SELECT current_setting('idle_in_transaction_session_timeout')") == [
+        (f"{engines.IDLE_SECONDS // 60}min",)
+    ]
+    assert fetch(postgresql_database, "SELECT current_setting('lock_timeout')") == [("1min",)]
+
+
+# --- who administers whom ---------------------------------------------------------------------------------------
+
+NOBODY = "nobody administers another person's login"
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("ALTER ROLE almoner_test_analyst CREATEROLE", "ALTER ROLE almoner_test_analyst NOCREATEROLE"),
+        (
+            "GRANT almoner_test_steward TO almoner_test_analyst WITH ADMIN OPTION, INHERIT FALSE, SET FALSE",
+            "REVOKE almoner_test_steward FROM almoner_test_analyst",
+        ),
+        ("GRANT almoner_test_steward TO almoner_test_analyst", "REVOKE almoner_test_steward FROM almoner_test_analyst"),
+    ],
+    ids=["CREATEROLE", "admin option", "member"],
+)
+def test_doctor_warns_of_whoever_could_log_in_as_somebody_else(
+    by: dict[str, World], postgresql_database: Database, given: str, taken: str
+) -> None:
+    assert not findings(postgresql_database)[NOBODY].warning
+    with postgresql_database.engine.begin() as connection:
+        connection.execute(text(given))
+    try:
+        found = findings(postgresql_database)[NOBODY]
+        assert found.warning
+        assert "almoner_test_analyst administers" in found.detail
+    finally:
+        with postgresql_database.engine.begin() as connection:
+            connection.execute(text(taken))
+    assert not findings(postgresql_database)[NOBODY].warning
+
+
+def test_an_older_server_is_refused_by_name(postgresql_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upgrading, "OLDEST_POSTGRESQL", 990_000)
+    for refused in (upgrade, roles.may_upgrade):
+        with pytest.raises(PostgreSQLTooOld, match="the ledger needs 99 or newer"):
+            refused(postgresql_database)
