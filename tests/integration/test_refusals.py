@@ -12,7 +12,7 @@ import pytest
 
 import flows.execute
 import flows.running
-from tests.integration.story import NOTES, REQUEST, Almoner
+from tests.integration.story import CONFIRMED, NOTES, REQUEST, Almoner
 from tests.support import fetch
 
 Case = tuple[str, int, str]
@@ -215,7 +215,7 @@ def bring(almoner: Almoner, stage: str) -> None:
         getattr(almoner, stage)()
 
 
-def refused(almoner: Almoner, line: str, code: int, error: str, *, piped: str | None = None) -> None:
+def refused(almoner: Almoner, line: str, code: int, error: str, *, piped: str | None = CONFIRMED) -> None:
     """The command is refused under that name, and nothing has changed."""
     before = almoner.everything() if almoner.home.root.exists() else None
     told = almoner.type(f"{line} --json", expected=code, piped=piped)
