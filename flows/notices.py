@@ -21,6 +21,7 @@ from flows.channels import Channel, ChannelExists, ChannelsUnwritable, ChannelUn
 from flows.sending import send
 from flows.workspace import open_workspace
 from models_db.base import moment
+from models_db.bounded_json import parse_json
 from models_db.budgets import Amount
 from models_db.canonical import Json
 from models_db.configurations import cost_of
@@ -57,6 +58,8 @@ TOLD = {
 """What a notice takes of a link's body: numbers, and names of errors. What people wrote stays in the ledger."""
 
 
+LARGEST = 1_000_000
+"""Bytes of the file that says how far each channel has got."""
 _NAME = re.compile(r"[A-Za-z0-9_.:+ -]{1,100}")
 """What almoner writes where a notice takes a text of a link: names of errors and kinds, and times."""
 
@@ -231,7 +234,7 @@ def _head(database: Database) -> int:
 
 def _places(home: ProjectHome) -> dict[str, Place]:
     try:
-        found = json.loads(home.inside(PLACES).read_text())
+        found = parse_json(home.inside(PLACES).read_bytes(), most_bytes=LARGEST)
         return {str(name): Place(**said) for name, said in found.items()}
     except FileNotFoundError:
         return {}
