@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from models_db.budgets import DELTA_UNIT, Amount, total
 from models_db.canonical import Json
 from models_db.errors import UsageError
-from models_db.events import PrivacyEvent
 from models_db.requests import Prompt, PublicMetadata, ReleaseRequest, as_json, parse, plain_decimal
 from models_db.services.ledger import Balance, BudgetExceeded
 from tasks.accounting import zcdp
@@ -187,7 +186,7 @@ class Quote:
             "epsilon": as_json(self.request.epsilon),
             "delta": as_json(self.request.delta),
             "rho": loss.rho_text,
-            "rho_replace_one": None if loss.delta else total([replaced(event) for event in self._events]).rho_text,
+            "rho_replace_one": None if loss.delta else total([replaced(one.event) for one in self.plan.every]).rho_text,
             "delta_fail": loss.delta_text,
             "facts": dict(self.plan.facts),
             "prompt": {"description": self.prompt.description, **self._templates},
@@ -205,10 +204,6 @@ class Quote:
             "expected_texts": self.plan.samples,
             "expected_seconds": self.seconds,
         }
-
-    @property
-    def _events(self) -> list[PrivacyEvent]:
-        return [invocation.event for invocation in self.plan.every]
 
     @property
     def _templates(self) -> Mapping[str, str]:
