@@ -71,7 +71,4 @@ for name, group in (
 
 def main() -> None:
     """The console script."""
-    # Nothing here phones home, and Prefect keeps its own state away from other projects'.
-    os.environ.setdefault("DO_NOT_TRACK", "1")
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     app()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.approval_screen import render
-from cli.asking import at_terminal, confirm
+from cli.asking import confirm
 from cli.command import Answer, Opened, command, show
 from cli.tables import plain
 from flows import decide as deciding
@@ -65,7 +65,10 @@ Ask = Annotated[
 Signed = Annotated[
     Path | None, typer.Option("--import", metavar="FILE", help="Bring an approval that was signed elsewhere.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for the dataset's name; only with --import.")]
+Confirm = Annotated[
+    str | None,
+    typer.Option("--confirm", metavar="NAME", help="The dataset's name, for scripts; it is compared in every case."),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -86,7 +89,7 @@ class Typed:
     export: Path | None
     ask: Path | None
     signed: Path | None
-    yes: bool | None
+    confirm: str | None
     override: str | None = None
 
     @property
@@ -116,7 +119,7 @@ def approve(
     export: Export = None,
     ask: Ask = None,
     signed: Signed = None,
-    yes: Yes = False,
+    confirm_name: Confirm = None,
     override: Override = None,
 ) -> Answer:
     """Approve what waits at a gate. Shows what is decided, then asks for the dataset's name.
@@ -126,22 +129,20 @@ def approve(
     approve ID --gate GATE --export ask.json: write the question for a steward without access to the ledger.
     approve --from ask.json --reason TEXT --export signed.json: sign it on the steward's own machine.
     approve --from ask.json --reason TEXT: decide in a home that reaches the ledger, on texts that lie in another.
-    approve ID --gate GATE --import signed.json --yes: bring the approval back.
+    approve ID --gate GATE --import signed.json: bring the approval back.
 
-    Where there is no terminal, pipe the name; docs/approving.md says when it is needed.
+    Without a terminal give the dataset's name as --confirm NAME, or pipe it. It is always compared.
 
-    Example: almoner approve 1 --gate spend --reason "agreed in the March board"
+    Example: almoner approve 1 --gate spend --reason "agreed in the March board" --confirm clinic
     """
-    typed = Typed(number, gate, reason, on_behalf_of, export, ask, signed, yes or None, override)
-    if typed.yes and typed.signed is None:
-        raise OptionForeign("yes")
+    typed = Typed(number, gate, reason, on_behalf_of, export, ask, signed, confirm_name, override)
     if ask is not None:
         return _decide_on(opened, typed) if export is None else _sign_elsewhere(opened, typed)
     if signed is not None:
         return _bring(opened, typed)
     if export is not None:
         return _export(opened, typed)
-    typed.require(("number", "gate", typed.why), ("on_behalf_of",))
+    typed.require(("number", "gate", typed.why), ("on_behalf_of", "confirm"))
     return _decide(opened, typed, "approve")
 
 
@@ -188,7 +189,7 @@ def _decide(opened: Opened, typed: Typed, verdict: str) -> Answer:
     if verdict == "approve":
         deciding.require_waiting(asked)
         deciding.require_acceptable(workspace, asked, verdict, reason, typed.on_behalf_of)
-        _show_and_confirm(opened, asked, reason, unasked=asked.policy.several_roles and not at_terminal())
+        _show_and_confirm(opened, asked, reason, typed.confirm)
     else:
         opened.say(*render(asked))
     state = deciding.decide(workspace, asked, verdict, reason, typed.on_behalf_of)
@@ -207,7 +208,7 @@ def _export(opened: Opened, typed: Typed) -> Answer:
 
 
 def _sign_elsewhere(opened: Opened, typed: Typed) -> Answer:
-    typed.require(("ask", typed.why, "export"), ("on_behalf_of",))
+    typed.require(("ask", typed.why, "export"), ("on_behalf_of", "confirm"))
     _said(typed)
     home, path = opened.home.require(), _path(typed.export)
     key = SigningKey.load(signing_key_path(home))
@@ -215,17 +216,17 @@ def _sign_elsewhere(opened: Opened, typed: Typed) -> Answer:
     reason = _reason(typed, asked)
     deciding.require_waiting(asked)
     deciding.require_steward(asked, key)
-    _show_and_confirm(opened, asked, reason, elsewhere=True)
+    _show_and_confirm(opened, asked, reason, typed.confirm, elsewhere=True)
     made = deciding.sign_elsewhere(key, asked, reason, typed.on_behalf_of)
     write_approval(path, made)
     data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "by": made.approver,
             "expires_at": made.expires_at, "approval": str(path)}  # fmt: skip
-    steps = f"Bring it back: `almoner approve {asked.number} --gate {asked.gate} --import {path.name} --yes`."
+    steps = f"Bring it back: `almoner approve {asked.number} --gate {asked.gate} --import {path.name}`."
     return Answer(data, [f"Signed by {made.approver} in {path}; nothing is recorded until it is brought back.", steps])
 
 
 def _decide_on(opened: Opened, typed: Typed) -> Answer:
-    typed.require(("ask", typed.why), ("on_behalf_of",))
+    typed.require(("ask", typed.why), ("on_behalf_of", "confirm"))
     _said(typed)
     workspace = open_workspace(opened.home)
     asked = read_ask(_path(typed.ask), workspace.key.public_key, opened.home.root)
@@ -233,34 +234,31 @@ def _decide_on(opened: Opened, typed: Typed) -> Answer:
     deciding.require_waiting(asked)
     deciding.require_steward(asked, workspace.key)
     deciding.require_acceptable(workspace, asked, "approve", reason, typed.on_behalf_of)
-    _show_and_confirm(opened, asked, reason, elsewhere=True)
+    _show_and_confirm(opened, asked, reason, typed.confirm, elsewhere=True)
     state = deciding.decide(workspace, asked, "approve", reason, typed.on_behalf_of)
     return _decided(asked, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")
 
 
 def _bring(opened: Opened, typed: Typed) -> Answer:
-    typed.require(("number", "gate", "signed"), ("yes",))
+    typed.require(("number", "gate", "signed"), ("confirm",))
     workspace, signed = open_workspace(opened.home), read_approval(_path(typed.signed))
     asked = deciding.matter(workspace, _number(typed), _gate(typed))
     deciding.require_waiting(asked)
     deciding.check(asked, signed)
-    _show_and_confirm(opened, asked, signed.reason, unasked=bool(typed.yes))
+    _show_and_confirm(opened, asked, signed.reason, typed.confirm)
     state = deciding.bring(workspace, asked, signed)
     said = f"Approved by {signed.approver}, brought by {workspace.actor.name},"
     return _decided(asked, "approve", state, signed.approver, said)
 
 
 def _show_and_confirm(
-    opened: Opened, asked: Matter, reason: str, *, unasked: bool = False, elsewhere: bool = False
+    opened: Opened, asked: Matter, reason: str, given: str | None, *, elsewhere: bool = False
 ) -> None:
     screen = render(asked, elsewhere=elsewhere)
     if asked.outside:
         screen.append(plain(f"\nThe approval says: {reason}"))  # which names what it overrides
-    if unasked:
-        opened.say(*screen)
-        return
     show(opened.console, screen)  # also under --json: nobody is asked about what they have not seen
-    confirm(asked.dataset, f"Type the name of the dataset to approve at the {asked.gate} gate")
+    confirm(asked.dataset, f"Type the name of the dataset to approve at the {asked.gate} gate", given)
 
 
 def _decided(asked: Matter, verdict: str, state: str, by: str, said: str) -> Answer:
@@ -320,7 +318,7 @@ _SPELT = {
     "export": "--export",
     "ask": "--from",
     "signed": "--import",
-    "yes": "--yes",
+    "confirm": "--confirm",
 }
 
 
@@ -339,11 +337,7 @@ class OptionForeign(UsageError):
     """An option that this form of the command would not heed."""
 
     def __init__(self, name: str) -> None:
-        reason = (
-            "--yes is for approvals that were signed elsewhere (--import) only."
-            if name == "yes"
-            else f"{_SPELT[name]} does not go together with the other options."
-        )
+        reason = f"{_SPELT[name]} does not go together with the other options."
         super().__init__(reason, "`almoner approve --help` shows the six forms.", {"option": _SPELT[name]})
 
 

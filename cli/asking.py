@@ -1,5 +1,7 @@
 """Questions that a command puts to the person at the keyboard: a passphrase, a name typed as confirmation.
 
+A confirmation is compared under every policy, with or without a terminal (decision 0071).
+
 Questions go to stderr, so that the answer of a command (`--json`) stands alone on stdout.
 """
 
@@ -31,21 +33,33 @@ def passphrase() -> str:
         raise PassphraseMissing from None
 
 
-def confirm(name: str, question: str) -> None:
-    """Have `name` typed at the terminal, or read it from standard input if something is piped there.
+def confirm(name: str, question: str, given: str | None = None) -> None:
+    """Compare a typed name with `name`, always: the option `--confirm`, else a line of standard input.
+
+    Where standard input is a terminal and no option was given, `question` is put there first.
 
     Raises:
-        ConfirmationMissing: nothing was typed or piped.
+        ConfirmationMissing: nothing was typed, piped or given.
         ConfirmationWrong: something else was.
     """
+    typed = _line(question) if given is None else given
+    if not typed.strip():
+        raise ConfirmationMissing(name)
+    if len(typed) > LONGEST_LINE or unicodedata.normalize("NFC", typed.strip()) != unicodedata.normalize("NFC", name):
+        raise ConfirmationWrong
+
+
+def _line(question: str) -> str:
+    """One line of standard input; at most one character more than the longest one that is compared."""
     if at_terminal():
         sys.stderr.write(f"{question}: ")
         sys.stderr.flush()
-    line = sys.stdin.readline(LONGEST_LINE) if sys.stdin is not None and not sys.stdin.closed else ""
-    if not line.strip():
-        raise ConfirmationMissing(name)
-    if unicodedata.normalize("NFC", line.strip()) != unicodedata.normalize("NFC", name):
-        raise ConfirmationWrong
+    if sys.stdin is None or sys.stdin.closed:
+        return ""
+    try:
+        return sys.stdin.readline(LONGEST_LINE + 1)
+    except UnicodeDecodeError:
+        raise ConfirmationWrong from None
 
 
 class PassphraseMissing(UsageError):
@@ -64,7 +78,7 @@ class ConfirmationMissing(UsageError):
     def __init__(self, name: str) -> None:
         super().__init__(
             "This decision is confirmed by typing the dataset's name, and nothing was typed; nothing was recorded.",
-            "Decide at a terminal, or pipe the name: `echo NAME | almoner approve ...`, NAME being the dataset's name.",
+            "Type the name at a terminal, or give it as `--confirm NAME`; in a pipe `echo NAME | almoner approve ...`.",
             {"dataset": name},
         )
 

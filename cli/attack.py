@@ -11,8 +11,8 @@ from cli.command import Answer, Opened, command
 from cli.progress import showing
 from cli.tables import table
 from flows.attack_store import every_result
-from flows.written import read_yaml
-from models_db.requests import FileInvalid
+from flows.written import read_fields
+from models_db.requests import ReleaseRequest
 
 app = typer.Typer(no_args_is_help=True, help="Attacks on a public twin: run, list.")
 
@@ -74,10 +74,7 @@ def every(opened: Opened) -> Answer:
 
 
 def _written(path: Path) -> Mapping[str, object]:
-    written = read_yaml(path, str(path))
-    if not isinstance(written, dict):
-        raise FileInvalid(str(path), ["the file: a mapping of fields is needed"])
-    return written
+    return read_fields(path, str(path), ReleaseRequest.model_fields)
 
 
 def _shown(found: Mapping[str, Any]) -> list[RenderableType]:

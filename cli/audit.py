@@ -100,6 +100,7 @@ def verify(opened: Opened, against: Against = None) -> Answer:
         "broken_at": chain.broken_at,
         "reason": chain.reason,
         "clock_back": list(chain.clock_back),
+        "unreadable": list(chain.unreadable),
         "home": found.warning,
         "against": [_witnessed(witness, placed) for witness, placed in found.witnesses],
     }
@@ -139,9 +140,13 @@ def export(
     wanted = LogFilter(dataset, release, actor, kind, mechanism, _moment(since), _moment(until))
     opened_record = _open(opened)
     with showing(opened):
-        count = write_export(opened_record, wanted, form, to)
+        done = write_export(opened_record, wanted, form, to)
     what = "events" if form is Form.OPENLINEAGE else "links"
-    return Answer({"file": str(to), "format": form.value, what: count}, [f"{count} {what} written to {to}."])
+    data = {"file": str(to), "format": form.value, what: done.count, "unreadable": list(done.unreadable)}
+    said = [f"{done.count} {what} written to {to}."]
+    if done.unreadable:
+        said.append(f"Unreadable: link {', '.join(map(str, done.unreadable))}; `almoner audit verify` says more.")
+    return Answer(data, said)
 
 
 @command(app, "mechanism")
@@ -206,6 +211,9 @@ def _told(found: Verified) -> list[str]:
     if chain.clock_back:
         places = ", ".join(map(str, chain.clock_back))
         told.append(f"THE CLOCK WENT BACK at link {places}: expired approvals may have held there.")
+    if chain.unreadable:
+        places = ", ".join(map(str, chain.unreadable))
+        told.append(f"NO READER CAN PARSE link {places}: almoner cannot have written what they say.")
     return told + [_placed(witness, placed) for witness, placed in found.witnesses]
 
 
@@ -253,7 +261,7 @@ class NotATime(UsageError):
 def _brief(link: dict[str, object]) -> str:
     body = link["body"]
     if not isinstance(body, dict):
-        return ""
+        return f"UNREADABLE: {link['unreadable']}"
     return ", ".join(f"{name}={_short(value)}" for name, value in body.items() if value is not None)
 
 

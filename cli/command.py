@@ -6,7 +6,6 @@ results and never exits; what it says on the way (a price, a bar) goes to stderr
 
 import functools
 import inspect
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from rich.console import Console, RenderableType
 
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
+from models_db.printable import json_text
 
 WIDTH_WITHOUT_TERMINAL = 150
 
@@ -109,7 +109,7 @@ def show(console: Console, what: Sequence[RenderableType]) -> None:
 
 def _print_answer(answer: Answer, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(json.dumps(answer.data, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json_text(answer.data, indent=2) + "\n")
         return
     show(make_console(), answer.shown)
 
@@ -117,6 +117,6 @@ def _print_answer(answer: Answer, as_json: bool) -> None:
 def _print_problem(problem: AlmonerError, as_json: bool) -> None:
     if as_json:
         body = {"error": problem.name, "message": problem.message, "advice": problem.advice, "facts": problem.facts}
-        sys.stdout.write(json.dumps(body, indent=2, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.write(json_text(body, indent=2, default=str) + "\n")
         return
     show(make_console(stderr=True), [f"{problem.name}: {problem.diagnostics()}"])

@@ -17,7 +17,7 @@ from flows.inventory import described, inventory
 from flows.motions import propose_cap
 from flows.stores import source_at
 from flows.workspace import Workspace, open_workspace
-from flows.written import read_yaml
+from flows.written import read_fields
 from models_db.canonical import canonical
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.requests import PublicGroup, PublicMetadata, as_json, parse
@@ -231,7 +231,12 @@ def _metadata(path: Path | None) -> str | None:
     if path is None:
         return None
     page = "docs/bundle.md"
-    written = parse(PublicMetadata, read_yaml(path, "The public metadata", page), "The public metadata", page)
+    written = parse(
+        PublicMetadata,
+        read_fields(path, "The public metadata", PublicMetadata.model_fields, page),
+        "The public metadata",
+        page,
+    )
     return canonical(as_json(written)).decode()
 
 

@@ -15,9 +15,9 @@ from cli.tables import table
 from flows.decide import matter
 from flows.motions import propose_retraction, rows
 from flows.workspace import open_workspace
-from flows.written import read_yaml
+from flows.written import read_fields
 from models_db.canonical import Json
-from models_db.requests import FileInvalid
+from models_db.requests import ReleaseRequest
 from models_db.services import artifacts, gates, ledger, releases
 from models_db.tables import Request
 
@@ -41,9 +41,7 @@ def request(
 
     Example: almoner release request request.yaml --dry-run
     """
-    written = read_yaml(file, str(file))
-    if not isinstance(written, dict):
-        raise FileInvalid(str(file), ["the file: a mapping of fields is needed"])
+    written = read_fields(file, str(file), ReleaseRequest.model_fields)
     return _proposed(opened, written, dry_run, standing)
 
 

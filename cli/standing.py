@@ -12,9 +12,9 @@ from cli.price import price_tables
 from cli.tables import facts
 from flows import motions as proposing
 from flows.workspace import open_workspace
-from flows.written import read_yaml
+from flows.written import read_fields
 from models_db.budgets import Amount
-from models_db.requests import FileInvalid
+from models_db.requests import ReleaseRequest
 
 app = typer.Typer(no_args_is_help=True, help="Standing authorisations for schedules: propose, list, show, end.")
 
@@ -35,9 +35,7 @@ def propose(
 
     Example: almoner standing propose request.yaml --runs 12 --until 2099-12-31 --reason "monthly report" --dry-run
     """
-    written = read_yaml(file, str(file))
-    if not isinstance(written, dict):
-        raise FileInvalid(str(file), ["the file: a mapping of fields is needed"])
+    written = read_fields(file, str(file), ReleaseRequest.model_fields)
     workspace = open_workspace(opened.home)
     made = proposing.propose_standing(workspace, written, runs, until, reason, dry_run=dry_run)
     price = made.quote.to_json(with_balance=made.with_balance)

@@ -1,11 +1,12 @@
 """Tables and fact lists, one look for all commands; whatever comes from outside is shown as text, never as markup."""
 
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
+
+from models_db.printable import visible
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
@@ -47,12 +48,7 @@ def _said(value: object) -> object:
 
 def plain(value: object) -> Text:
     """`value` as text that cannot steer a terminal: what moves the cursor or turns the order is spelt out."""
-    return Text("".join(_spelt(sign) for sign in str(value)))
-
-
-def _spelt(sign: str) -> str:
-    harmless = sign in "\n\t\u200c\u200d" or unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
-    return sign if harmless else sign.encode("unicode_escape").decode()
+    return Text(visible(value))
 
 
 def _is_number(value: object) -> bool:

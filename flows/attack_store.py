@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from models_db.bounded_json import parse_json
 from models_db.canonical import Json, digest
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
@@ -21,6 +22,8 @@ FORMAT: Final = "almoner-attacks/1"
 CONFIGURATION = ("kind", "mechanism", "epsilon", "delta", "model", "parameters", "prompt")
 """The fields of a canonical request that decide what a release gives away, whatever data it is made from."""
 
+LARGEST = 1 << 30
+"""Bytes of one file that an attack keeps."""
 _FOLDER, _STAGE, _RESULT = "attacks", "stage.json", "result.json"
 
 
@@ -83,7 +86,7 @@ class AttackFolder:
 
     def _read(self, name: str) -> Any:
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            return parse_json((self.path / name).read_bytes(), most_bytes=LARGEST)
         except FileNotFoundError:
             return None
         except (OSError, ValueError):

@@ -16,6 +16,7 @@ from flows.pricing import envelope_of
 from flows.workspace import Workspace
 from models_db.budgets import Amount
 from models_db.errors import UsageError
+from models_db.names import require_plain
 from models_db.services import cohorts, datasets, envelopes, histories, ledger, listings, policies
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.envelopes import ScopeTooLarge
@@ -166,10 +167,12 @@ def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, del
 
     Raises:
         EnvelopeUnfit: a name or reason that could not be repeated.
+        NameNotPlain: the name could be taken for another one.
         ScopeTooLarge, ScopeExists: it does not fit, or the name was used.
         NotYourRole: only a steward opens one.
     """
     _require_tellable(scope, reason)
+    require_plain("an envelope", scope)
     cap = lifetime_claim(epsilon, delta).cap
     with workspace.database.write() as session:
         dataset = datasets.find(session, name)

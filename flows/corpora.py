@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from flows.workspace import Workspace, overlap_key_path, partition_key_path
 from models_db.canonical import Json
+from models_db.names import require_plain
 from models_db.services import cohorts, datasets, ledger
 from models_db.services.cohorts import Growth
 from models_db.services.datasets import Registration
@@ -24,9 +25,11 @@ def register(workspace: Workspace, wanted: Registration, epsilon: str, delta: st
 
     Raises:
         InvalidTarget: no claim can be made from epsilon and delta.
+        NameNotPlain: the name could be taken for another one.
         DatasetExists: the name is taken.
         Denied: only a steward or an admin registers one.
     """
+    require_plain("a dataset", wanted.name)
     with workspace.database.write() as session:
         datasets.refuse_taken(session, wanted.name)
         claim = lifetime_claim(epsilon, delta)
@@ -41,9 +44,10 @@ def register_sharing(workspace: Workspace, wanted: Registration, other: str) -> 
 
     Raises:
         DatasetUnknown: there is no `other`.
-        DatasetExists, Denied: as `register`.
+        NameNotPlain, DatasetExists, Denied: as `register`.
         NotAlike: its units are not those of `other`.
     """
+    require_plain("a dataset", wanted.name)
     with workspace.database.write() as session:
         account = datasets.find(session, other).account_id
         datasets.register(session, workspace.actor, wanted, account)

@@ -6,7 +6,8 @@ is text, because an amount is exact and a float is not.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -21,11 +22,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.budgets import Amount
+from models_db.link_body import parse_body, whole_number
 from models_db.services.audit_log import Link, LogFilter, stream
 from models_db.tables import Audit, Request
 
 ENDINGS = {"run.started": RunState.START, "run.produced": RunState.COMPLETE, "run.failed": RunState.FAIL}
 ABORTED = ("Interrupted", "Swept")
+MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 SPENDING = ("ledger.hold", "ledger.arm")
 
 
@@ -54,38 +57,48 @@ class _Spent:
 
 
 def events(
-    session: Session, wanted: LogFilter, told: Callable[[Iterable[Link]], Iterable[Link]] = iter
+    session: Session,
+    wanted: LogFilter,
+    unreadable: Callable[[Link], None] = lambda link: None,
+    told: Callable[[Iterable[Link]], Iterable[Link]] = iter,
 ) -> Iterator[str]:
-    """The events of the attempts whose links fit, as JSON, oldest first; `told` may look at the links on the way."""
+    """The events of the attempts whose links fit, as JSON, oldest first; `told` may look at the links on the way.
+
+    A link that says no attempt, or no time, makes no event; `unreadable` is called with it.
+    """
     runs = LogFilter(wanted.dataset, wanted.request_id, wanted.actor, wanted.kind, None, wanted.since, wanted.until)
     ledger = _ledger(session)
     for link in told(stream(session, runs)):
         if link.kind not in ENDINGS or link.request_id is None:
             continue
-        facet = _facet(session, link)
+        body = parse_body(link.body) or {}
+        attempt = whole_number(body, "attempt")
+        if attempt is None or not MOMENT.fullmatch(link.at):
+            unreadable(link)
+            continue
+        facet = _facet(session, link, attempt)
         if wanted.mechanism is None or wanted.mechanism in facet.mechanisms:
-            yield Serde.to_json(_event(link, facet, ledger), ensure_ascii=False)
+            yield Serde.to_json(_event(link, attempt, body.get("reason"), facet, ledger), ensure_ascii=False)
 
 
-def _event(link: Link, facet: DpBudgetRunFacet, ledger: str) -> RunEvent:
-    body = json.loads(link.body)
+def _event(link: Link, attempt: int, reason: object, facet: DpBudgetRunFacet, ledger: str) -> RunEvent:
     job = f"{link.dataset}/release-{link.request_id}"
     state = ENDINGS[link.kind]
-    if state is RunState.FAIL and body["reason"] in ABORTED:
+    if state is RunState.FAIL and reason in ABORTED:
         state = RunState.ABORT
     return RunEvent(
         eventTime=link.at,
         producer=_producer(),
         eventType=state,
-        run=Run(str(uuid5(NAMESPACE_URL, f"{ledger}/{link.request_id}/{body['attempt']}")), {"dpBudget": facet}),
+        run=Run(str(uuid5(NAMESPACE_URL, f"{ledger}/{link.request_id}/{attempt}")), {"dpBudget": facet}),
         job=Job(ledger, job),
         inputs=[InputDataset(ledger, link.dataset or "")],
         outputs=[OutputDataset(ledger, job)] if state is RunState.COMPLETE else [],
     )
 
 
-def _facet(session: Session, link: Link) -> DpBudgetRunFacet:
-    spent = _spent(session, link)
+def _facet(session: Session, link: Link, attempt: int) -> DpBudgetRunFacet:
+    spent = _spent(session, link, attempt)
     asked = json.loads(session.scalar(select(Request.canonical).where(Request.id == link.request_id)) or "{}")
     return DpBudgetRunFacet(
         dataset=link.dataset or "",
@@ -98,20 +111,29 @@ def _facet(session: Session, link: Link) -> DpBudgetRunFacet:
     )
 
 
-def _spent(session: Session, link: Link) -> _Spent:
+def _spent(session: Session, link: Link, attempt: int) -> _Spent:
     """Only links up to this one count: an event says what was known when it happened."""
-    attempt = json.loads(link.body)["attempt"]
     of_request = select(Audit.kind, Audit.body).where(Audit.request_id == link.request_id, Audit.seq <= link.seq)
     found = _Spent()
     for kind, text in session.connection().execute(of_request.where(Audit.kind.in_(SPENDING)).order_by(Audit.seq)):
-        body = json.loads(text)
-        if body["attempt"] != attempt:
+        body = parse_body(text) or {}
+        if body.get("attempt") != attempt:
             continue
         if kind == "ledger.hold":
-            found.mechanisms += body["mechanisms"]
-        else:
-            found.armed += Amount(int(body["rho"]), int(body["delta"]))
+            named = body.get("mechanisms")
+            found.mechanisms += [str(one) for one in named] if isinstance(named, list) else []
+        elif (rho := _amount(body, "rho")) is not None and (delta := _amount(body, "delta")) is not None:
+            found.armed += Amount(rho, delta)
     return found
+
+
+def _amount(body: Mapping[str, Any], name: str) -> int | None:
+    """An amount as links have it, in digits or as a number; None where there is none."""
+    said = body.get(name)
+    if isinstance(said, str) and said.isascii() and said.isdigit() and len(said) < 19:
+        return int(said)
+    found = whole_number(body, name)
+    return found if found is not None and found >= 0 else None
 
 
 def _planned(asked: dict[str, Any]) -> list[str]:

@@ -7,7 +7,6 @@ after every commit, so it can be behind the ledger (a crash in between) and neve
 """
 
 import contextlib
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
+from models_db.bounded_json import parse_json
 from models_db.canonical import canonical
 from models_db.engine import Database, SchemaOutdated
 from models_db.errors import EnvironmentProblem, Refused
@@ -25,6 +25,8 @@ from models_db.tables import Audit
 from tasks.publishing.layout import write_over
 
 FORMAT = "almoner-seen/1"
+LARGEST = 1_000_000
+"""Bytes of `seen.json`."""
 
 _LOOK = text("""
 SELECT h.seq, h.hash, (SELECT row_hash FROM audit WHERE seq = 1), c.seq, c.hash
@@ -105,7 +107,7 @@ def recall(home: ProjectHome) -> Seen | None:
     if not data.strip(b"\0\n"):
         return None
     try:
-        return _read(json.loads(data))
+        return _read(parse_json(data, most_bytes=LARGEST))
     except (ValueError, KeyError, TypeError):
         raise MemoryUnusable(home, "it is not in its format") from None
 

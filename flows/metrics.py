@@ -4,7 +4,6 @@ A count that lives in a process begins at nothing with each command and counts w
 The ledger counts once, and cannot tell what the record does not tell (docs/observability.md).
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from flows.telemetry import ALLOWED, at_most
 from flows.workspace import Record
 from models_db.budgets import DELTA_UNIT, RHO_UNIT
 from models_db.errors import EnvironmentProblem
+from models_db.link_body import parse_body, whole_number
 from models_db.services import audits, datasets, listings
 from models_db.tables import Audit, Transition
 
@@ -148,15 +148,18 @@ def _attempts(session: Session) -> Iterator[Sample]:
     ended: Counter[tuple[str, int]] = Counter()
     failed: Counter[str] = Counter()
     for kind, at, request, written in session.execute(links):
-        body = json.loads(written)
-        key = (request, body["attempt"])
+        body = parse_body(written) or {}
+        attempt = whole_number(body, "attempt")
+        if attempt is None:  # a link that almoner cannot have written: `almoner audit verify` names it
+            continue
+        key = (request, attempt)
         if kind == "run.started":
             begun[key] = at
             continue
         if kind == "run.failed":
-            failed[_named(body["reason"])] += 1
-        if key in begun:
-            ended[kind.removeprefix("run."), at_most(_seconds(begun.pop(key), at))] += 1
+            failed[_named(str(body.get("reason")))] += 1
+        if key in begun and (lasted := _seconds(begun.pop(key), at)) is not None:
+            ended[kind.removeprefix("run."), at_most(lasted)] += 1
     for (outcome, step), number in sorted(ended.items()):
         yield Sample("almoner_attempts", (("outcome", outcome), ("at_most_seconds", str(step))), number)
     for reason, number in sorted(failed.items()):
@@ -168,8 +171,12 @@ def _named(reason: str) -> str:
     return reason if ALLOWED["almoner.outcome"].fullmatch(reason) else "other"
 
 
-def _seconds(begun: str, ended: str) -> float:
-    return (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
+def _seconds(begun: str, ended: str) -> float | None:
+    """How long an attempt took; None where a time is none."""
+    try:
+        return (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def _requests(session: Session) -> Iterator[Sample]:

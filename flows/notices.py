@@ -7,6 +7,7 @@ arrived; so each arrives at least once, whatever dies, and its number tells a se
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -20,12 +21,15 @@ from flows.channels import Channel, ChannelExists, ChannelsUnwritable, ChannelUn
 from flows.sending import send
 from flows.workspace import open_workspace
 from models_db.base import moment
+from models_db.bounded_json import parse_json
 from models_db.budgets import Amount
 from models_db.canonical import Json
 from models_db.configurations import cost_of
 from models_db.engine import Database
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
+from models_db.link_body import parse_body, whole_number
+from models_db.printable import visible
 from models_db.services import audits
 from models_db.tables import Audit, Motion, Request
 from tasks.publishing.layout import write_over
@@ -52,6 +56,12 @@ TOLD = {
     "run.failed": ("attempt", "reason"),
 }
 """What a notice takes of a link's body: numbers, and names of errors. What people wrote stays in the ledger."""
+
+
+LARGEST = 1_000_000
+"""Bytes of the file that says how far each channel has got."""
+_NAME = re.compile(r"[A-Za-z0-9_.:+ -]{1,100}")
+"""What almoner writes where a notice takes a text of a link: names of errors and kinds, and times."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +134,8 @@ def notices(database: Database, first: int) -> list[tuple[int, dict[str, Json] |
 
 
 def _notice(session: Session, link: Audit, ledger: str) -> dict[str, Json] | None:
-    body = _body(link.body)
+    parsed = parse_body(link.body)
+    body = parsed or {}
     silent = link.kind == "request.submitted" and "standing" in body
     if link.kind not in EVENTS or silent or (link.kind == "slot.decided" and not body.get("skipped")):
         return None
@@ -133,29 +144,32 @@ def _notice(session: Session, link: Audit, ledger: str) -> dict[str, Json] | Non
         "ledger": ledger,
         "at": link.at,
         "event": EVENTS[link.kind],
-        "dataset": link.dataset,
+        "dataset": None if link.dataset is None else " ".join(visible(link.dataset).split()),
     }
     if link.request_id is not None:
         made["request"] = link.request_id
     if link.kind in GATES:
         made["gate"] = GATES[link.kind]
-    said = {name: body[name] for name in TOLD.get(link.kind, ()) if name in body}
+    if parsed is None:
+        made["unreadable"] = True
+    said = {name: body[name] for name in TOLD.get(link.kind, ()) if name in body and _brief(body[name])}
     return {**made, **said, **_price(session, link, body)}
 
 
 def _price(session: Session, link: Audit, body: Mapping[str, Any]) -> dict[str, Json]:
     """What it costs, or would: of a request its plan, of a motion the amount it names."""
     request = session.get(Request, link.request_id) if link.request_id is not None else None
-    motion = session.get(Motion, body["motion"]) if isinstance(body.get("motion"), int) else None
+    number = whole_number(body, "motion")
+    motion = session.get(Motion, number) if number is not None else None
     if motion is not None and motion.rho is not None:
         return {"rho": Amount(motion.rho, motion.delta_fail or 0).rho_text}
-    canonical = _body(request.canonical) if request is not None else {}
+    canonical = json.loads(request.canonical) if request is not None else {}
     return {"rho": cost_of(canonical).rho_text} if "plan" in canonical else {}
 
 
-def _body(text: str) -> dict[str, Any]:
-    found = json.loads(text)
-    return found if isinstance(found, dict) else {}
+def _brief(value: object) -> bool:
+    """Whether a field of a link is what almoner writes there: a whole number, or a short name."""
+    return isinstance(value, int) or (isinstance(value, str) and _NAME.fullmatch(value) is not None)
 
 
 # --- channels of a home ----------------------------------------------------------------------------------------
@@ -220,7 +234,7 @@ def _head(database: Database) -> int:
 
 def _places(home: ProjectHome) -> dict[str, Place]:
     try:
-        found = json.loads(home.inside(PLACES).read_text())
+        found = parse_json(home.inside(PLACES).read_bytes(), most_bytes=LARGEST)
         return {str(name): Place(**said) for name, said in found.items()}
     except FileNotFoundError:
         return {}

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 from sqlalchemy.orm import Session
 
-from flows.written import read_yaml
+from flows.written import read_fields
 from models_db.errors import EnvironmentProblem
 from models_db.policy import PAGE, Policy
 from models_db.policy_terms import PolicyTerms
@@ -67,7 +67,7 @@ def read_policy(path: Path, what: str) -> Policy:
         FileUnreadable: it cannot be read.
         FileInvalid: it is no policy.
     """
-    return parse(Policy, read_yaml(path, what, PAGE), what, PAGE)
+    return parse(Policy, read_fields(path, what, Policy.model_fields, PAGE), what, PAGE)
 
 
 def policy_of_home(session: Session, path: Path, in_force: PolicyVersion | None) -> Policy:

@@ -1,12 +1,13 @@
 """Files that people write in YAML, and new files that are written for them."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import yaml
 
+from flows.plain_yaml import YamlUnfit, parse_yaml
 from models_db.errors import UsageError
 from models_db.requests import FileInvalid
 from tasks.publishing.layout import write_over
@@ -48,23 +49,6 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
 
 
-class _EachKeyOnce(yaml.SafeLoader):
-    """Plain data; of two equal keys PyYAML would silently keep the last, and nobody could say which was meant."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """A mapping, if no key is there twice."""
-        seen: set[tuple[str, str]] = set()
-        for key, _ in node.value:
-            name = (key.tag, str(key.value))
-            if name in seen and key.tag != _MERGE:
-                raise yaml.constructor.ConstructorError(None, None, "a key is there twice", key.start_mark)
-            seen.add(name)
-        return super().construct_mapping(node, deep)
-
-
-_MERGE = "tag:yaml.org,2002:merge"
-
-
 def read_yaml(path: Path, what: str, page: str = "docs/requests.md") -> object:
     """The content of a YAML file; `what` names it in errors, `page` explains its format.
 
@@ -72,18 +56,33 @@ def read_yaml(path: Path, what: str, page: str = "docs/requests.md") -> object:
         FileUnreadable, FileInvalid.
     """
     try:
-        if path.stat().st_size > LARGEST_FILE:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
             raise FileUnreadable(path, f"it is larger than {LARGEST_FILE:,} bytes")
-        return yaml.load(path.read_text(encoding="utf-8"), _EachKeyOnce)  # noqa: S506  # a SafeLoader
+        return parse_yaml(data.decode("utf-8-sig"))
     except OSError as problem:
         raise FileUnreadable(path, problem.strerror or type(problem).__name__) from None
     except UnicodeDecodeError:
         raise FileUnreadable(path, "it is not UTF-8 text") from None
-    except yaml.YAMLError as problem:
-        mark = getattr(problem, "problem_mark", None)
-        place = f"line {mark.line + 1}" if mark else "the file"
-        reason = getattr(problem, "problem", None) or "malformed"
-        raise FileInvalid(what, [f"{place}: not YAML ({reason})"], page) from None
+    except YamlUnfit as unfit:
+        raise FileInvalid(what, [str(unfit)], page) from None
+
+
+def read_fields(path: Path, what: str, known: Collection[str], page: str = "docs/requests.md") -> dict[str, object]:
+    """The mapping of fields in a YAML file, which has at least one of the `known` fields.
+
+    Raises:
+        FileUnreadable: it cannot be read.
+        FileInvalid: it is something else; nothing of it is repeated, because another file may have been meant.
+    """
+    found = read_yaml(path, what, page)
+    if not isinstance(found, dict):
+        raise FileInvalid(what, ["line 1: a mapping of fields is needed, such as `name: value`"], page)
+    named = {str(name): said for name, said in found.items()}
+    if not named.keys() & set(known):
+        raise FileInvalid(what, [f"none of its fields is one of {', '.join(sorted(known))}"], page)
+    return named
 
 
 def read_named(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]:

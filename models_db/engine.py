@@ -216,6 +216,7 @@ def _sqlite(url: str) -> Engine:
     def _configure(connection: sqlite3.Connection, _record: Any) -> None:
         if path and path != ":memory:":
             _protect(Path(path))  # before SQLite gives the same mode to the files beside it
+        connection.text_factory = stored_text
         connection.isolation_level = None  # the driver must not begin transactions of its own
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
@@ -232,6 +233,11 @@ def _sqlite(url: str) -> Engine:
         connection.exec_driver_sql(f"BEGIN {mode}")
 
     return engine
+
+
+def stored_text(stored: bytes) -> str:
+    """What a column of text holds: bytes that are no UTF-8, which only another program writes, stop no reader."""
+    return stored.decode("utf-8", "replace")
 
 
 def _identity(path: str | None) -> tuple[int, int] | None:

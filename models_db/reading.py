@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from models_db.engine import BUSY_SECONDS, Database
+from models_db.engine import BUSY_SECONDS, Database, stored_text
 from models_db.errors import EnvironmentProblem
 
 _NO_SHARED_MEMORY = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
@@ -78,6 +78,7 @@ def _open(file: Path | None, how: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{quote(str(file))}?{how}", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
+    connection.text_factory = stored_text
     try:
         for pragma in ("query_only=ON", "trusted_schema=OFF", "schema_version"):  # the last one reads the file
             with closing(connection.execute(f"PRAGMA {pragma}")) as said:

@@ -5,6 +5,7 @@ checked by that mechanism.
 """
 
 import json
+import re
 import unicodedata
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -46,10 +47,20 @@ def _exact(value: object) -> object:
     """YAML gives 1.0e-7 as a float and 1e-7 as text; both mean the decimal that was written."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise ValueError("a number is needed")
+    text = str(value).strip()
+    if len(text) > _LONGEST_FIGURE or not text.isascii() or "_" in text:
+        raise ValueError(f"a decimal number of at most {_LONGEST_FIGURE} characters is needed")
     try:
-        return Decimal(str(value))
+        found = Decimal(text)
     except InvalidOperation:
-        raise ValueError(f"{value!r} is not a number") from None
+        raise ValueError("a number is needed") from None
+    if found.is_finite() and not -_MOST_PLACES <= found.adjusted() <= _MOST_PLACES:
+        raise ValueError("a number of a usual size is needed")  # written out it would fill the memory
+    return found
+
+
+_LONGEST_FIGURE = 100
+_MOST_PLACES = 100
 
 
 Preset = Literal["clinical", "court", "review", "chat", "summary"]
@@ -277,10 +288,18 @@ def parse(model: type[Model], value: object, what: str, page: str = "docs/reques
         return model.model_validate(value)
     except ValidationError as invalid:
         problems = [
-            f"{'.'.join(str(part) for part in e['loc']) or 'the file'}: {told_plainly(e['msg'])}"
+            f"{'.'.join(map(_field, e['loc'])) or 'the file'}: {told_plainly(e['msg'])}"
             for e in invalid.errors(include_url=False, include_context=False)
         ]
         raise FileInvalid(what, problems, page) from None
+
+
+def _field(part: str | int) -> str:
+    """A part of a field's place; what is no name of a field is not repeated, for it may come from another file."""
+    return str(part) if isinstance(part, int) or _FIELD.fullmatch(part) else "(no field's name)"
+
+
+_FIELD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,60}")
 
 
 def told_plainly(message: str) -> str:

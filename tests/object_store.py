@@ -90,5 +90,5 @@ class ObjectStore:
         one = {"endpoint_url": self.url, "region": "us-east-1", "key_env": "LAMPLIGHT_KEY",
                "secret_env": "LAMPLIGHT_SECRET", **more}  # fmt: skip
         path = home / "stores.yaml"
-        path.write_text(yaml.safe_dump({"buckets": dict.fromkeys(buckets, one)}))
+        path.write_text(yaml.safe_dump({"buckets": {name: dict(one) for name in buckets}}))
         path.chmod(0o600)

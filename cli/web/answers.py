@@ -1,6 +1,5 @@
 """Answers: a page or the same as JSON, and errors by name; nobody is ever shown a traceback."""
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, is_dataclass
 from functools import wraps
@@ -12,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
+from models_db.printable import json_text
 from models_db.services.datasets import DatasetUnknown
 from models_db.services.releases import RequestUnknown
 from tasks.generation.reading import in_words
@@ -50,7 +50,7 @@ def wants_json(request: Request) -> bool:
 
 def json_response(said: Any, status: int = 200) -> Response:
     """JSON, with dataclasses as objects."""
-    plain = json.dumps(said, default=_plain, ensure_ascii=False, indent=2) + "\n"
+    plain = json_text(said, default=_plain, indent=2) + "\n"
     return Response(plain, status, media_type=JSON)
 
 

@@ -100,7 +100,7 @@ class ChainWatch:
 
 
 def _judged(found: ChainReport) -> str:
-    return "holds" if found.holds and not found.clock_back else "broken"
+    return "holds" if found.holds and not (found.clock_back or found.unreadable) else "broken"
 
 
 def _said(found: ChainReport) -> str:
@@ -109,4 +109,6 @@ def _said(found: ChainReport) -> str:
     if found.clock_back:
         places = ", ".join(map(str, found.clock_back))
         return f"The clock went back at link {places}: expired approvals may have held there."
+    if found.unreadable:
+        return f"No reader can parse link {', '.join(map(str, found.unreadable))}: almoner cannot have written it."
     return f"The chain holds: {found.links} links, head {found.head.hash}."

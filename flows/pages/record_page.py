@@ -6,9 +6,12 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from flows.export import unreadable
 from flows.pages.looking import Look
 from models_db.base import moment
 from models_db.errors import UsageError
+from models_db.link_body import parse_body
+from models_db.printable import visible
 from models_db.services import audit_log
 from models_db.services.audit_log import Link, LogFilter
 
@@ -84,20 +87,21 @@ def record_page(look: Look, wanted: Mapping[str, str], before: int | None = None
 
 
 def _line(link: Link) -> LinkLine:
+    dataset = None if link.dataset is None else visible(link.dataset)
     return LinkLine(
-        link.seq, link.at, link.actor, link.kind, link.dataset, link.request_id, tuple(_details(link.body)),
-        link.row_hash,
+        link.seq, visible(link.at), visible(link.actor), visible(link.kind), dataset, link.request_id,
+        tuple(_details(link)), visible(link.row_hash),
     )  # fmt: skip
 
 
-def _details(body: str) -> Iterator[tuple[str, str]]:
-    try:
-        said = json.loads(body)
-    except ValueError:  # somebody wrote past almoner; the chain says so too
-        said = {"body": body}
-    for name, value in said.items() if isinstance(said, dict) else [("body", said)]:
+def _details(link: Link) -> Iterator[tuple[str, str]]:
+    said = parse_body(link.body)
+    if said is None:
+        yield "unreadable", unreadable(link)
+        return
+    for name, value in said.items():
         if value is not None:
-            yield str(name), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield visible(name), visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 class SearchUnfit(UsageError):

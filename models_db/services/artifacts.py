@@ -1,6 +1,5 @@
 """What attempts produce: committed with their holds, measured, published, delivered."""
 
-import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -9,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.canonical import Json, canonical, digest
+from models_db.link_body import parse_body
 from models_db.recording import lock_accounts, lock_request, record, record_all
 from models_db.services import audits, gates, ledger, releases, runs
 from models_db.services.audits import Actor
@@ -121,8 +121,9 @@ def artifact_of(session: Session, request_id: int) -> Artifact | None:
 def values_of(session: Session, artifact: Artifact) -> str | None:
     """The digest of the values that an artifact was made of, as the chain tells it; None where it tells none."""
     query = select(Audit.body).where(Audit.kind == "run.produced", Audit.request_id == artifact.request_id)
-    told = [json.loads(body) for body in session.scalars(query)]
-    return next((body.get("values") for body in told if body["artifact"] == artifact.digest), None)
+    told = [parse_body(body) or {} for body in session.scalars(query)]
+    values = next((body.get("values") for body in told if body.get("artifact") == artifact.digest), None)
+    return values if isinstance(values, str) else None
 
 
 def of_attempt(session: Session, attempt: ledger.Attempt) -> Artifact | None:

@@ -13,6 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db import chain
+from models_db.link_body import parse_body
 from models_db.services import audits
 from models_db.services.audit_log import Link, LogFilter, chunks
 from models_db.services.audits import GENESIS, Head
@@ -60,6 +61,7 @@ class ChainReport:
 
     Attributes:
         clock_back: the first links whose time is before that of the link they follow.
+        unreadable: the first links whose body no reader parses (`models_db.link_body`).
         placed: where each anchor lies.
     """
 
@@ -68,6 +70,7 @@ class ChainReport:
     broken_at: int | None
     reason: str = ""
     clock_back: tuple[int, ...] = ()
+    unreadable: tuple[int, ...] = ()
     placed: tuple[Placed, ...] = ()
 
     @property
@@ -77,8 +80,9 @@ class ChainReport:
 
     @property
     def sound(self) -> bool:
-        """Whether every link fits, the clock never went back, and every anchor lies on the chain."""
-        return self.holds and not self.clock_back and all(one.link is not None for one in self.placed)
+        """Whether every link fits and can be read, the clock never went back, and every anchor lies on the chain."""
+        placed = all(one.link is not None for one in self.placed)
+        return self.holds and not self.clock_back and not self.unreadable and placed
 
 
 @dataclass
@@ -92,6 +96,7 @@ class _Walk:
     hash: str = GENESIS
     at: str = ""
     clock_back: list[int] = field(default_factory=list)
+    unreadable: list[int] = field(default_factory=list)
 
     def step(self, link: Link) -> None:
         """Check one link.
@@ -109,6 +114,8 @@ class _Walk:
             self.found[self.hash] = self.count
         if link.at < self.at and len(self.clock_back) < SHOWN:
             self.clock_back.append(self.count)
+        if len(self.unreadable) < SHOWN and parse_body(link.body) is None:
+            self.unreadable.append(self.count)
         self.at = link.at
 
     def end(self, stored: Head) -> None:
@@ -147,7 +154,7 @@ def verify(session: Session, anchors: Sequence[Anchor] = (), progress: Progress 
     except _Broken as broken:
         broken_at, reason = broken.link, broken.reason
     placed = tuple(_place(session, anchor, walk, broken_at) for anchor in anchors)
-    return ChainReport(walk.count, stored, broken_at, reason, tuple(walk.clock_back), placed)
+    return ChainReport(walk.count, stored, broken_at, reason, tuple(walk.clock_back), tuple(walk.unreadable), placed)
 
 
 def _links(session: Session, total: int, progress: Progress | None) -> Iterable[Link]:

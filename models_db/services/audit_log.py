@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import TextClause, text
 from sqlalchemy.orm import Session
 
+from models_db.link_body import parse_body
+
 CHUNK = 1000
 
 _CONDITIONS = {
@@ -158,6 +160,6 @@ def _names(link: Link, mechanism: str | None) -> bool:
     """Whether the body names the mechanism as one; SQL has found its text somewhere, a reason may quote it."""
     if mechanism is None:
         return True
-    body = json.loads(link.body)
+    body = parse_body(link.body) or {}
     named = body.get("mechanisms", [])
     return body.get("mechanism") == mechanism or (isinstance(named, list) and mechanism in named)

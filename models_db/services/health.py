@@ -27,6 +27,8 @@ def _chain(session: Session) -> Finding:
     report = audit_check.verify(session)
     if report.holds and report.clock_back:
         return Finding("audit chain", False, f"the clock went back at link {', '.join(map(str, report.clock_back))}")
+    if report.holds and report.unreadable:
+        return Finding("audit chain", False, f"no reader can parse link {', '.join(map(str, report.unreadable))}")
     if report.holds:
         return Finding("audit chain", True, f"{report.links} links, head {report.head.hash[:12]}")
     return Finding("audit chain", False, f"broken at link {report.broken_at}: {report.reason}")

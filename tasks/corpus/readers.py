@@ -6,11 +6,11 @@ header has a person's record in its first line.
 """
 
 import csv
-import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, BinaryIO, TypeAlias
 
+from models_db.bounded_json import JsonUnfit, parse_json
 from models_db.errors import UsageError
 from tasks.corpus.records import (
     MAX_RECORD_BYTES,
@@ -117,13 +117,6 @@ class _Lines:
             raise NotUtf8(self.source, self.number) from None
 
 
-def _not_a_number(_: str) -> None:
-    raise ValueError("NaN and Infinity are not JSON")
-
-
-_parse = json.JSONDecoder(parse_constant=_not_a_number).decode
-
-
 def _read_jsonl(source: Source, fields: Fields) -> Documents:
     with source.open("rb") as file:
         lines = _Lines(file, source)
@@ -131,8 +124,8 @@ def _read_jsonl(source: Source, fields: Fields) -> Documents:
             if not line.strip():
                 continue
             try:
-                record = _parse(line)
-            except (ValueError, RecursionError):
+                record = parse_json(line, most_bytes=MAX_RECORD_BYTES, halves=True)
+            except JsonUnfit:
                 raise NotJson(source, lines.number) from None
             if not isinstance(record, dict):
                 raise NotAnObject(source, lines.number)

@@ -134,9 +134,9 @@ class NotUtf8(BadRecord):
 
 
 class NotJson(BadRecord):
-    """A line that is not JSON (RFC 8259)."""
+    """A line that is not JSON (RFC 8259) within bounds, or that has a key twice: nobody could say which is meant."""
 
-    problem = "is not JSON"
+    problem = "is not JSON with each key once"
     remedy = "Write one JSON object a line"
 
 

@@ -12,13 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from models_db.budgets import DELTA_UNIT, Amount
+from models_db.budgets import DELTA_UNIT, Amount, total
 from models_db.canonical import Json
 from models_db.errors import UsageError
 from models_db.requests import Prompt, PublicMetadata, ReleaseRequest, as_json, parse, plain_decimal
 from models_db.services.ledger import Balance, BudgetExceeded
 from tasks.accounting import zcdp
-from tasks.accounting.conversions import replace_one
 from tasks.evaluation.registry import Metric, requested
 from tasks.generation.constraints_request import require_schema_for
 from tasks.generation.external import Cost, require_public_prompts, with_external_fact
@@ -32,6 +31,7 @@ from tasks.inference import registry
 from tasks.inference.backends.endpoints import Endpoint, endpoint_of, is_external
 from tasks.inference.prompt_spec import PromptSpec, prompt_json
 from tasks.insights.values import INSIGHTS
+from tasks.mechanisms.replaced import replaced
 
 FORMAT = "almoner-request/1"
 
@@ -186,7 +186,7 @@ class Quote:
             "epsilon": as_json(self.request.epsilon),
             "delta": as_json(self.request.delta),
             "rho": loss.rho_text,
-            "rho_replace_one": None if loss.delta else replace_one(loss).rho_text,
+            "rho_replace_one": None if loss.delta else total([replaced(one.event) for one in self.plan.every]).rho_text,
             "delta_fail": loss.delta_text,
             "facts": dict(self.plan.facts),
             "prompt": {"description": self.prompt.description, **self._templates},

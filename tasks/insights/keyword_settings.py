@@ -1,6 +1,5 @@
 """What a request says about its keyword set; all of it is public. Nothing here imports a model."""
 
-import json
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Annotated, Final, Literal, Self, cast
 
 from pydantic import AfterValidator, Field, model_validator
 
+from models_db.bounded_json import parse_json
 from models_db.canonical import Json
 from models_db.errors import UsageError
 from models_db.requests import Exact, Line, Written
@@ -98,10 +98,10 @@ def _read(path: Path) -> Mapping[str, Json]:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise WordsInvalid(path)
-        found = json.loads(path.read_bytes())
+        found = parse_json(path.read_bytes(), most_bytes=LARGEST_FILE)
     except OSError as problem:
         raise WordsUnreadable(path, problem.strerror or type(problem).__name__) from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise WordsInvalid(path) from None
     words = found.get("words") if isinstance(found, dict) else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):

@@ -144,7 +144,8 @@ def claim(bundle: Opened) -> str:
     if found.claim is None:
         return "the release claims nothing; the dataset is marked as public"
     epsilon, delta = exact(found.claim.epsilon), exact(found.claim.delta)
-    if state_claim(found.events, epsilon, delta) != found.claim:
+    # Earlier bundles state replace-one at four times rho for every mechanism, which holds as well.
+    if found.claim not in [state_claim(found.events, epsilon, delta, one_hot=exact_one) for exact_one in (True, False)]:
         raise CheckFailed("the claim's figures do not follow from the events")
     spent = bundle.vouched
     implied = implied_epsilon(spent, delta)

@@ -11,6 +11,7 @@ from tasks.accounting.amounts import Exact, decimal_above, enclose, exact, iv, t
 from tasks.accounting.conversions import replace_one
 from tasks.accounting.zcdp import DELTA_PLACES, epsilon_of
 from tasks.mechanisms.post_processing import vouched
+from tasks.mechanisms.replaced import replaced_all
 from tasks.publishing.strict import Figure, Strict, figure
 
 CONVERSION = (
@@ -45,10 +46,13 @@ class Claim(Strict):
     conversion: str
 
 
-def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact) -> Claim:
+def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact, *, one_hot: bool = True) -> Claim:
     """The claim (epsilon, delta) of a release that invokes `events`; both 0 where nothing is charged.
 
     What extends a release claims what its parent does: read alone, it is about the same units.
+
+    Args:
+        one_hot: state replace-one at each mechanism's own factor (`tasks.mechanisms.replaced`), not at four for all.
 
     Raises:
         ClaimTooSmall: the events cost more than that.
@@ -62,7 +66,7 @@ def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact) ->
         delta=figure(terminating(failure)),
         rho=figure(Decimal(spent.rho_text)),
         delta_fail=figure(Decimal(spent.delta_text)),
-        replace_one=_replace_one(spent, wanted, failure),
+        replace_one=_replace_one(events if one_hot else (), spent, wanted, failure),
         conversion=CONVERSION,
     )
 
@@ -78,9 +82,10 @@ def implied_epsilon(spent: Amount, delta: Fraction) -> Decimal:
     return epsilon_of(spent.rho, delta - Fraction(spent.delta, DELTA_UNIT))
 
 
-def _replace_one(spent: Amount, epsilon: Fraction, delta: Fraction) -> ReplaceOne:
+def _replace_one(events: Sequence[PrivacyEvent], spent: Amount, epsilon: Fraction, delta: Fraction) -> ReplaceOne:
+    """The figure of these events, or of what is spent where there are none."""
     if not spent.delta:
-        rho = replace_one(spent)
+        rho = replaced_all(events) if events else replace_one(spent)
         return ReplaceOne(
             epsilon=figure(implied_epsilon(rho, delta)),
             delta=figure(terminating(delta)),

@@ -1,7 +1,6 @@
 """The files of a draft and of a bundle, and the careful ways to read and write them."""
 
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
+from models_db.bounded_json import parse_json
 from models_db.canonical import Json, canonical
 from models_db.errors import Refused
 
@@ -40,6 +40,7 @@ FileTable: TypeAlias = "dict[str, dict[str, str | int]]"
 
 _CHUNK = 1 << 20
 _LARGEST_DOCUMENT = 64 << 20
+_DEEPEST_DOCUMENT = 128  # a record may have a schema in it
 
 
 class FileUnfit(Refused):
@@ -105,7 +106,7 @@ def parse_document(data: bytes, name: str) -> Json:
         FileUnfit: not JSON, or not in its canonical form (a float, a repeated key, another spelling).
     """
     try:
-        value: Json = json.loads(data)
+        value: Json = parse_json(data, most_bytes=_LARGEST_DOCUMENT, most_depth=_DEEPEST_DOCUMENT)
         same = document(value) == data
     except (ValueError, TypeError, RecursionError):
         raise FileUnfit(name, "is not canonical JSON") from None

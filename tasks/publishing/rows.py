@@ -15,8 +15,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
+from models_db.bounded_json import JsonUnfit, parse_json
 from models_db.canonical import canonical
 from tasks.generation.batches import BatchLayout
 from tasks.generation.groups import SUMMARIES
@@ -67,15 +68,18 @@ def read_labelled(folder: Path, count: int | None = None) -> Iterator[tuple[str,
             yield text_of(row), row.get("label", row.get("group"))
 
 
+MOST_BYTES = 16 << 20
+"""Of one text that is to be an object."""
+
+
 def parsed(raw: str) -> dict[str, Any] | None:
     """The one JSON object (RFC 8259) that `raw` is, None if it is anything else.
 
     No key twice, no NaN or infinity, no number too large for a float, valid Unicode: what parses can be written again.
     """
     try:
-        found = json.loads(raw, object_pairs_hook=_each_key_once, parse_constant=_refuse)
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):  # a UnicodeEncodeError is a ValueError
+        found = parse_json(raw, most_bytes=MOST_BYTES)
+    except JsonUnfit:
         return None
     return found if isinstance(found, dict) else None
 
@@ -85,14 +89,3 @@ def labels_of_texts(kind: str, labels: Sequence[str], samples: int, blocks: int)
     if kind == SUMMARIES:
         return list(labels)
     return BatchLayout(samples, blocks, max(len(labels), 1)).labels_of_texts(labels)
-
-
-def _each_key_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a key is there twice")
-    return made
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")

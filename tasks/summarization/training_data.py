@@ -13,12 +13,12 @@ BadTrainingFile (UsageError)
 """
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from models_db.bounded_json import JsonUnfit, parse_json
 from models_db.errors import UsageError
 from tasks.corpus.units import is_unicode
 
@@ -112,9 +112,9 @@ def _lines(content: bytes, file: str) -> Iterator[tuple[int, str]]:
 
 def _example(line: str, file: str, number: int) -> Example:
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        raise TrainingLineInvalid(file, number, "it is not JSON") from None
+        found = parse_json(line, most_bytes=LARGEST_FILE)
+    except JsonUnfit as unfit:
+        raise TrainingLineInvalid(file, number, "it is not JSON" if "not JSON" in str(unfit) else str(unfit)) from None
     if reason := _unfit(found):
         raise TrainingLineInvalid(file, number, reason)
     documents = tuple(found["documents"])

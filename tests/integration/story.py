@@ -91,6 +91,10 @@ class Served:
         self.server.create(self.name, name)
 
 
+CONFIRMED = "clinic\n"
+"""What a steward types who has read about the story's dataset."""
+
+
 @dataclass(frozen=True)
 class Almoner:
     """A project home in `folder`, whose ALMONER_HOME names it, and everything typed there.
@@ -119,8 +123,11 @@ class Almoner:
         """Where request 1 is published."""
         return self.folder / "out" / "clinic-release-1"
 
-    def type(self, line: str, expected: int | None = 0, *, piped: str | None = None) -> Told:
-        """One command, in this process; anything but an orderly end (with None: any exit code) is raised."""
+    def type(self, line: str, expected: int | None = 0, *, piped: str | None = CONFIRMED) -> Told:
+        """One command, in this process; anything but an orderly end (with None: any exit code) is raised.
+
+        `piped` is its standard input: the name of the story's dataset, which a steward has to type; None is empty.
+        """
         done = CliRunner().invoke(app, shlex.split(line), input=piped)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
@@ -128,7 +135,7 @@ class Almoner:
         assert expected in (None, told.code), told
         return told
 
-    def ask(self, line: str, expected: int = 0, *, piped: str | None = None) -> Any:
+    def ask(self, line: str, expected: int = 0, *, piped: str | None = CONFIRMED) -> Any:
         """The same with --json: what a program reads."""
         return self.type(f"{line} --json", expected, piped=piped).json
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import cli.approve
+import cli.asking
 from flows.approval_files import SignedApproval
 from flows.workspace import open_workspace, signing_key_path
 from models_db.base import moment
@@ -169,15 +169,16 @@ def test_rejecting_needs_no_typing(team: Team) -> None:
     assert sue.ask("reject 1 --reason 'names a person'")["state"] == "rejected"
 
 
-def test_one_person_with_every_role_goes_on_in_scripts(almoner: Almoner) -> None:
+def test_one_person_with_every_role_confirms_too(almoner: Almoner) -> None:
     almoner.submitted()
-    assert almoner.ask(SPEND)["state"] == "approved"
+    refused(almoner, SPEND, "ConfirmationMissing")
+    refused(almoner, SPEND, "ConfirmationWrong", piped="wrong-name\n")
+    assert almoner.ask(f"{SPEND} --confirm clinic", piped=None)["state"] == "approved"
 
 
 def test_one_person_at_a_terminal_is_asked_all_the_same(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     almoner.submitted()
-    for module in (cli.approve, cli.asking):
-        monkeypatch.setattr(module, "at_terminal", lambda: True)
+    monkeypatch.setattr(cli.asking, "at_terminal", lambda: True)
     refused(almoner, SPEND, "ConfirmationMissing")
     refused(almoner, SPEND, "ConfirmationWrong", piped="no\n")
     told = almoner.type(SPEND, piped="clinic\n")
@@ -252,7 +253,7 @@ def test_an_approval_is_signed_on_a_machine_without_ledger(any_team: Team) -> No
     signed = signed_elsewhere(team, "spend")
     root = team.at(team.root)
     assert root.state() == "submitted"
-    told = root.ask(f"approve 1 --gate spend --import {signed} --yes")
+    told = root.ask(f"approve 1 --gate spend --import {signed}")
     assert (told["by"], told["state"]) == ("sue", "approved")
     [(reason, signature)] = fetch(root.database, "SELECT reason, signature FROM approval")
     assert reason == "seen on paper"
@@ -261,7 +262,7 @@ def test_an_approval_is_signed_on_a_machine_without_ledger(any_team: Team) -> No
     root.type("run 1")  # the signature is checked again
     publish = signed_elsewhere(team, "publish")
     root = team.at(team.root)
-    root.type(f"approve 1 --gate publish --import {publish} --yes")
+    root.type(f"approve 1 --gate publish --import {publish}")
     [(attestation,)] = fetch(root.database, "SELECT attestation FROM approval WHERE gate = 'publish'")
     assert signer_of(str(attestation)) == team.key("sue").public_key
     root.type(f"publish 1 --to {root.folder / 'out'}")
@@ -274,7 +275,7 @@ def test_elsewhere_the_name_is_always_asked_for(team: Team) -> None:
     assert ask.stat().st_mode & 0o777 == 0o600
     alone = team.at(team.home("sue"), ledger=False)
     line = f"approve --from {ask} --reason fine --export {ask.parent / 'signed.json'}"
-    assert alone.ask(line, expected=2)["error"] == "ConfirmationMissing"
+    assert alone.ask(line, expected=2, piped=None)["error"] == "ConfirmationMissing"
     assert alone.ask(line, expected=1, piped="other\n")["error"] == "ConfirmationWrong"
     assert not (ask.parent / "signed.json").exists()
     told = alone.type(line, piped="clinic\n")
@@ -287,38 +288,38 @@ def stat_of(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_without_yes_whoever_brings_it_confirms(team: Team) -> None:
+def test_whoever_brings_it_confirms(team: Team) -> None:
     signed = signed_elsewhere(team, "spend")
     root = team.at(team.root)
     refused(root, f"approve 1 --gate spend --import {signed}", "ConfirmationMissing")
-    root.type(f"approve 1 --gate spend --import {signed}", piped="clinic\n")
+    root.type(f"approve 1 --gate spend --import {signed} --confirm clinic", piped=None)
 
 
 def test_an_approval_is_brought_once(team: Team) -> None:
     signed = signed_elsewhere(team, "spend")
-    root, line = team.at(team.root), f"approve 1 --gate spend --import {signed} --yes"
+    root, line = team.at(team.root), f"approve 1 --gate spend --import {signed}"
     root.type(line)
-    refused(root, line, "ApprovalUnusable")
+    refused(root, line, "ApprovalUnusable", piped="clinic\n")
 
 
 def test_a_withdrawn_approval_does_not_come_back_out_of_its_file(any_team: Team) -> None:
     team = any_team
     signed = signed_elsewhere(team, "spend")
-    line = f"approve 1 --gate spend --import {signed} --yes"
+    line = f"approve 1 --gate spend --import {signed}"
     team.at(team.root).type(line)
     sue = team.at(team.home("sue"))
     assert sue.ask("withdraw-approval 1 --gate spend --reason 'the board says no'")["state"] == "submitted"
-    refused(team.at(team.root), line, "ApprovalUnusable")
+    refused(team.at(team.root), line, "ApprovalUnusable", piped="clinic\n")
 
 
 def test_a_file_for_one_request_does_not_open_another(team: Team) -> None:
     signed = signed_elsewhere(team, "spend")
     root = team.at(team.root)
     root.type(f"release request {root.request_file()}")
-    refused(root, f"approve 2 --gate spend --import {signed} --yes", "ApprovalUnusable")
+    refused(root, f"approve 2 --gate spend --import {signed} --confirm clinic", "ApprovalUnusable")
     content = json.loads(signed.read_text()) | {"number": 2}
     changed = root.write("changed.json", json.dumps(content, separators=(",", ":"), sort_keys=True) + "\n")
-    refused(root, f"approve 2 --gate spend --import {changed} --yes", "ApprovalUnusable")
+    refused(root, f"approve 2 --gate spend --import {changed} --confirm clinic", "ApprovalUnusable")
 
 
 def test_an_expired_file_is_refused(team: Team) -> None:
@@ -329,7 +330,7 @@ def test_an_expired_file_is_refused(team: Team) -> None:
     old = SignedApproval.model_validate(before | {"expires_at": "2020-01-01T00:00:00.000000Z"})
     old = old.model_copy(update={"signature": key.sign(old.stated.statement("sue"))})
     path = root.write("old.json", json.dumps(old.model_dump(), separators=(",", ":"), sort_keys=True) + "\n")
-    refused(root, f"approve 1 --gate spend --import {path} --yes", "ApprovalUnusable")
+    refused(root, f"approve 1 --gate spend --import {path} --confirm clinic", "ApprovalUnusable")
 
 
 def test_strangers_and_requesters_gain_nothing_by_files(any_team: Team) -> None:
@@ -341,7 +342,7 @@ def test_strangers_and_requesters_gain_nothing_by_files(any_team: Team) -> None:
     assert stranger.ask(line, expected=1, piped="clinic\n")["error"] == "SignerUnknown"
     own = team.at(team.root, ledger=False)  # root asked for it, and is a steward by name
     own.ask(line, piped="clinic\n")
-    refused(team.at(team.root), f"approve 1 --gate spend --import {folder / 'x.json'} --yes", "Denied")
+    refused(team.at(team.root), f"approve 1 --gate spend --import {folder / 'x.json'} --confirm clinic", "Denied")
 
 
 def proposed_cap(team: Team) -> int:
@@ -372,7 +373,7 @@ def test_a_motion_is_decided_like_a_request(any_team: Team) -> None:
 def test_a_motion_is_signed_elsewhere_too(team: Team) -> None:
     number = proposed_cap(team)
     signed = signed_elsewhere(team, "motion")
-    told = team.at(team.root).ask(f"approve {number} --gate motion --import {signed} --yes")
+    told = team.at(team.root).ask(f"approve {number} --gate motion --import {signed}")
     assert (told["motion"], told["state"], told["by"]) == (number, "carried", "sue")
 
 
@@ -387,13 +388,13 @@ def test_a_motion_is_not_confused_with_a_request(team: Team) -> None:
 
 
 WRONG_FORMS = (
-    ("approve 1 --gate spend --reason x --yes", "OptionForeign"),
-    ("approve 1 --gate spend --yes", "OptionForeign"),
+    ("approve 1 --gate spend --export {f}/c.json --confirm clinic", "OptionForeign"),
+    ("approve 1 --gate spend --confirm clinic", "OptionMissing"),
     ("approve 1 --gate spend", "OptionMissing"),
     ("approve --gate spend --reason x", "OptionMissing"),
     ("approve 1 --reason x", "OptionMissing"),
     ("approve 1 --gate spend --reason x --export {f}/a.json", "OptionForeign"),
-    ("approve 1 --gate spend --import {f}/a.json --reason x --yes", "OptionForeign"),
+    ("approve 1 --gate spend --import {f}/a.json --reason x --confirm clinic", "OptionForeign"),
     ("approve 1 --gate spend --import {f}/a.json --export {f}/b.json", "OptionForeign"),
     ("approve 1 --gate spend --import {f}/a.json --on-behalf-of tom", "OptionForeign"),
     ("approve 1 --from {f}/a.json --reason x --export {f}/b.json", "OptionForeign"),
@@ -401,10 +402,9 @@ WRONG_FORMS = (
     ("approve --from {f}/a.json --reason x", "FileUnreadable"),
     ("approve --from {f}/a.json", "OptionMissing"),
     ("approve --from {f}/a.json --export {f}/b.json", "OptionMissing"),
-    ("approve --from {f}/a.json --reason x --export {f}/b.json --yes", "OptionForeign"),
     ("approve --from {f}/a.json --reason x --export {f}/b.json", "FileUnreadable"),
-    ("approve --import {f}/a.json --yes", "OptionMissing"),
-    ("approve 1 --gate spend --import {f}/a.json --yes", "FileUnreadable"),
+    ("approve --import {f}/a.json --confirm clinic", "OptionMissing"),
+    ("approve 1 --gate spend --import {f}/a.json --confirm clinic", "FileUnreadable"),
     ("approve 1 --gate spend --export {f}/none/a.json", "FileUnwritable"),
     ("withdraw-approval 1 --gate spend --reason x", "NothingToWithdraw"),
     ("withdraw-approval 1 --gate publish --reason x", "NothingToWithdraw"),
@@ -462,7 +462,7 @@ def test_a_delegate_decides_in_the_name_of_a_steward(any_team: Team) -> None:
         people.delegate(session, workspace.actor, mandate, workspace.key.sign(mandate.statement("sue")))
     signed = signed_elsewhere(team, "spend", "tom", "--on-behalf-of sue")
     assert json.loads(signed.read_text())["on_behalf_of"] == "sue"
-    told = team.at(team.root).ask(f"approve 1 --gate spend --import {signed} --yes")
+    told = team.at(team.root).ask(f"approve 1 --gate spend --import {signed}")
     assert told["state"] == "approved"
 
 

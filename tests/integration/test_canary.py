@@ -17,7 +17,7 @@ from tasks.corpus.store import Corpus
 from tasks.evaluation.registry import METRICS
 from tasks.generation.ink_rule import InvisibleInkRule
 from tests.integration.canary import CANARIES, PRIVATE_TEXT, leaks, text_of
-from tests.integration.story import NOTES, SECRETS, Almoner, Told
+from tests.integration.story import CONFIRMED, NOTES, SECRETS, Almoner, Told
 from tests.support import snapshot
 
 
@@ -28,7 +28,7 @@ def said(almoner: Almoner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest
     told: list[str] = []
     real = Almoner.type
 
-    def typed(self: Almoner, line: str, expected: int | None = 0, *, piped: str | None = None) -> Told:
+    def typed(self: Almoner, line: str, expected: int | None = 0, *, piped: str | None = CONFIRMED) -> Told:
         heard = real(self, line, expected, piped=piped)
         told.append(heard.out + heard.err)
         return heard

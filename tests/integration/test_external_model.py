@@ -26,7 +26,7 @@ from tasks.inference.loading import located
 from tasks.inference.registry import ModelNotPulled, find, list_models
 from tests.integration.canary import CANARIES, PRIVATE_TEXT
 from tests.integration.killing import balance, killed
-from tests.integration.story import Almoner, Told
+from tests.integration.story import CONFIRMED, Almoner, Told
 from tests.support import require
 from tests.support_backend import Counted, ModelServer, completion, hangs, says, says_json
 
@@ -58,7 +58,7 @@ def office(
     told: list[str] = []
     real = Almoner.type
 
-    def typed(self: Almoner, line: str, expected: int | None = 0, *, piped: str | None = None) -> Told:
+    def typed(self: Almoner, line: str, expected: int | None = 0, *, piped: str | None = CONFIRMED) -> Told:
         heard = real(self, line, expected, piped=piped)
         told.append(heard.out + heard.err)
         return heard

@@ -298,6 +298,7 @@ def test_an_envelope_is_reserved_used_and_closed(team: Team) -> None:
     refused(root, 'budget scope close clinic study --reason "over"', "ScopeUnknown")
     refused(root, 'budget scope open clinic study --epsilon 1 --delta 1e-6 --reason "again"', "ScopeExists")
     refused(root, 'budget scope open clinic more --epsilon 8 --delta 1e-6 --reason "all"', "ScopeTooLarge")
+    refused(root, 'budget scope open clinic STUDY --epsilon 1 --delta 1e-6 --reason "all"', "NameNotPlain")
     refused(root, 'budget scope open clinic " x" --epsilon 1 --delta 1e-6 --reason "all"', "EnvelopeUnfit")
 
 

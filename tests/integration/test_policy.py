@@ -426,5 +426,5 @@ def test_an_override_is_signed_on_another_machine(almoner: Almoner) -> None:
     almoner.type(f"approve 1 --gate publish --export {ask}")
     almoner.type(f'approve --from {ask} --override "a pilot needs them" --export {signed}', piped="clinic\n")
     assert json.loads(signed.read_text())["reason"] == OVERRIDDEN
-    almoner.type(f"approve 1 --gate publish --import {signed} --yes")
+    almoner.type(f"approve 1 --gate publish --import {signed}")
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")

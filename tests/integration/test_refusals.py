@@ -12,7 +12,7 @@ import pytest
 
 import flows.execute
 import flows.running
-from tests.integration.story import NOTES, REQUEST, Almoner
+from tests.integration.story import CONFIRMED, NOTES, REQUEST, Almoner
 from tests.support import fetch
 
 Case = tuple[str, int, str]
@@ -66,6 +66,11 @@ CASES: dict[str, list[Case]] = {
         ("dataset register ' clinic' --unit id --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
         ("dataset register 'a\nb' --unit id --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
         (f"dataset register {'x' * 101} --unit id --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
+        ("dataset register CLINIC --unit id --epsilon 8 --delta 1e-6", 2, "NameNotPlain"),
+        ("dataset register сlinic --unit id --epsilon 8 --delta 1e-6", 2, "NameNotPlain"),
+        ("dataset register .. --unit id --epsilon 8 --delta 1e-6", 2, "NameNotPlain"),
+        ("dataset register ../evil --unit id --epsilon 8 --delta 1e-6", 2, "NameNotPlain"),
+        ("dataset register /etc/x --shares-account-with clinic --unit id", 2, "NameNotPlain"),
         ("dataset register clinic2 --unit '' --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
         ("dataset register clinic --unit id --epsilon 8 --delta 1e-6", 1, "DatasetExists"),
         ("dataset register clinic --shares-account-with clinic", 1, "DatasetExists"),
@@ -215,7 +220,7 @@ def bring(almoner: Almoner, stage: str) -> None:
         getattr(almoner, stage)()
 
 
-def refused(almoner: Almoner, line: str, code: int, error: str, *, piped: str | None = None) -> None:
+def refused(almoner: Almoner, line: str, code: int, error: str, *, piped: str | None = CONFIRMED) -> None:
     """The command is refused under that name, and nothing has changed."""
     before = almoner.everything() if almoner.home.root.exists() else None
     told = almoner.type(f"{line} --json", expected=code, piped=piped)

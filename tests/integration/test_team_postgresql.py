@@ -181,14 +181,14 @@ def test_a_steward_without_a_login_signs_elsewhere_and_others_bring_it(team: Tea
     team.at("anna").type(f"approve 1 --gate spend --export {ask}")
     team.patch.setenv("ALMONER_HOME", str(ines.home.root))
     ines.type(f"approve --from {ask} --reason agreed --export {signed}", piped="clinic\n")
-    bring = f"approve 1 --gate spend --import {signed} --yes"
+    bring = f"approve 1 --gate spend --import {signed}"
     assert (
         "under their own login" in team.at("anna").ask(bring, expected=1)["message"]
     )  # only stewards and admins bring
     assert team.at("boss").ask(bring)["by"] == AIR_GAPPED
     sue = team.at("sue")
     sue.type(f"approve --from {ask} --reason agreed --export {sue.folder / 'sue.json'}", piped="clinic\n")
-    told = team.at("boss").ask(f"approve 1 --gate spend --import {sue.folder / 'sue.json'} --yes", expected=1)
+    told = team.at("boss").ask(f"approve 1 --gate spend --import {sue.folder / 'sue.json'}", expected=1)
     assert "under their own login" in told["message"]  # sue has a login, so she decides under it
 
 

@@ -1,12 +1,15 @@
 """Labelled texts from a file: `texts.jsonl` of a bundle whose request declared labels, or a public test set."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from models_db.bounded_json import parse_json
 from models_db.errors import UsageError
 from tasks.evaluation.in_context.definitions import Task
 from tasks.evaluation.in_context.demonstrations import Example, require_labels
+
+MOST_BYTES = 16 << 20
+"""Of one line."""
 
 
 class NoExample(UsageError):
@@ -38,7 +41,7 @@ def read_examples(task: Task, file: Path) -> list[Example]:
 
 def _example(file: Path, number: int, line: bytes) -> Example:
     try:
-        record: Any = json.loads(line)
+        record: Any = parse_json(line, most_bytes=MOST_BYTES)
     except ValueError:  # a line that is not UTF-8 raises one too
         raise NoExample(file, number) from None
     if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in ("text", "label")):

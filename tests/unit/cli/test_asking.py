@@ -38,6 +38,7 @@ def test_nothing_is_no_confirmation(monkeypatch: pytest.MonkeyPatch, line: str |
     with pytest.raises(ConfirmationMissing) as refused:
         confirm("clinic", "Type it")
     assert "echo NAME | almoner approve" in refused.value.advice
+    assert "--confirm NAME" in refused.value.advice
 
 
 @pytest.mark.parametrize("line", ["clinc\n", "Clinic\n", "clinic2\n", "yes\n", "clin\x00ic\n", "x" * 5000])
@@ -50,6 +51,37 @@ def test_another_name_is_no_confirmation(monkeypatch: pytest.MonkeyPatch, line: 
 def test_two_ways_to_write_one_letter_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     piped(monkeypatch, "cafe\u0301\n")
     confirm("caf\u00e9", "Type it")
+
+
+@pytest.mark.parametrize("line", ["clinic\n", "other\n", None])
+def test_a_given_name_is_compared_in_place_of_the_line(monkeypatch: pytest.MonkeyPatch, line: str | None) -> None:
+    piped(monkeypatch, line)
+    confirm("clinic", "Type it", "clinic")
+    with pytest.raises(ConfirmationWrong):
+        confirm("clinic", "Type it", "other")
+    with pytest.raises(ConfirmationMissing):
+        confirm("clinic", "Type it", " ")
+
+
+def test_a_given_name_is_compared_at_a_terminal_and_not_asked(
+    terminal: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.write(terminal, b"clinic\n")
+    with pytest.raises(ConfirmationWrong):
+        confirm("clinic", "Type it", "other")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_bytes_that_are_no_text_are_no_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"clinic\xff\n"), encoding="utf-8"))
+    with pytest.raises(ConfirmationWrong):
+        confirm("clinic", "Type it")
+
+
+def test_a_name_with_more_behind_a_long_blank_is_no_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    piped(monkeypatch, "clinic" + " " * 994 + "-other\n")
+    with pytest.raises(ConfirmationWrong):
+        confirm("clinic", "Type it")
 
 
 def test_at_a_terminal_the_question_is_put_beside_the_answer(terminal: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ def links(world: World, wanted: LogFilter) -> list[Link]:
 def written(record: Record, form: Form, wanted: LogFilter | None = None) -> str:
     to = record.home.root / "record.txt"
     to.unlink(missing_ok=True)
-    count = export(record, wanted or LogFilter(), form, to)
+    count = export(record, wanted or LogFilter(), form, to).count
     text = to.read_bytes().decode()
     assert count == len(text.splitlines()) - (form is Form.CSV)
     return text

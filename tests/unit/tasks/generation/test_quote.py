@@ -153,7 +153,8 @@ def test_a_price_is_json_and_adds_up() -> None:
     assert Decimal(budget["rho_left_before"]) == left
     assert Decimal(budget["rho_left_after"]) == left - Decimal(price["rho"])
     assert price["budget"]["affordable"] is True
-    assert Decimal(price["rho_replace_one"]) == 4 * Decimal(price["rho"])
+    count = Decimal(priced(facts(spent=spent)).plan.invocations[0].event.loss.rho_text)
+    assert Decimal(price["rho_replace_one"]) == 2 * count + 4 * (Decimal(price["rho"]) - count)
     assert (price["unit"], price["relation"]) == ("patient_id", "add_or_remove_one")
     assert Decimal(price["budget"]["epsilon_spent_before"]) < Decimal(price["budget"]["epsilon_spent_after"]) <= 8
     assert price["expected_texts"] == 4

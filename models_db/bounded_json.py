@@ -1,0 +1,107 @@
+"""JSON from outside, parsed within bounds: size, nesting, digits of a number, each key once, valid Unicode.
+
+RFC 8259 leaves these open: the standard library takes the last of two equal keys, `NaN`, and numbers of any length.
+Nothing of what was given stands in an error: a file that was named by mistake may be private.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+MOST_DEPTH = 64
+"""Brackets inside one another."""
+MOST_DIGITS = 400
+"""Characters of one number: far below the interpreter's limit of 4,300 digits, and beyond every amount."""
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+class JsonUnfit(ValueError):
+    """Text that is no JSON within bounds; the message says why, and where as far as is known, and quotes nothing."""
+
+
+def parse_json(given: str | bytes, *, most_bytes: int, most_depth: int = MOST_DEPTH, halves: bool = False) -> Any:
+    """The value that `given` is.
+
+    Args:
+        halves: whether text may hold half of a surrogate pair, which no file can hold; the caller looks for it then.
+
+    Raises:
+        JsonUnfit: it is no JSON, or beyond a bound.
+    """
+    text = _text(given, most_bytes)
+    if depth_of(text, most_depth) > most_depth:
+        raise JsonUnfit(f"it is nested deeper than {most_depth} levels")
+    try:
+        found = _DECODER.decode(text)
+        if not halves and "\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode()
+    except json.JSONDecodeError as problem:
+        raise JsonUnfit(f"line {problem.lineno}: it is not JSON") from None
+    except UnicodeEncodeError:
+        raise JsonUnfit("half of a surrogate pair stands in it") from None
+    except RecursionError:
+        raise JsonUnfit("it is nested too deeply") from None
+    return found
+
+
+def depth_of(text: str, enough: int) -> int:
+    """How deep brackets are nested outside strings; where there are at most `enough` of them, at most their number."""
+    if (most := text.count("[") + text.count("{")) <= enough:
+        return most
+    deepest = depth = 0
+    for character in _STRING.sub("", text):
+        if character in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "]}":
+            depth -= 1
+    return deepest
+
+
+def _text(given: str | bytes, most_bytes: int) -> str:
+    if len(given) > most_bytes:
+        raise JsonUnfit(f"it is longer than {most_bytes:,} bytes")
+    try:
+        text = given if isinstance(given, str) else given.decode()
+        size = len(text.encode())
+    except UnicodeError:
+        raise JsonUnfit("it is not UTF-8 text") from None
+    if size > most_bytes:
+        raise JsonUnfit(f"it is longer than {most_bytes:,} bytes")
+    return text
+
+
+def _bounded(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    def number(digits: str) -> Any:
+        if len(digits) > MOST_DIGITS:
+            raise JsonUnfit(f"a number has more than {MOST_DIGITS} digits")
+        return read(digits)
+
+    return number
+
+
+def _finite(digits: str) -> float:
+    found = float(digits)
+    if found in (float("inf"), float("-inf")):
+        raise JsonUnfit("a number is too large")
+    return found
+
+
+def _no_constant(_: str) -> None:
+    raise JsonUnfit("NaN and Infinity are not JSON")
+
+
+def _each_key_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise JsonUnfit("a key is there twice")
+    return made
+
+
+_DECODER = json.JSONDecoder(
+    parse_int=_bounded(int),
+    parse_float=_bounded(_finite),
+    parse_constant=_no_constant,
+    object_pairs_hook=_each_key_once,
+)

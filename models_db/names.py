@@ -1,0 +1,35 @@
+"""What people may call datasets and envelopes: one spelling that files, paths, cards and eyes cannot confuse.
+
+Lower-case ASCII letters, digits, `-`, `_` and `.`, beginning with a letter or digit. Two such names look different
+if they are: no capitals, no letters of other scripts, no spaces, no way out of a folder.
+"""
+
+import re
+from typing import Final
+
+from models_db.errors import UsageError
+
+LONGEST: Final = 100
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+
+
+def require_plain(what: str, name: str) -> None:
+    """Check that `name` is one that nobody can take for another.
+
+    Raises:
+        NameNotPlain: it is not.
+    """
+    if not 0 < len(name) <= LONGEST or _NAME.fullmatch(name) is None:
+        raise NameNotPlain(what)
+
+
+class NameNotPlain(UsageError):
+    """A name that could be taken for another one, or for a path."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"The name of {what} is 1 to {LONGEST} lower-case letters a to z, digits, `-`, `_` and `.`,"
+            " and begins with a letter or digit.",
+            "Choose such a name, for example `clinic-2027`.",
+            {"what": what},
+        )

@@ -1,0 +1,30 @@
+"""Text from outside as screens, pages and files can hold it, whatever somebody has put into it."""
+
+import json
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+_HARMLESS = "\n\t\u200c\u200d"
+_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def visible(text: object) -> str:
+    """`text` without what steers a terminal or a page: signs that move the cursor or turn the order are spelt out."""
+    given = str(text)
+    return given if given.isascii() and given.isprintable() else "".join(map(_spelt, given))
+
+
+def json_text(value: object, *, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
+    """`value` as JSON with its letters as they are, or escaped where UTF-8 cannot hold them (half of a pair)."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=default)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent, default=default)
+    return text
+
+
+def _spelt(sign: str) -> str:
+    harmless = sign in _HARMLESS or unicodedata.category(sign) not in _STEERING
+    return sign if harmless else sign.encode("unicode_escape").decode()
