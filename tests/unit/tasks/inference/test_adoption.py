@@ -10,11 +10,12 @@ from torch import nn
 from transformers import GraniteConfig, GraniteForCausalLM, MistralConfig, MistralForCausalLM
 
 from tasks.inference import adoption, packing
-from tasks.inference.adoption import UnsupportedModel, adopt
+from tasks.inference.adoption import adopt
 from tasks.inference.attention import grouped_attention
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.packed_linear import PackedLinear, can_pack
 from tasks.inference.packing import lower
+from tasks.inference.registry import UnsupportedModel
 from tests.support import require
 from tests.unit.tasks.inference.conftest import adopted, tiny_network
 
