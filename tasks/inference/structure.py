@@ -140,7 +140,7 @@ def context_of(config: Any) -> int:
     Below a sliding window's length, attention is full attention. Below the original length of `longrope` tables, and
     the model's own of `dynamic` ones, there is one table, whatever else is in a pass.
     """
-    limits = [config.max_position_embeddings]
+    limits: list[int] = [config.max_position_embeddings]
     if (window := getattr(config, "sliding_window", None)) is not None:
         limits.append(window)
     rotary = _rotary(config)
@@ -158,7 +158,7 @@ def fix_tables(network: nn.Module) -> None:
     """
     for module in network.modules():
         if getattr(module, "rope_type", None) in _LONG_TABLES:
-            module.rope_type = "fixed"
+            setattr(module, "rope_type", "fixed")  # noqa: B010 - nn.Module declares its attributes as tensors
 
 
 def _rotary(config: Any) -> Mapping[str, Any]:

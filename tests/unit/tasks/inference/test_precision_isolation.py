@@ -90,7 +90,7 @@ def test_one_scale_for_all_rows_fails_the_same_test(coupled: LanguageModel, monk
     def unchecked(self: IsolationCheck, *shape: object) -> None:
         """The device is not asked."""
 
-    monkeypatch.setattr(IsolationCheck, "_once", unchecked)
+    monkeypatch.setattr(IsolationCheck, "_require", unchecked)
     engine = Engine(coupled)
     before = by_row(engine, batches())
     for change in ("replace", "lengthen", "shorten", "remove"):
@@ -99,9 +99,13 @@ def test_one_scale_for_all_rows_fails_the_same_test(coupled: LanguageModel, monk
 
 def test_one_scale_for_all_rows_is_noticed_by_the_engine(coupled: LanguageModel) -> None:
     with pytest.raises(RowsNotIsolated, match="beside it") as refusal:
-        by_row(Engine(coupled), batches())
+        IsolationCheck(coupled).layers(8, 1)
     assert refusal.value.facts["precision"] == "int8"
     assert "precision float32 or bfloat16" in refusal.value.advice
+    engine = Engine(coupled)
+    before = by_row(engine, batches())
+    for change in ("replace", "lengthen", "shorten", "remove"):
+        assert not felt_by_others(engine, before, change), "one row at a time has no neighbours"
 
 
 REAL_CHANGES: dict[str, Callable[[dict[str, list[int]]], dict[str, list[int]]]] = {
