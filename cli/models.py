@@ -39,7 +39,8 @@ def pull(
     """
     from tasks.inference.pulling import pull as fetch
 
-    opened.say(f"Fetching {name} if it is not here yet (about 100 MB; a language model then takes half a minute).")
+    size = "as large as its page says" if "/" in name else "about 100 MB; a language model then takes half a minute"
+    opened.say(f"Fetching {name} if it is not here yet ({size}).")
     with showing(opened):
         model = fetch(name, lambda stage: progress.report(stage, 0, 1))
     return Answer(

@@ -7,7 +7,7 @@ the private rows are read for it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -152,6 +152,7 @@ def decode(
     numbers: Sequence[int] | None = None,
     earlier: Mapping[int, Sequence[int]] = MappingProxyType({}),
     on_tokens: Callable[[Mapping[int, int]], None] = lambda tokens: None,
+    session: Session | None = None,
 ) -> list[GeneratedText]:
     """Draw until every generation has ended or has `sizes.max_new_tokens` tokens.
 
@@ -167,6 +168,7 @@ def decode(
         earlier: tokens that generations drew in an attempt that was interrupted, by number, the end token included:
             they go on from there, and nothing of it is drawn again.
         on_tokens: told after each step which token each live generation has drawn.
+        session: what `open_session` gave for the same; opened here if it is not given.
 
     Returns:
         one text per job, in their order. The end token is drawn and paid for like any other, and no part of the text.
@@ -175,15 +177,36 @@ def decode(
         ContextTooLong: the public sizes exceed the model's positions.
         RowsNotIsolated: this device cannot keep rows apart.
         NotEnoughMemory: not even one generation fits.
+        MemoryRanOut: it did not hold those that were under way; what was drawn is with `on_tokens`.
     """
-    sizes.check_fits(engine.model)
-    places = min(count, generations_at_once(engine.model, sizes, engine.memory))
-    loop = _Loop(engine.session(sizes, max(1, places)), engine.model, sizes.max_new_tokens, rule, constraint)
+    session = session or open_session(engine, count, sizes, earlier)
+    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint)
     source = zip(range(count) if numbers is None else numbers, jobs, strict=False)
     while loop.fill(source, earlier):
         on_tokens(loop.step())
         progress(loop.done)
     return [loop.texts[number] for number in sorted(loop.texts)]
+
+
+def open_session(
+    engine: Engine,
+    count: int,
+    sizes: Sizes,
+    earlier: Mapping[int, Sequence[int]] = MappingProxyType({}),
+    interruptions: int = 0,
+) -> Session:
+    """What `decode` needs of the device, before anything is paid: arguments as there.
+
+    Args:
+        interruptions: how many attempts there were before this one.
+
+    Raises:
+        ContextTooLong, RowsNotIsolated, NotEnoughMemory: as `decode`.
+    """
+    sizes.check_fits(engine.model)
+    places = min(count, generations_at_once(engine.model, sizes, engine.memory))
+    drawn = {len(tokens) for tokens in earlier.values() if len(tokens) < sizes.max_new_tokens}
+    return engine.session(sizes, max(1, places), drawn, interruptions)
 
 
 @dataclass
@@ -192,7 +215,6 @@ class _Loop:
 
     Attributes:
         live: the jobs of live generations, by number.
-        parked: those that had to leave for want of memory, with what they have drawn; they enter first.
         draws: how many draws each has made.
         texts: what has ended.
     """
@@ -203,30 +225,21 @@ class _Loop:
     rule: DrawRule
     constraint: Constraint | None
     live: dict[int, Job] = field(default_factory=dict)
-    parked: dict[int, tuple[Job, list[int]]] = field(default_factory=dict)
     draws: dict[int, int] = field(default_factory=dict)
     texts: dict[int, GeneratedText] = field(default_factory=dict)
 
     @property
     def done(self) -> int:
         """Tokens behind us; an ended text counts in full."""
-        under_way = [self.session.drawn(number) for number in self.live] + [drawn for _, drawn in self.parked.values()]
-        return self.most * len(self.texts) + sum(map(len, under_way))
+        return self.most * len(self.texts) + sum(len(self.session.drawn(number)) for number in self.live)
 
     def fill(self, source: Iterator[tuple[int, Job]], earlier: Mapping[int, Sequence[int]]) -> bool:
         """Let waiting generations enter where places are free; whether any is live."""
-        while len(self.live) < self.session.places:
-            if self.parked:
-                number = min(self.parked)
-                job, drawn = self.parked.pop(number)
-            elif (following := next(source, None)) is not None:
-                (number, job), drawn = following, list(earlier.get(following[0], ()))
-            else:
-                break
+        while len(self.live) < self.session.places and (following := next(source, None)) is not None:
+            (number, job), drawn = following, list(earlier.get(following[0], ()))
             if not self._ended(number, drawn):
                 self.session.enter(number, job.public, job.private, job.references, drawn)
-                if number not in self.draws:
-                    self.draws[number] = self.constraint.choices(drawn) if self.constraint else len(drawn)
+                self.draws[number] = self.constraint.choices(drawn) if self.constraint else len(drawn)
                 self.live[number] = job
         return bool(self.live)
 
@@ -245,7 +258,6 @@ class _Loop:
                 self.session.leave(number)
                 del self.live[number]
         self.session.advance([drawn[number] for number in self.session.numbers])
-        self._park()
         return drawn
 
     def _step(self, public: Tensor, choosing: Sequence[int]) -> Step:
@@ -257,7 +269,7 @@ class _Loop:
             positions=tuple(self.draws[number] for number in numbers),
             public=some.of(public),
             private=lambda candidates: some.rows(session.private_logits(some.all_of(candidates))),
-            let_go=lambda place: self._let_go(numbers[place]),
+            let_go=lambda place: session.let_go(numbers[place]),
             public_hidden=lambda: some.of(session.public_hidden()),
             hidden=lambda: some.rows(session.private_hidden()),
             head=self.model.logits,
@@ -270,17 +282,6 @@ class _Loop:
         allowed = public > -torch.inf
         only = allowed.int().argmax(1).tolist()
         return [token if one else None for token, one in zip(only, (allowed.sum(1) == 1).tolist(), strict=True)]
-
-    def _let_go(self, number: int) -> None:
-        """Whoever has to leave and comes back does so without private rows, too."""
-        self.session.let_go(number)
-        self.live[number] = replace(self.live[number], private=None, references=())
-
-    def _park(self) -> None:
-        """Memory was short: the last ones wait, with their tokens, until there are places again."""
-        for number in sorted(self.live)[self.session.places :]:
-            self.parked[number] = self.live.pop(number), list(self.session.drawn(number))
-            self.session.leave(number)
 
     def _ended(self, number: int, drawn: Sequence[int]) -> bool:
         """Whether this is a whole text; if so it is kept."""

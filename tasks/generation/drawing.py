@@ -4,17 +4,34 @@ What a system has to say about its texts is a `Drawing`: how tokens are drawn, a
 another process; the budget, the journal and the corpus stay in the one that runs the release.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
-from tasks.generation.decoding import Constraint, DrawMeter, Job, LastingRule, Meter, decode
+from tasks.generation.decoding import Constraint, DrawMeter, Job, LastingRule, Meter, decode, open_session
 from tasks.generation.interface import Bench, GeneratedText
 from tasks.generation.journal import Earlier
 from tasks.inference.engine import Engine
 from tasks.inference.plan import Sizes
+from tasks.inference.session import Session
 
 Drawn = Mapping[int, Sequence[float]]
 """For each generation that has drawn its token, and what its rule has to know of it to go on."""
+
+
+class DrawReady(Protocol):
+    """Draws texts; whatever could be refused before the first of them has been."""
+
+    def __call__(
+        self,
+        jobs: Iterable[Job],
+        meter: DrawMeter,
+        keep: Callable[[Drawn], None],
+        progress: Callable[[int], None],
+    ) -> list[GeneratedText]:
+        """All texts, in the order of their jobs; arguments as `draw_some`."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +51,7 @@ class Drawing:
 
 def draw_some(
     engine: Engine,
+    session: Session,
     drawing: Drawing,
     jobs: Iterable[Job],
     numbers: Sequence[int],
@@ -45,6 +63,7 @@ def draw_some(
     """Draw the texts with these numbers, ascending, each going on from what is drawn of it `earlier`.
 
     Args:
+        session: opened for these texts (`decoding.open_session`).
         jobs: one for each number, in that order; read as places become free.
         keep: told after each step what it has drawn; the next step begins when it returns.
         progress: told how many tokens are behind us.
@@ -64,24 +83,58 @@ def draw_some(
         numbers=numbers,
         earlier=earlier.tokens,
         on_tokens=lambda tokens: keep({n: (token, *rule.kept(n)) for n, token in tokens.items()}),
+        session=session,
     )
 
 
-def draw_texts(
-    bench: Bench, drawing: Drawing, jobs: Iterable[Job], count: int, meter: DrawMeter, earlier: Earlier
-) -> list[GeneratedText]:
-    """All texts of a release, in the order of their jobs, by the bench's workers if it has some."""
-    total = count * drawing.sizes.max_new_tokens
+class Draw(Protocol):
+    """Draws all texts of a release."""
 
-    def keep(drawn: Drawn) -> None:
-        bench.drawn(meter.armed, drawn)
+    def __call__(self, jobs: Iterable[Job], meter: DrawMeter) -> list[GeneratedText]:
+        """In the order of their jobs; they are read when the first is needed."""
+
+
+@contextmanager
+def ready_to_draw(bench: Bench, drawing: Drawing, count: int, earlier: Earlier, lost: int = 0) -> Iterator[Draw]:
+    """What draws `count` texts, by the bench's workers if it has some; nothing may be armed before this has begun.
+
+    Every device has been asked about every shape, and for memory: who is refused here has paid nothing.
+
+    Args:
+        earlier: what an interrupted run has drawn of them.
+        lost: draws of each text that it has lost, one for each attempt.
+
+    Raises:
+        ContextTooLong, RowsNotIsolated, NotEnoughMemory: as `decoding.open_session`.
+        WorkerDied, WorkerDiffers: as `Workers.ready`.
+    """
+    total = count * drawing.sizes.max_new_tokens
 
     def progress(done: int) -> None:
         bench.progress("tokens", done, total)
 
+    def draw(by: DrawReady, jobs: Iterable[Job], meter: DrawMeter) -> list[GeneratedText]:
+        texts = by(jobs, meter, lambda drawn: bench.drawn(meter.armed, drawn), progress)
+        progress(total)
+        return texts
+
     if bench.workers is None:
-        texts = draw_some(bench.engine, drawing, jobs, range(count), meter, earlier, keep, progress)
+        session = open_session(bench.engine, count, drawing.sizes, earlier.tokens, lost)
+        yield partial(draw, partial(_draw_here, bench.engine, session, drawing, count, earlier))
     else:
-        texts = bench.workers.draw(drawing, jobs, count, meter, earlier, keep, progress, bench.engine.model)
-    progress(total)
-    return texts
+        with bench.workers.ready(drawing, count, earlier, lost, bench.engine.model) as by:
+            yield partial(draw, by)
+
+
+def _draw_here(
+    engine: Engine,
+    session: Session,
+    drawing: Drawing,
+    count: int,
+    earlier: Earlier,
+    jobs: Iterable[Job],
+    meter: DrawMeter,
+    keep: Callable[[Drawn], None],
+    progress: Callable[[int], None],
+) -> list[GeneratedText]:
+    return draw_some(engine, session, drawing, jobs, range(count), meter, earlier, keep, progress)

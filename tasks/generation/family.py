@@ -35,7 +35,7 @@ from tasks.mechanisms.token_draw import BudgetTooSmall, TokenDraw
 
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.corpus.store import UnitDocuments
-    from tasks.generation.decoding import Constraint, Job, LastingRule, Meter
+    from tasks.generation.decoding import Constraint, DrawMeter, Job, LastingRule, Meter
     from tasks.inference.plan import Sizes
     from tasks.inference.prompts import PromptPieces
 
@@ -164,48 +164,43 @@ class FamilySystem(PaidSystem[Parameters]):
         Raises:
             ContextTooLong, BadDescription, ControlTokens, NoChatTemplate: the prompts do not fit the model.
             TokenizerNotSupported, TokenLimitTooSmall, NoEnd: nor can its tokens write records of the schema.
-            LabelsNotKept: labels are declared, and the version has none. None of these has armed anything.
+            LabelsNotKept: labels are declared, and the version has none.
+            RowsNotIsolated, NotEnoughMemory: this device cannot draw. None of these has armed anything.
+            MemoryRanOut: it could not go on.
         """
+        from tasks.generation.drawing import Drawing, ready_to_draw
+
         wanted, layout = self._asked(parameters, len(plan.blocks))
         lost = bench.earlier.lost if self.charges else 0
         prompts = _Prompts.of(wanted, bench, lost if self.every_token_is_a_draw else 0)
         if wanted.names:
             bench.corpus.require_labels()
-        first = int(plan.invocations[0].event.mechanism == gaussian.MECHANISM)
-        released = dict(bench.earlier.released)
-        if not released:
-            released = _numbers(plan, wanted, layout, bench)
-            bench.begun(first, released)
-        split = _Split(int(released["batches_per_block"]), layout.sources())
-        texts = self._draw(plan, first, wanted, bench, prompts, split, lost)
+        first, sources = int(plan.invocations[0].event.mechanism == gaussian.MECHANISM), layout.sources()
+        events = [invocation.event for invocation in plan.invocations[first:]]
+        drawing = Drawing(prompts.sizes, partial(self.rule, events, wanted, rng=bench.rng), prompts.constraint)
+        with ready_to_draw(bench, drawing, len(sources), bench.earlier, lost) as draw_texts:
+            released = dict(bench.earlier.released)
+            if not released:
+                released = _numbers(plan, wanted, layout, bench)
+                bench.begun(first, released)
+            jobs = prompts.jobs(wanted, bench, _Split(int(released["batches_per_block"]), sources))
+            texts = draw_texts(jobs, _paid_meter(plan, first, wanted, bench, lost))
         labelled = with_labels(texts, layout.labels_of_texts(wanted.names))
         return Generated(labelled, {**released, **self.figures(texts)})
 
-    def _draw(
-        self,
-        plan: Plan,
-        first: int,
-        wanted: Parameters,
-        bench: Bench,
-        prompts: "_Prompts",
-        split: "_Split",
-        lost: int,
-    ) -> list[GeneratedText]:
-        """Draw by the invocations from number `first` on, behind what earlier attempts have drawn and lost."""
-        from tasks.generation.decoding import DrawMeter
-        from tasks.generation.drawing import Drawing, draw_texts
 
-        events = [invocation.event for invocation in plan.invocations[first:]]
+def _paid_meter(plan: Plan, first: int, wanted: FamilyParameters, bench: Bench, lost: int) -> "DrawMeter":
+    """Meters the draws by the invocations from number `first` on, behind what earlier attempts have drawn and lost."""
+    from tasks.generation.decoding import DrawMeter
 
-        def arm(instalment: int) -> None:
-            for sequence in range(first, len(plan.invocations)):
-                bench.arm(sequence, instalment)
+    def arm(instalment: int) -> None:
+        for sequence in range(first, len(plan.invocations)):
+            bench.arm(sequence, instalment)
 
-        draws = events[0].count // wanted.groups_per_unit
-        meter = DrawMeter(wanted.instalment, draws, arm, armed=bench.earlier.armed, lost=lost)
-        drawing = Drawing(prompts.sizes, partial(self.rule, events, wanted, rng=bench.rng), prompts.constraint)
-        meter.admit(0)  # paid before the first private byte is read
-        return draw_texts(bench, drawing, prompts.jobs(wanted, bench, split), len(split.sources), meter, bench.earlier)
+    draws = plan.invocations[first].event.count // wanted.groups_per_unit
+    meter = DrawMeter(wanted.instalment, draws, arm, armed=bench.earlier.armed, lost=lost)
+    meter.admit(0)  # paid before the first private byte is read
+    return meter
 
 
 @dataclass(frozen=True)

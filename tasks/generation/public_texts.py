@@ -6,7 +6,7 @@ from functools import partial
 
 from models_db.requests import Exact
 from tasks.generation.decoding import Constraint, DrawMeter, Job
-from tasks.generation.drawing import Drawing, draw_texts
+from tasks.generation.drawing import Drawing, ready_to_draw
 from tasks.generation.family import public_draw
 from tasks.generation.ink_rule import InvisibleInkRule
 from tasks.generation.interface import Bench, GeneratedText
@@ -39,4 +39,5 @@ def draw_public_texts(
     sizes = Sizes.of([job.public for job in jobs], [], 0, how.max_new_tokens)
     rule = partial(InvisibleInkRule, draw, how.top_k, "logit", bench.rng)
     unkept = replace(bench, drawn=lambda armed, drawn: None)
-    return draw_texts(unkept, Drawing(sizes, rule, constraint), jobs, len(jobs), meter, Earlier())
+    with ready_to_draw(unkept, Drawing(sizes, rule, constraint), len(jobs), Earlier()) as draw_texts:
+        return draw_texts(jobs, meter)

@@ -30,6 +30,7 @@ from tasks.generation.systems import system_for
 from tasks.inference import registry
 from tasks.inference.backends.endpoints import Endpoint, endpoint_of, is_external
 from tasks.inference.prompt_spec import PromptSpec, prompt_json
+from tasks.inference.readable import require_readable
 from tasks.insights.values import INSIGHTS
 from tasks.mechanisms.replaced import replaced
 
@@ -259,6 +260,7 @@ def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> M
 
     Raises:
         UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown.
+        UnsupportedModel, UnreadableModel: the engine cannot read it.
     """
     if is_external(name):
         found = endpoint_of(name, endpoints or {})
@@ -266,6 +268,7 @@ def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> M
     registry.find(name)
     for model in registry.list_models():
         if model.name == name and model.installed and model.digest:
+            require_readable(name)
             return ModelFacts(model.name, model.revision, model.digest, model.licence)
     raise registry.ModelNotPulled(name)
 

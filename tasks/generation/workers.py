@@ -2,6 +2,8 @@
 
     the run                                            a worker
                                  <-- I am ready --     model
+    sizes, memory                -- may it work? -->
+                                 <-- it may --         the device was asked
     corpus, ledger, journal      -- its jobs -->       rows, rule
     arms the instalment          <-- may I draw n? --
                                  -- it is armed -->
@@ -15,15 +17,16 @@ happens to a worker ends the attempt; `almoner run` then goes on from what is wr
 workers notice at their next message and end.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 import torch
 
-from tasks.generation.decoding import DrawMeter, Job
-from tasks.generation.drawing import Drawing, Drawn, draw_some
+from tasks.generation.decoding import DrawMeter, Job, open_session
+from tasks.generation.drawing import Drawing, Drawn, DrawReady, draw_some
 from tasks.generation.interface import GeneratedText
 from tasks.generation.journal import Earlier
 from tasks.inference.devices import devices_for, use_threads
@@ -31,7 +34,7 @@ from tasks.inference.engine import Engine
 from tasks.inference.kit import Kit, Room, room_here, settle, shared
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.memory import asked_memory, memory_budget
-from tasks.runners.crew import Line, Runner
+from tasks.runners.crew import Crew, Line, Runner
 from tasks.runners.processes import ProcessRunner
 
 Kept = TypeVar("Kept")
@@ -64,14 +67,18 @@ class _Ready:
 
 @dataclass(frozen=True)
 class _Share:
-    """What one worker draws."""
+    """What one worker draws; no text of anybody is in it."""
 
     drawing: Drawing
-    jobs: tuple[Job, ...]
     numbers: range
     earlier: Earlier
     lost: int
     room: Room
+
+
+@dataclass(frozen=True)
+class _Open:
+    """The device keeps rows apart and has memory: what is drawn may be paid for."""
 
 
 @dataclass(frozen=True)
@@ -128,18 +135,11 @@ class Workers:
         places = (Workplace(str(each), memory_budget(each) // devices.count(each), threads) for each in devices)
         return cls(load, tuple(places), runner)
 
-    def draw(
-        self,
-        drawing: Drawing,
-        jobs: Iterable[Job],
-        count: int,
-        meter: DrawMeter,
-        earlier: Earlier,
-        keep: Callable[[Drawn], None],
-        progress: Callable[[int], None],
-        model: LanguageModel,
-    ) -> list[GeneratedText]:
-        """All texts, in the order of their jobs; arguments as `drawing.draw_some`.
+    @contextmanager
+    def ready(
+        self, drawing: Drawing, count: int, earlier: Earlier, lost: int, model: LanguageModel
+    ) -> Iterator[DrawReady]:
+        """Workers whose devices were asked whatever they are going to be asked, for as long as the block lasts.
 
         Args:
             model: the run's own; a worker must have the same.
@@ -147,25 +147,38 @@ class Workers:
         Raises:
             WorkerDied: one ended without a word.
             WorkerDiffers: one has other code, another library or another model.
-            AlmonerError: whatever a worker was refused; the others are ended.
+            AlmonerError: whatever a worker was refused; the others are ended. Nothing was armed for it.
         """
-        every = [job for job, _ in zip(jobs, range(count), strict=False)]
         places, elsewhere = self.places[:count], self.runner.elsewhere
         numbers = [range(first, count, len(places)) for first in range(len(places))]
         with self.runner.start([partial(_draw, self.load, place, elsewhere) for place in places]) as crew:
-            own, ready = kit_of(model, elsewhere), crew.hear_all()
-            for each in ready:
+            own, hands = kit_of(model, elsewhere), crew.hear_all()
+            for each in hands:
                 own.require_same(each.kit)
-            rooms = [each.room for each in ready]
+            rooms = [each.room for each in hands]
             rooms = shared(rooms) if elsewhere else rooms
             for worker, (some, room) in enumerate(zip(numbers, rooms, strict=True)):
-                share = tuple(every[number] for number in some)
-                crew.tell(worker, _Share(drawing, share, some, _part(earlier, some), meter.lost, room))
-            found = crew.serve(_Serving(meter, keep, progress).answer)
-        texts = {
-            n: text for some, drawn in zip(numbers, found, strict=True) for n, text in zip(some, drawn, strict=True)
-        }
-        return [texts[number] for number in range(count)]
+                crew.tell(worker, _Share(drawing, some, _part(earlier, some), lost, room))
+            crew.hear_all()
+            yield partial(_drawn_by, crew, numbers)
+
+
+def _drawn_by(
+    crew: Crew,
+    numbers: Sequence[range],
+    jobs: Iterable[Job],
+    meter: DrawMeter,
+    keep: Callable[[Drawn], None],
+    progress: Callable[[int], None],
+) -> list[GeneratedText]:
+    """All texts, in the order of their jobs."""
+    count = sum(map(len, numbers))
+    every = [job for job, _ in zip(jobs, range(count), strict=False)]
+    for worker, some in enumerate(numbers):
+        crew.tell(worker, tuple(every[number] for number in some))
+    found = crew.serve(_Serving(meter, keep, progress).answer)
+    texts = {n: text for some, drawn in zip(numbers, found, strict=True) for n, text in zip(some, drawn, strict=True)}
+    return [texts[number] for number in range(count)]
 
 
 @dataclass
@@ -212,10 +225,15 @@ def _draw(load: Callable[[str], LanguageModel], place: Workplace, elsewhere: boo
     room = room_here(device, place.memory, place.threads)
     share: _Share = line.ask(_Ready(kit_of(model, elsewhere), room))
     torch.set_num_threads(share.room.threads)
+    engine = Engine(model, memory=share.room.memory)
+    count, sizes = len(share.numbers), share.drawing.sizes
+    session = open_session(engine, count, sizes, share.earlier.tokens, share.lost)
+    jobs: tuple[Job, ...] = line.ask(_Open())
     return draw_some(
-        Engine(model, memory=share.room.memory),
+        engine,
+        session,
         share.drawing,
-        share.jobs,
+        jobs,
         share.numbers,
         _AskingMeter(line, share.lost),
         share.earlier,

@@ -1,38 +1,31 @@
 """Taking a transformers network over: what is supported, and whether the engine computes what the network would."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from models_db.errors import UsageError
+from models_db.errors import AlmonerError, UsageError
 from tasks.inference import attention
 from tasks.inference.capabilities import can_pack, check_available
 from tasks.inference.language_model import LanguageModel
+from tasks.inference.memory import is_out_of_memory
 from tasks.inference.packed_linear import PackedLinear
 from tasks.inference.packing import lower
 from tasks.inference.precision import Precision
 from tasks.inference.probes import largest_inputs, mean_divergence, probes
+from tasks.inference.registry import UnsupportedModel
 from tasks.inference.rows import RowBatch
+from tasks.inference.structure import context_of, fix_tables, require_rowwise, require_sizes
 
 # Float32 sums in another order differ by about 1e-5 of the largest logit; a wrong mask or scale differs by far more.
 _TOLERANCE = 1e-3
 
 # Nats, in the mean over the probes' tokens. SmolLM2-135M: bfloat16 0.002, int8 0.03; noise gives several.
 _MOST_DIVERGENCE = 0.25
-
-
-class UnsupportedModel(UsageError):
-    """An architecture whose rows the engine cannot lay out."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"The model {name!r} cannot be used: {reason}.",
-            "Choose a decoder with full attention in every layer, such as smollm2-135m-instruct.",
-            {"model": name},
-        )
 
 
 class PrecisionTooCoarse(UsageError):
@@ -68,29 +61,42 @@ def adopt(
         example: tokens of an ordinary public text, to balance int8 on and to judge fewer bits by.
 
     Raises:
-        UnsupportedModel: not float32, no plain linear head, an attention window, or an architecture for which the
-            engine's logits are not the network's own.
+        UnsupportedModel: a module that is not known to act on each row by itself (`structure`), not float32, no plain
+            linear head, or an architecture for which the engine's logits are not the network's own.
         PrecisionMissing: this device has no exact arithmetic of that precision.
         PrecisionTooCoarse: the model needs more bits.
     """
-    _check_supported(name, network.config, network.get_output_embeddings())
+    _check_supported(name, network)
     check_available(precision, device)
     network.eval()
     prompts = probes(network.config.vocab_size)
     if example and precision != "float32":
         prompts.append(list(example))
-    with largest_inputs(network.base_model) as ranges:
-        own = [network(torch.tensor([prompt], device=network.device)).logits[0] for prompt in prompts]
-    model = _take_over(network, tokenizer, name=name, revision=revision, digest=digest)
-    try:
+    with _named(name):
+        with largest_inputs(network.base_model) as ranges:
+            own = [network(torch.tensor([prompt], device=network.device)).logits[0] for prompt in prompts]
+        fix_tables(network)
+        model = _take_over(network, tokenizer, name=name, revision=revision, digest=digest)
         if precision != "float32":
             _check_close(model, prompts, own)
         model = _lowered(model, network, precision, device, ranges)
         check = _check_close if precision == "float32" else _check_divergence
         check(model, prompts, own)
-    except ValueError as error:
-        raise UnsupportedModel(name, str(error)) from error
     return model
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Say which model it is that transformers or the engine cannot compute with; its files hold nothing private."""
+    try:
+        yield
+    except AlmonerError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        said = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UnsupportedModel(name, said) from error
 
 
 def _take_over(network: Any, tokenizer: Any, *, name: str, revision: str, digest: str) -> LanguageModel:
@@ -113,7 +119,7 @@ def _take_over(network: Any, tokenizer: Any, *, name: str, revision: str, digest
         heads=heads,
         key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
         head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        positions=config.max_position_embeddings,
+        positions=context_of(config),
     )
 
 
@@ -133,14 +139,14 @@ def _lowered(
     )
 
 
-def _check_supported(name: str, config: Any, head: Any) -> None:
+def _check_supported(name: str, network: Any) -> None:
+    require_sizes(name, network.config)
+    head = network.get_output_embeddings()
     if type(head) is not nn.Linear:
         raise UnsupportedModel(name, "its head is not one linear layer")
     if head.weight.dtype != torch.float32:
         raise UnsupportedModel(name, "its weights are not float32")
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
-        raise UnsupportedModel(name, "some of its layers do not attend to the whole context")
+    require_rowwise(name, network)
 
 
 def _stop_tokens(network: Any, tokenizer: Any) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ ALIGNMENT = 16
 """Numbers of columns are multiples of this: 16 floats are 64 bytes, so every row of the scores is aligned too."""
 
 # Variants of attention that transformers asks for through these; we have none of them.
-_VARIANTS = ("softcap", "s_aux", "sliding_window", "position_bias")
+_VARIANTS = ("softcap", "s_aux", "position_bias")
 
 
 def aligned(columns: int) -> int:
@@ -50,12 +50,15 @@ def grouped_attention(
         [R, Q, heads, size] of the query's type, and no weights.
 
     Raises:
-        ValueError: the model asks for a variant of attention that is not this one.
+        ValueError: the model asks for a variant of attention that is not this one. A window is none while all columns
+            are within it (`structure.context_of`).
     """
     if asked := [name for name in _VARIANTS if options.get(name) is not None]:
         raise ValueError(f"its attention needs {asked[0]}")
     rows, heads, queries, size = query.shape
     groups, columns = key.shape[1], key.shape[2]
+    if (window := options.get("sliding_window")) is not None and columns > aligned(int(str(window))):
+        raise ValueError(f"its attention has a window of {window} tokens")
     scale = size**-0.5 if scaling is None else scaling
     stacked = (query * scale).reshape(rows, groups, heads // groups * queries, size).to(key.dtype)
     scores = torch.matmul(stacked, key.transpose(2, 3)).view(rows, heads, queries, columns).float()

@@ -11,10 +11,13 @@ Row isolation (PRIVACY §4.2 point 1): public rows have passes of their own; pri
 public shape, filled up with null rows. More private rows than expected make more chunks, never another shape.
 """
 
+from collections.abc import Iterable
+
 from tasks.inference.isolation import IsolationCheck
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.memory import memory_budget
-from tasks.inference.plan import Sizes, rows_per_chunk
+from tasks.inference.opening import Opening, Room
+from tasks.inference.plan import Sizes, rows_per_chunk, smaller_chunk
 from tasks.inference.rows import prefill_shape
 from tasks.inference.session import Session
 
@@ -37,18 +40,37 @@ class Engine:
         self.memory = memory_budget(model.device) if memory is None else memory
         self._chunk_rows = chunk_rows
 
-    def session(self, sizes: Sizes, places: int) -> Session:
-        """A session without any generation yet.
+    def session(self, sizes: Sizes, places: int, drawn: Iterable[int] = (), interruptions: int = 0) -> Session:
+        """A session without any generation yet, on a device that was asked about all it may do (`opening`).
 
         Args:
             sizes: public sizes that hold for every generation that will enter.
-            places: the most generations that are live at once.
+            places: the most generations that are live at once; fewer where memory does not hold them.
+            drawn: how many tokens generations bring that go on from an earlier attempt.
+            interruptions: how many attempts there were before. After each of them half as many generations are live at
+                once, whatever it ended by: so memory is found in the end, and nothing but their number decides the
+                shapes in which a release goes on (docs/decisions/0066).
 
         Raises:
             ContextTooLong: the sizes exceed the model's positions.
+            RowsNotIsolated: this device cannot keep rows apart.
+            NotEnoughMemory: not even one generation fits.
         """
         if places < 1:
             raise ValueError(f"a session needs a place, not {places}")
         sizes.check_fits(self.model)
-        rows = self._chunk_rows or rows_per_chunk(places, sizes.references, self.model.device)
-        return Session(self.model, self.isolation, sizes, places, rows)
+
+        def smaller(room: Room) -> Room:
+            if room.places > 1:
+                return Room(room.places // 2, self._rows(room.places // 2, sizes))
+            return Room(1, min(room.rows, smaller_chunk(room.rows, self.model.device)))
+
+        room = Room(places, self._rows(places, sizes))
+        for _ in range(interruptions):
+            room = smaller(room)
+        opening = Opening(self.model, self.isolation, sizes, tuple(sorted({0, *drawn})))
+        room = opening.room(room, smaller)
+        return Session(self.model, self.isolation, sizes, room.places, room.rows)
+
+    def _rows(self, places: int, sizes: Sizes) -> int:
+        return self._chunk_rows or rows_per_chunk(places, sizes.references, self.model.device)

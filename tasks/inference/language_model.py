@@ -62,6 +62,22 @@ class LanguageModel:
         """D, the size of a hidden state."""
         return self.head_weight.shape[1]
 
+    @property
+    def kernels(self) -> str:
+        """By which kernels it multiplies: what is known of the one need not hold for the other."""
+        packed = isinstance(self.packed_head, PackedLinear) and self.packed_head.plain is None
+        return "packed" if packed else "plain"
+
+    def unpack(self) -> bool:
+        """Multiply by torch's own products from now on; whether that is something else than before."""
+        if self.kernels == "plain":
+            return False
+        layers = self.decoder.modules() if isinstance(self.decoder, nn.Module) else ()
+        for layer in (*layers, self.packed_head):
+            if isinstance(layer, PackedLinear):
+                layer.unpack()
+        return True
+
     def with_soft_tokens(self, table: Tensor) -> Self:
         """This model, in which the token ids V..V+S-1 stand for the rows of `table` wherever a prompt has them.
 

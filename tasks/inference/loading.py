@@ -6,7 +6,7 @@ from typing import Any
 import huggingface_hub
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from models_db.errors import EnvironmentProblem
 from tasks.inference import store
@@ -17,7 +17,8 @@ from tasks.inference.precision import Precision
 from tasks.inference.probes import LONGEST_EXAMPLE, PUBLIC_TEXT
 from tasks.inference.prompts import NoChatTemplate, reference_tokens
 from tasks.inference.quiet import quiet_libraries
-from tasks.inference.registry import HubModel, Kind, ModelNotPulled, ModelSpec, find
+from tasks.inference.registry import HubModel, Kind, ModelNotPulled, ModelSpec, UnsupportedModel, find
+from tasks.inference.structure import require_rowwise, require_sizes
 
 
 class UnreadableModel(EnvironmentProblem):
@@ -49,6 +50,7 @@ def load(name: str, device: str = "auto", precision: Precision = "float32") -> L
     use_threads()
     folder, record = located(model)
     digest = store.weights_digest(name, folder, record)
+    require_supported(name, folder)
     network, tokenizer = _read(name, folder)
     return adopt(
         network,
@@ -89,6 +91,34 @@ def located(model: ModelSpec | HubModel) -> tuple[Path, Path]:
     return Path(snapshot), store.hub_record(model.repo, model.revision)
 
 
+def require_supported(name: str, folder: Path) -> None:
+    """Check that the engine can read a model, from its config.json alone: no weights are needed and none are read.
+
+    Raises:
+        UnreadableModel: there is no configuration that transformers understands.
+        UnsupportedModel: the network it describes is none of ours.
+    """
+    safely = {"local_files_only": True, "trust_remote_code": False}
+    with quiet_libraries():
+        try:
+            config = AutoConfig.from_pretrained(folder, **safely)
+        except Exception as error:  # as below
+            raise UnreadableModel(name, _first_line(error)) from error
+        try:
+            with torch.device("meta"):
+                network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        except Exception as error:
+            reason = f"transformers makes no language model of its config.json ({_first_line(error)})"
+            raise UnsupportedModel(name, reason) from error
+    require_rowwise(name, network)
+    require_sizes(name, config)
+
+
+def _first_line(error: Exception) -> str:
+    said = str(error).strip().partition("\n")[0]
+    return said or type(error).__name__
+
+
 def read_network(name: str, folder: Path, kind: Any) -> tuple[Any, Any]:
     """A network of one of transformers' kinds, in float32, and its tokenizer.
 
@@ -104,7 +134,7 @@ def read_network(name: str, folder: Path, kind: Any) -> tuple[Any, Any]:
             )
     except Exception as error:
         # transformers, tokenizers and safetensors each raise their own; model files hold nothing private.
-        raise UnreadableModel(name, str(error).strip().partition("\n")[0]) from error
+        raise UnreadableModel(name, _first_line(error)) from error
     return network, tokenizer
 
 

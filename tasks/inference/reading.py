@@ -81,10 +81,16 @@ class PublicReader:
 
 
 class PrivateReader:
-    """Private rows: a shared prefix, then each row's own segment, a few rows at a time, the longest first."""
+    """Private rows: a shared prefix, then each row's own segment, a few rows at a time, the longest first.
 
-    def __init__(self, model: LanguageModel, isolation: IsolationCheck, sizes: Sizes) -> None:
+    Args:
+        rows: of a pass, at most; as many as the device keeps apart (`opening`), which was asked about every shape that
+            these sizes can lead to, also where no text is so long: whether it fails depends on nothing that is read.
+    """
+
+    def __init__(self, model: LanguageModel, isolation: IsolationCheck, sizes: Sizes, rows: int) -> None:
         self._model, self._isolation, self._sizes = model, isolation, sizes
+        self._height = min(prefill_shape(model.device)[0], rows)
         self._prefixes = Prefixes(model)
 
     def forget(self) -> None:
@@ -92,11 +98,7 @@ class PrivateReader:
         self._prefixes.forget()
 
     def read(self, arrivals: Mapping[int, "Generation"], pool: Receiver) -> None:
-        """Read the private rows of generations and put them into `pool`; a null row gets no slot.
-
-        The device is asked about every shape that these sizes can lead to, also where no text is so long or there is
-        none: whether it fails must not depend on what is read (PRIVACY §3).
-        """
+        """Read the private rows of generations and put them into `pool`; a null row gets no slot."""
         for drawn, some in _by_drawn(arrivals):
             segment = self._sizes.segment + drawn
             pool.admit(some, self._sizes.prefix + segment)
@@ -104,11 +106,10 @@ class PrivateReader:
                 self._read_rows(prefix, rows, segment, pool)
 
     def _read_rows(self, prefix: Tokens, rows: Mapping[Key, Tokens], segment: int, pool: Receiver) -> None:
-        height = prefill_shape(self._model.device)[0]
-        scratch = RowBatch(self._model, height, self._sizes.prefix + segment, self._isolation.before_pass)
-        scratch.check_long(self._sizes.prefix, segment)
+        height = self._height
         if not rows:
             return
+        scratch = RowBatch(self._model, height, self._sizes.prefix + segment, self._isolation.before_pass)
         shared, _ = self._prefixes.read(prefix, self._sizes.prefix)
         keys = sorted(rows, key=lambda key: -len(rows[key]))
         for first in range(0, len(keys), height):

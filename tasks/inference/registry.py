@@ -146,6 +146,19 @@ class ModelNotPulled(EnvironmentProblem):
         )
 
 
+class UnsupportedModel(UsageError):
+    """A network whose rows the engine cannot lay out, or cannot keep apart."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"The model {name!r} cannot be used: {reason}.",
+            "Choose a dense decoder with full attention in every layer, such as smollm2-135m-instruct; "
+            "docs/running.md lists the families.",
+            {"model": name},
+        )
+        self.reason = reason
+
+
 def find(name: str, kind: Kind | None = "causal_lm") -> ModelSpec | HubModel:
     """The model that a request names, or with `kind=None` one of any kind.
 

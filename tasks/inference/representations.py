@@ -14,11 +14,12 @@ from torch import Tensor
 from tasks.inference.engine import Engine
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.memory import NotEnoughMemory, is_out_of_memory
+from tasks.inference.opening import Opening, Room
 from tasks.inference.plan import Sizes, groups_read_together
 from tasks.inference.pool import Key
 from tasks.inference.prompts import PromptPieces
 from tasks.inference.reading import PrivateReader
-from tasks.inference.rows import RowBatch
+from tasks.inference.rows import RowBatch, prefill_shape
 from tasks.inference.session import Generation, RowHidden
 
 
@@ -41,16 +42,36 @@ def last_hidden(
     Raises:
         ContextTooLong: the sizes exceed the model's positions.
         ValueError: not one prompt per group, or a prompt that exceeds the sizes or that the model cannot read.
-        NotEnoughMemory, RowsNotIsolated: while a group is read.
+        RowsNotIsolated: this device cannot keep rows apart; no group was asked for.
+        NotEnoughMemory: while a group is read.
     """
     if len(private) != len(references):
         raise ValueError(f"{len(references)} groups need a prompt each, not {len(private)}")
-    sizes = replace(sizes, public_prompt=0, new_tokens=0)
-    sizes.check_fits(engine.model)
+    rows = ready_to_read(engine, sizes)
+    sizes = _of_prompts(sizes)
     for pieces in private:
         sizes.check_holds_private(pieces)
         engine.model.check_knows(pieces.tokens)
-    return _in_windows(engine, private, references, sizes)
+    return _in_windows(engine, private, references, sizes, rows)
+
+
+def ready_to_read(engine: Engine, sizes: Sizes) -> int:
+    """Ask the device about all passes of `last_hidden` before anything is paid; returns how many rows they have.
+
+    Raises:
+        ContextTooLong: the sizes exceed the model's positions.
+        RowsNotIsolated: this device cannot keep rows apart.
+        NotEnoughMemory: there is none for a prompt.
+    """
+    sizes = _of_prompts(sizes)
+    sizes.check_fits(engine.model)
+    opening = Opening(engine.model, engine.isolation, sizes, only_prompts=True)
+    return opening.room(Room(1, prefill_shape(engine.model.device)[0]), lambda room: room).rows
+
+
+def _of_prompts(sizes: Sizes) -> Sizes:
+    """Without what is drawn after them."""
+    return replace(sizes, public_prompt=0, new_tokens=0)
 
 
 @dataclass
@@ -67,10 +88,14 @@ class _LastStates:
 
 
 def _in_windows(
-    engine: Engine, private: Sequence[PromptPieces], references: Sequence[Sequence[Sequence[int]]], sizes: Sizes
+    engine: Engine,
+    private: Sequence[PromptPieces],
+    references: Sequence[Sequence[Sequence[int]]],
+    sizes: Sizes,
+    rows: int,
 ) -> Iterator[RowHidden]:
     """A few groups at a time, a public number: rows of several groups are sorted together, which spares padding."""
-    reader = PrivateReader(engine.model, engine.isolation, sizes)
+    reader = PrivateReader(engine.model, engine.isolation, sizes, rows)
     window, done = groups_read_together(sizes.references, engine.model.device), 0
     while done < len(private):
         groups = range(done, min(done + window, len(private)))

@@ -107,9 +107,10 @@ class RowBatch:
         token may keep hidden state zero.
 
         Raises:
-            ValueError: `rows` is not a multiple of the prefill shape's.
+            ValueError: `rows` are more than the prefill shape's and no multiple of them.
         """
         height, width = prefill_shape(self.model.device)
+        height = min(height, self.rows)
         if self.rows % height:
             raise ValueError(f"a batch of {self.rows} rows cannot be read {height} rows at a time")
         hidden = torch.zeros((self.rows, self.model.width), device=self.model.device)
@@ -117,19 +118,12 @@ class RowBatch:
         for first in range(0, self.rows, height):
             some = slice(first, first + height)
             longest = max(len(sequence) for sequence in sequences[some])
-            for block in _blocks(columns, width):
+            for block in blocks(columns, width):
                 if block.stop > columns - longest:
                     start = self.filled + block.start
                     hidden[some] = self._read(tokens[some, block], real[some, block], some, start)[:, -1]
         self.filled += columns
         return hidden
-
-    def check_long(self, filled: int, columns: int) -> None:
-        """Let `check` hear all shapes in which `read_long` may read `columns` columns after the first `filled`."""
-        height, width = prefill_shape(self.model.device)
-        for block in _blocks(columns, width):
-            seen = aligned(filled + block.stop)
-            self._check(height, block.stop - block.start, seen, self.bias.shape[1])
 
     def _read(self, tokens: Tensor, real: Tensor, rows: slice, start: int) -> Tensor:
         stop = start + tokens.shape[1]
@@ -142,7 +136,7 @@ class RowBatch:
         return self.model.hidden(tokens, positions, bias, self.cache.window(rows, start))
 
 
-def _blocks(columns: int, width: int) -> list[slice]:
+def blocks(columns: int, width: int) -> list[slice]:
     """All columns, cut from the right into blocks of `width`; only the first may be narrower."""
     edges = [0, *range(columns % width or width, columns + 1, width)]
     return [slice(start, stop) for start, stop in pairwise(edges)]

@@ -12,16 +12,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from tasks.inference import candidate_products
 from tasks.inference.isolation import IsolationCheck
 from tasks.inference.language_model import LanguageModel
-from tasks.inference.memory import NotEnoughMemory, is_out_of_memory
-from tasks.inference.plan import Sizes, public_rows_per_chunk, smaller_chunk
+from tasks.inference.memory import MemoryRanOut, is_out_of_memory
+from tasks.inference.plan import Sizes, public_rows_per_chunk
 from tasks.inference.pool import Chunk, Key, Pool
 from tasks.inference.prompts import PromptPieces
 from tasks.inference.reading import PrivateReader, PublicReader
-
-# Candidate sets are filled up to a multiple of this, so that the head is used in few shapes.
-_CANDIDATES_STEP = 256
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,11 @@ class Session:
         places: the most generations that may be live at once.
         per_chunk: private rows per pass.
 
+    What computes raises MemoryRanOut where memory is short: which rows there are is private, so nothing is computed in
+    another shape instead, and whoever holds the session ends the attempt.
+
     Attributes:
-        places: as given; halved when memory does not suffice. Who has more live generations then lets some leave.
+        places: as given.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Session:
         self._public = self._public_pool()
         self._private = self._private_pool()
         self._public_reader = PublicReader(model, sizes.public_prompt)
-        self._private_reader = PrivateReader(model, isolation, sizes)
+        self._private_reader = PrivateReader(model, isolation, sizes, per_chunk)
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -225,67 +226,28 @@ class Session:
     @torch.inference_mode()
     def _of_public(self, head: Callable[[Tensor], Tensor]) -> Tensor:
         """`head` of the hidden states of all public rows."""
-        return self._gathered(self._public, list(self.numbers), lambda some: head(self._public_part(some)))
+        return self._gathered(lambda: head(self._public_part(self.numbers)))
 
     @torch.inference_mode()
     def _of_private(self, asked: _Asked) -> tuple[Tensor, list[tuple[int, bool]]]:
         """What `RowValues.of` needs: the values of all rows that have a text, and the place of every row."""
         index = self._index()
         with_rows = [number for number in self.numbers if self._generations[number].private is not None]
-        found = self._gathered(self._private, with_rows, lambda some: self._private_part(some, asked), of_private=True)
+        found = self._gathered(lambda: self._private_part(with_rows, asked))
         return found, [(index[n], bool(text)) for n in with_rows for text in self._generations[n].references]
 
     def _index(self) -> dict[int, int]:
         """Of each live generation, which one it is, from 0."""
         return {number: place for place, number in enumerate(self.numbers)}
 
-    def _gathered(
-        self,
-        pool: Pool,
-        numbers: Sequence[int],
-        compute: Callable[[Sequence[int]], Tensor],
-        *,
-        of_private: bool = False,
-    ) -> Tensor:
-        """compute(numbers); group after group where memory does not hold them all.
-
-        What a group needs is read again from prompts and tokens already drawn: nothing is drawn twice.
-        """
-        while True:
-            try:
-                groups = [numbers[first : first + self.places] for first in range(0, len(numbers), self.places)]
-                parts = [self._part(pool, group, compute) for group in reversed(groups or [[]])]
-                return torch.cat(parts[::-1])
-            except (MemoryError, RuntimeError) as error:
-                if not is_out_of_memory(error):
-                    raise
-            self._shrink(of_private)
-
-    def _part(self, pool: Pool, group: Sequence[int], compute: Callable[[Sequence[int]], Tensor]) -> Tensor:
-        if strangers := pool.members - set(group):
-            pool.leave(strangers)
-        return compute(group)
-
-    def _shrink(self, of_private: bool) -> None:
-        """Half the places; with one place, half the rows of a private pass.
-
-        The shape of private passes stays while it can, and that of public ones does not change because private rows
-        are many: a failure that may depend on private counts should move as little as it can (docs/decisions/0017).
-        """
-        live = min(self.places, len(self._generations))
-        smaller = smaller_chunk(self._per_chunk, self._model.device)
-        if live <= 1 and not (of_private and smaller < self._per_chunk):
-            raise NotEnoughMemory(str(self._model.device))
-        if live <= 1:
-            self._per_chunk = smaller
-        self.places = max(1, live // 2)
-        self._public = self._public if of_private else self._public_pool()
-        self._public.clear()
-        self._private = self._private_pool()
-        self._public_reader.forget()
-        self._private_reader.forget()
-        if self._model.device.type == "cuda":
-            torch.cuda.empty_cache()
+    def _gathered(self, compute: Callable[[], Tensor]) -> Tensor:
+        """compute(), unless memory runs out."""
+        try:
+            return compute()
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+        raise MemoryRanOut(str(self._model.device))
 
     def _public_pool(self) -> Pool:
         rows = public_rows_per_chunk(self.places, self._model.device)
@@ -320,7 +282,7 @@ class Session:
     def _scores(self, chunk: Chunk, index: dict[int, int], candidates: Tensor | None) -> Tensor:
         """[slots, K]: all rows meet the candidates of all generations, each keeps its generation's.
 
-        One product of public shape; a product per generation would have as many rows as the generation has units.
+        Products of public shapes; a product per generation would have as many rows as the generation has units.
         """
         hidden = chunk.ring.hidden
         if candidates is None:
@@ -328,18 +290,17 @@ class Session:
         of = self._tensor([0 if owner is None else index[owner[0]] for owner in chunk.owners])
         if candidates.numel() >= self._model.vocabulary:
             return self._model.logits(hidden).gather(1, candidates[of])
-        flat = candidates.flatten()
-        filled = torch.nn.functional.pad(flat, (0, -len(flat) % _CANDIDATES_STEP))
-        scores = self._model.logits_of(hidden, filled)[:, : len(flat)]
+        scores = candidate_products.logits_of(self._model, hidden, candidates.flatten())
         rows = torch.arange(len(hidden), device=self._model.device)
         return scores.view(len(hidden), *candidates.shape)[rows, of]
 
     def _check_scores(self, candidates: Tensor | None) -> None:
         """Ask the device about the shape of `_scores`, whether there is a row or not."""
         if candidates is None or candidates.numel() >= self._model.vocabulary:
-            self._isolation.whole_pass(self._per_chunk, 1)
-        else:
-            self._isolation.candidates(self._per_chunk, -(-candidates.numel() // _CANDIDATES_STEP) * _CANDIDATES_STEP)
+            self._isolation.head(self._per_chunk)
+            return
+        for part in candidate_products.parts(candidates.numel()):
+            self._isolation.candidates(self._per_chunk, part.stop - part.start)
 
     def _tensor(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int64, device=self._model.device)

@@ -26,7 +26,7 @@ PIECE = 256
 
 @dataclass
 class Spread(Generic[Result]):
-    """Workers that are started with the first text and wait for more; they end with their runner.
+    """Workers that are started with the first text, or by `begin`, and wait for more; they end with their runner.
 
     Attributes:
         makes: for each worker what makes its tool, there.
@@ -64,6 +64,10 @@ class Spread(Generic[Result]):
                 given[worker] = _give(crew, worker, left[worker], texts)
             progress(len(found), len(texts))
         return [found[place] for place in range(len(texts))]
+
+    def begin(self) -> None:
+        """Start the workers now: what one of them is refused on its machine is said before anything is paid."""
+        self._begun()
 
     def _begun(self) -> Crew:
         if self._crew is None:

@@ -14,7 +14,7 @@ from tasks.inference.engine import Engine
 from tasks.inference.plan import ContextTooLong
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.inference.prompts import PromptPieces, private_prompt
-from tasks.insights.completing import complete
+from tasks.insights.completing import ask_device, complete
 from tasks.insights.completing_grammar import Grammar, lines_of
 from tasks.insights.facets import Progress
 from tasks.insights.values import Facets
@@ -46,6 +46,8 @@ MOST_SHOWN = 2000
 MOST_CHARACTERS = 6000
 """Characters of them: a template of a prompt is not longer than 8,000 (`tasks.inference.templates`)."""
 _FEWEST_SHOWN = 100
+_PREFIXES = (256, 512, 1024)
+"""Tokens that a shorter prompt is filled up to, so that its shapes are known before there are any keywords."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +56,23 @@ class ModelChooser:
 
     Attributes:
         shown: tokens of keywords that are shown at once.
+        prefixes: how many tokens may stand before a text, ascending.
     """
 
     engine: Engine
     shown: int
+    prefixes: tuple[int, ...]
     progress: Progress = lambda done, of: None
 
     @classmethod
-    def of(cls, engine: Engine, progress: Progress = lambda done, of: None) -> "ModelChooser":
-        """The chooser; whatever does not fit the model is refused here, before anything is spent.
+    def of(cls, engine: Engine, progress: Progress = lambda done, of: None, most: int = 99) -> "ModelChooser":
+        """The chooser; whatever does not fit the model or the device is refused here, before anything is spent.
+
+        Args:
+            most: keywords of a unit.
 
         Raises:
+            RowsNotIsolated, NotEnoughMemory: the device cannot be asked for them.
             TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot write lines of a list.
             NoChatTemplate, ContextTooLong: nor can it be asked for them.
         """
@@ -73,7 +81,12 @@ class ModelChooser:
         room = engine.model.positions - taken
         if room < _FEWEST_SHOWN:
             raise ContextTooLong(taken + _FEWEST_SHOWN, engine.model.positions)
-        return cls(engine, min(room, MOST_SHOWN), progress)
+        shown, empty = min(room, MOST_SHOWN), _prompt(engine, [], most)
+        longest = len(empty.prefix) + shown
+        prefixes = (*(length for length in _PREFIXES if len(empty.prefix) < length < longest), longest)
+        for prefix in prefixes:
+            ask_device(engine, empty, MAX_TEXT_TOKENS, MAX_NEW_TOKENS, CONTRAST, prefix)
+        return cls(engine, shown, prefixes, progress)
 
     def __call__(
         self,
@@ -97,7 +110,8 @@ class ModelChooser:
         grammar = Grammar.of(lines_of(list(number), most, OTHERWISE), self.engine.model, MAX_NEW_TOKENS)
         prompt = _prompt(self.engine, list(number), most)
         texts = [unit.summary for unit in facets]
-        answers = complete(self.engine, prompt, texts, grammar, MAX_TEXT_TOKENS, self.progress, CONTRAST)
+        prefix = next((length for length in self.prefixes if length >= len(prompt.prefix)), 0)
+        answers = complete(self.engine, prompt, texts, grammar, MAX_TEXT_TOKENS, self.progress, CONTRAST, prefix)
         return [[number[line] for line in (answer or "").split("\n") if line in number] for answer in answers]
 
     def _parts(self, keywords: Sequence[str]) -> list[list[int]]:

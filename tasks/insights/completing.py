@@ -9,12 +9,13 @@ and smaller one. Who is in which wave therefore changes nothing but time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from tasks.inference.engine import Engine
-from tasks.inference.memory import NotEnoughMemory
+from tasks.inference.memory import MemoryRanOut, NotEnoughMemory
+from tasks.inference.opening import Opening, Room
 from tasks.inference.plan import Sizes, generations_at_once
 from tasks.inference.prompts import PromptPieces, reference_tokens
 from tasks.inference.session import RowLogits, Session
@@ -41,6 +42,7 @@ def complete(
     max_text_tokens: int,
     progress: Callable[[int, int], None] = lambda done, of: None,
     contrast: float = 0.0,
+    prefix: int = 0,
 ) -> list[str | None]:
     """For each text the model's answer; None for one that cannot be read, or about which the model says nothing.
 
@@ -50,6 +52,7 @@ def complete(
         progress: told how many texts are done, and of how many.
         contrast: how much a token is preferred that the text makes likelier than NO_TEXT in its place would; 0 for
             the likeliest token. It doubles the work.
+        prefix: to how many tokens the prompt is filled up before the text, at least; public.
 
     Returns:
         answers that the grammar admits, whole, of at most `grammar.max_new_tokens` tokens. A text without a token
@@ -57,10 +60,10 @@ def complete(
 
     Raises:
         ContextTooLong: prompt, text and answer exceed the model's context.
-        RowsNotIsolated: this device cannot keep rows apart.
+        RowsNotIsolated: this device cannot keep rows apart; also where there is no text.
         NotEnoughMemory: not even one text fits.
     """
-    asked = _Asked.of(engine, prompt, grammar, max_text_tokens, contrast)
+    asked = _Asked.of(engine, prompt, grammar, max_text_tokens, contrast, prefix)
     read = [reference_tokens(engine.model.tokenizer, text, max_text_tokens) for text in texts]
     found: list[str | None] = [None] * len(texts)
     done = sum(not tokens for tokens in read)
@@ -71,9 +74,46 @@ def complete(
     return found
 
 
+def ask_device(
+    engine: Engine,
+    prompt: PromptPieces,
+    max_text_tokens: int,
+    max_new_tokens: int,
+    contrast: float = 0.0,
+    prefix: int = 0,
+) -> None:
+    """Ask about all passes of `complete` before anything is paid; arguments as there.
+
+    Raises:
+        ContextTooLong, RowsNotIsolated, NotEnoughMemory: as `complete`.
+    """
+    _passes(engine, _sizes(prompt, max_text_tokens, max_new_tokens, contrast, prefix))
+
+
+def _public(prompt: PromptPieces) -> PromptPieces:
+    return PromptPieces((), prompt.suffix[-1:])  # a session wants one; nothing is asked of public rows
+
+
+def _sizes(prompt: PromptPieces, max_text_tokens: int, max_new_tokens: int, contrast: float, prefix: int) -> Sizes:
+    made = Sizes.of([_public(prompt)], [prompt], max_text_tokens, max_new_tokens, references=2 if contrast else 1)
+    return replace(made, prefix=max(made.prefix, prefix))
+
+
+def _passes(engine: Engine, sizes: Sizes) -> int:
+    """Rows of every pass: as many as the device keeps apart."""
+    model = engine.model
+    sizes.check_fits(model)
+    most = Room(1, ROWS.get(model.device.type, ROWS["cpu"]))
+    return Opening(model, engine.isolation, sizes).room(most, lambda room: room).rows
+
+
 @dataclass(frozen=True)
 class _Asked:
-    """What all texts are asked, and the public sizes of it."""
+    """What all texts are asked, and the public sizes of it.
+
+    Attributes:
+        passes: rows of every pass, as many as the device keeps apart.
+    """
 
     engine: Engine
     public: PromptPieces
@@ -82,17 +122,23 @@ class _Asked:
     grammar: Grammar
     contrast: float
     without: Tokens
+    passes: int
 
     @classmethod
     def of(
-        cls, engine: Engine, prompt: PromptPieces, grammar: Grammar, max_text_tokens: int, contrast: float = 0.0
+        cls,
+        engine: Engine,
+        prompt: PromptPieces,
+        grammar: Grammar,
+        max_text_tokens: int,
+        contrast: float = 0.0,
+        prefix: int = 0,
     ) -> "_Asked":
-        public = PromptPieces((), prompt.suffix[-1:])  # a session wants one; nothing is asked of public rows
-        rows = 2 if contrast else 1
-        sizes = Sizes.of([public], [prompt], max_text_tokens, grammar.max_new_tokens, references=rows)
-        sizes.check_fits(engine.model)
+        public = _public(prompt)
+        sizes = _sizes(prompt, max_text_tokens, grammar.max_new_tokens, contrast, prefix)
+        passes = _passes(engine, sizes)
         without = reference_tokens(engine.model.tokenizer, NO_TEXT, max_text_tokens)
-        return cls(engine, public, prompt, sizes, grammar, contrast, without)
+        return cls(engine, public, prompt, sizes, grammar, contrast, without, passes)
 
     def rows(self, text: Tokens) -> list[Tokens]:
         """What is read for one text. What no text would make of the answer is a row beside it: alone, bit for bit."""
@@ -100,9 +146,7 @@ class _Asked:
 
     def session(self, places: int) -> Session:
         """An empty session whose passes have the one shape."""
-        model = self.engine.model
-        rows = ROWS.get(model.device.type, ROWS["cpu"])
-        return Session(model, self.engine.isolation, self.sizes, places, rows)
+        return Session(self.engine.model, self.engine.isolation, self.sizes, places, self.passes)
 
 
 def _waves(asked: _Asked, texts: Mapping[int, Tokens]) -> Iterator[dict[int, str | None]]:
@@ -134,8 +178,9 @@ def _wave(asked: _Asked, texts: Mapping[int, Tokens], places: int) -> dict[int, 
     under_way = {number: Answer(grammar.automaton.start) for number in texts}
     found: dict[int, str | None] = {}
     while under_way:
-        said = session.private_logits()
-        if session.places < places:
+        try:
+            said = session.private_logits()
+        except MemoryRanOut:
             return None
         silent = _take(asked, [under_way[number] for number in session.numbers], said)
         for number, mute in zip(session.numbers, silent, strict=True):

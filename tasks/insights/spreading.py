@@ -94,7 +94,9 @@ def spread_extractor(bench: "Bench", settings: FacetSettings, progress: Progress
         return extractor_for(settings, bench.engine, progress)
     here = extractor_for(settings, bench.engine)
     make = partial(facets_tool, settings, bench.workers.load)
-    return SpreadExtractor(here.name, spread_of(bench.workers, here.name, bench.device, make), progress)
+    spread = spread_of(bench.workers, here.name, bench.device, make)
+    spread.begin()  # each of them asks its own device whether rows keep their bits there
+    return SpreadExtractor(here.name, spread, progress)
 
 
 def spread_of(workers: "Workers", name: str, device: str, make: "Callable[..., Tool]") -> "Spread[Any]":

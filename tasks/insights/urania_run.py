@@ -200,4 +200,4 @@ def _chooser(wanted: UraniaParameters, bench: Bench) -> Chooser:
         return FastChooser()
     from tasks.insights.choosing_model import ModelChooser
 
-    return ModelChooser.of(bench.engine, bench.in_tenths("choosing keywords"))
+    return ModelChooser.of(bench.engine, bench.in_tenths("choosing keywords"), wanted.keywords_of_a_unit)

@@ -142,6 +142,7 @@ class OneShotSummary(PaidSystem[OneShotParameters]):
             AdapterUnknown, AdapterDamaged, AdapterUnfit: the adapter cannot be used here.
             AdapterChanged: it is not the one that was asked for.
             ContextTooLong, ControlTokens, NoChatTemplate: the prompts do not fit the model.
+            RowsNotIsolated, NotEnoughMemory: this device cannot read them.
             LabelsNotKept: the version has no groups. None of these has armed anything.
         """
         from tasks.generation.constraints import constraint_for
@@ -195,12 +196,14 @@ class _Reading:
     def of(cls, wanted: OneShotParameters, adapter: "Adapter", bench: Bench) -> "_Reading":
         """Prompts and sizes; whatever does not fit is refused here, before anything is spent."""
         from tasks.inference.plan import Sizes
+        from tasks.inference.representations import ready_to_read
         from tasks.summarization.adapter_prompts import reading_pieces
 
         model, wording = bench.engine.model, adapter.meta.wording
         pieces = [reading_pieces(model.tokenizer, wording, shown) for shown in wanted.shown]
         sizes = Sizes.of(pieces, pieces, wanted.max_reference_tokens, 1, wanted.references)
         sizes.check_fits(model)
+        ready_to_read(bench.engine, sizes)
         return cls(adapter, pieces, sizes)
 
     def means(

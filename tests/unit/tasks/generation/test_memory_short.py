@@ -1,4 +1,4 @@
-"""Memory runs out in the middle: fewer generations at once, nothing drawn twice, nothing read unpaid."""
+"""Memory runs out in the middle: the attempt ends, nothing is drawn twice, and the next one has fewer places."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.generation.decoding import DrawMeter, Job, Step, decode
+from tasks.generation.decoding import DrawMeter, Job, Step, decode, open_session
 from tasks.generation.interface import GeneratedText
+from tasks.inference.cache import KeyValueCache
 from tasks.inference.engine import Engine
-from tasks.inference.memory import BadMemory, NotEnoughMemory, is_out_of_memory, memory_budget
+from tasks.inference.memory import BadMemory, MemoryRanOut, NotEnoughMemory, is_out_of_memory, memory_budget
 from tasks.inference.plan import Sizes
 from tasks.inference.prompts import PromptPieces
 from tests.tiny_model import tiny_model
@@ -28,18 +29,22 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 
 @dataclass
 class Failing:
-    """The tiny model's layers; a pass that `when` (number of the pass, its rows) names fails for want of memory."""
+    """The tiny model's layers; a pass that `when` (number of the pass, its rows) names fails for want of memory.
+
+    Passes count from the first draw on: the session is open by then.
+    """
 
     when: Callable[[int, int], bool]
     error: Callable[[], BaseException] = MemoryError
     passes: int = 0
+    at_work: bool = False
     private: Callable[[], None] = lambda: None
 
     def __call__(self, **inputs: Any) -> Any:
-        if (inputs["input_ids"] == SECRET).any():
+        if self.at_work and (inputs["input_ids"] == SECRET).any():
             self.private()
-        self.passes += 1
-        if self.when(self.passes, len(inputs["input_ids"])):
+        self.passes += self.at_work
+        if self.at_work and self.when(self.passes, len(inputs["input_ids"])):
             raise self.error()
         return tiny_model().decoder(**inputs)
 
@@ -65,63 +70,119 @@ class Likeliest:
         return {}
 
 
-def run(
-    layers: Any,
-    count: int = 6,
-    chunk_rows: int | None = 4,
-    memory: int = 2**30,
-    kind: type[Likeliest] = Likeliest,
-) -> tuple[list[GeneratedText], Likeliest, list[int]]:
-    """Each generation has one to four rows."""
-    armed: list[int] = []
-    rule = kind(DrawMeter(2, STEPS, armed.append))
-    if isinstance(layers, Failing):
-        layers.private = lambda: None if rule.reading else pytest.fail("private text was read outside a paid step")
-    jobs = [Job(PUBLIC, PRIVATE, tuple((SECRET, 20 + n, 30 + row) for row in range(1 + n % 4))) for n in range(count)]
-    sizes = Sizes.of([PUBLIC], [PRIVATE], 4, STEPS, references=2)
-    engine = Engine(replace(tiny_model(), decoder=layers, stop_tokens=()), chunk_rows, memory)
-    engine.isolation.before_pass = lambda *shape: None  # type: ignore[method-assign]  # so that passes can be counted
-    return decode(engine, jobs, count, sizes, rule), rule, armed
+@dataclass
+class Attempt:
+    """What one attempt was given, and what it leaves."""
+
+    layers: Any
+    earlier: Mapping[int, list[int]] = field(default_factory=dict)
+    interruptions: int = 0
+    count: int = 6
+    chunk_rows: int | None = 4
+    memory: int = 2**30
+    kind: type[Likeliest] = Likeliest
+    places: int = 0
+
+    def run(self) -> list[GeneratedText]:
+        """Each generation has one to four rows."""
+        self.armed: list[int] = []
+        self.kept = {number: list(tokens) for number, tokens in self.earlier.items()}
+        self.rule = self.kind(DrawMeter(2, STEPS, self.armed.append))
+        if isinstance(self.layers, Failing):
+            unpaid = "private text was read outside a paid step"
+            self.layers.private = lambda: None if self.rule.reading else pytest.fail(unpaid)
+        texts = [tuple((SECRET, 20 + n, 30 + row) for row in range(1 + n % 4)) for n in range(self.count)]
+        sizes = Sizes.of([PUBLIC], [PRIVATE], 4, STEPS, references=2)
+        engine = Engine(replace(tiny_model(), decoder=self.layers, stop_tokens=()), self.chunk_rows, self.memory)
+        session = open_session(engine, self.count, sizes, self.earlier, self.interruptions)
+        self.places = session.places
+        if isinstance(self.layers, Failing):
+            self.layers.at_work = True
+        jobs = [Job(PUBLIC, PRIVATE, rows) for rows in texts]
+        return decode(
+            engine, jobs, self.count, sizes, self.rule, earlier=self.earlier, on_tokens=self._keep, session=session
+        )
+
+    def _keep(self, tokens: Mapping[int, int]) -> None:
+        for number, token in tokens.items():
+            self.kept.setdefault(number, []).append(token)
 
 
-def test_wherever_memory_runs_out_each_token_is_drawn_once() -> None:
+EVERY = sorted((number, position) for number in range(6) for position in range(STEPS))
+
+
+def test_wherever_memory_runs_out_the_attempt_ends_and_the_next_goes_on() -> None:
     smooth = Failing(lambda number, rows: False)
-    expected, _, all_armed = run(smooth)
+    whole = Attempt(smooth)
+    expected = whole.run()
     names = list(ERRORS)
     for fails in range(1, smooth.passes + 1, 3):
-        layers = Failing(lambda number, rows, fails=fails: number == fails, ERRORS[names[fails % 3]])
-        texts, rule, armed = run(layers)
-        assert texts == expected, fails
-        assert sorted(rule.draws) == [(number, position) for number in range(6) for position in range(STEPS)]
-        assert armed == all_armed
+        first = Attempt(Failing(lambda number, rows, fails=fails: number == fails, ERRORS[names[fails % 3]]))
+        with pytest.raises(MemoryRanOut) as ended:
+            first.run()
+        assert (ended.value.exit_code, ended.value.__cause__) == (3, None)
+        assert "Run it again" in ended.value.advice
+        drawn = [(number, position) for number, tokens in first.kept.items() for position in range(len(tokens))]
+        assert sorted(first.rule.draws) == sorted(drawn), "what was drawn is kept"
+        second = Attempt(tiny_model().decoder, first.kept, interruptions=1)
+        assert second.run() == expected
+        assert second.places == first.places // 2
+        assert sorted(first.rule.draws + second.rule.draws) == EVERY, "and nothing is drawn twice"
 
 
-def test_public_passes_of_six_and_of_three_rows_are_too_large() -> None:
-    expected, _, _ = run(tiny_model().decoder)
-    texts, rule, _ = run(Failing(lambda number, rows: rows in (3, 6)))
-    assert texts == expected
-    assert sorted(rule.draws) == [(number, position) for number in range(6) for position in range(STEPS)]
+def test_nothing_but_the_number_of_attempts_says_how_many_go_on() -> None:
+    """The next attempt is the same whenever, and by whatever, the ones before it ended."""
+    places = set()
+    for drawn in range(STEPS):
+        attempt = Attempt(tiny_model().decoder, {n: [20] * drawn for n in range(6)}, interruptions=1)
+        attempt.run()
+        places.add(attempt.places)
+    assert places == {3}
+    for interruptions, expected in ((0, 6), (2, 1), (9, 1)):
+        attempt = Attempt(tiny_model().decoder, interruptions=interruptions)
+        attempt.run()
+        assert attempt.places == expected
 
 
-@pytest.mark.parametrize("kind", ERRORS)
-def test_not_even_one_generation(kind: str) -> None:
+def test_with_one_place_a_pass_is_halved() -> None:
+    sizes = Sizes.of([PUBLIC], [PRIVATE], 4, STEPS, references=20)
+    engine = Engine(tiny_model(), memory=2**30)
+    assert [engine.session(sizes, 1, (), number)._per_chunk for number in range(4)] == [24, 12, 4, 4]
+
+
+def test_without_memory_for_one_generation_nothing_begins() -> None:
+    @dataclass
+    class NoMemory:
+        def __call__(self, **inputs: Any) -> Any:
+            raise MemoryError
+
+    attempt = Attempt(NoMemory())
     with pytest.raises(NotEnoughMemory) as refusal:
-        run(Failing(lambda number, rows: number > 9, ERRORS[kind]))
+        attempt.run()
     assert refusal.value.exit_code == 3
-    assert refusal.value.__cause__ is None
     assert "references" in refusal.value.advice
+    assert attempt.armed == []
 
 
-def test_with_one_generation_left_a_pass_is_halved() -> None:
-    expected, _, _ = run(tiny_model().decoder, count=1, chunk_rows=4)
-    texts, rule, _ = run(Failing(lambda number, rows: rows > 4), count=1, chunk_rows=16)
-    assert [text.text for text in texts] == [text.text for text in expected]
-    assert rule.draws == [(0, position) for position in range(STEPS)]
+def test_what_memory_lacks_before_anything_is_read_takes_places() -> None:
+    expected = Attempt(tiny_model().decoder).run()
+    honest = KeyValueCache.allocate
+
+    def scarce(model: Any, rows: int, columns: int, **options: Any) -> KeyValueCache:
+        if rows in (3, 6):
+            raise MemoryError
+        return honest(model, rows, columns, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeyValueCache, "allocate", scarce)
+        attempt = Attempt(tiny_model().decoder)
+        assert attempt.run() == expected
+    assert attempt.places == 1
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
     with pytest.raises(RuntimeError, match="shape"):
-        run(Failing(lambda number, rows: number == 3, lambda: RuntimeError("bad shape")))
+        Attempt(Failing(lambda number, rows: number == 3, lambda: RuntimeError("bad shape"))).run()
     assert not is_out_of_memory(ValueError("out of memory"))
 
 
@@ -135,7 +196,7 @@ def test_a_rule_that_fails_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Likeliest, "next_tokens", fail)
     with pytest.raises(MemoryError):
-        run(tiny_model().decoder)
+        Attempt(tiny_model().decoder).run()
     assert asked == [0]
 
 
@@ -155,34 +216,9 @@ def test_the_budget_is_a_setting_or_half_of_what_is_free(monkeypatch: pytest.Mon
 
 
 def test_a_small_budget_decodes_few_generations_at_a_time() -> None:
-    expected, _, _ = run(tiny_model().decoder)
-    texts, rule, armed = run(tiny_model().decoder, memory=1)
-    assert texts == expected
-    assert rule.draws == [(number, position) for number in range(6) for position in range(STEPS)]
-    assert armed == [0, 1, 2]
-
-
-@dataclass
-class LetsGo(Likeliest):
-    """Needs the private rows of the last two generations for their first token only."""
-
-    gone: set[int] = field(default_factory=set)
-
-    def next_tokens(self, step: Step) -> list[int]:
-        self.meter.admit(max(step.positions))
-        self.reading = True
-        rows = step.private(None)
-        self.reading = False
-        assert self.gone.isdisjoint(step.numbers[index] for index in rows.generation.tolist())
-        for index, number in enumerate(step.numbers):
-            if number >= 4 and number not in self.gone:
-                self.gone.add(number)
-                step.let_go(index)
-        return [20] * len(step.numbers)
-
-
-def test_rows_that_were_let_go_do_not_come_back_with_who_had_to_leave() -> None:
-    smooth = Failing(lambda number, rows: False)
-    run(smooth, kind=LetsGo)
-    for fails in range(2, smooth.passes + 1):
-        run(Failing(lambda number, rows, fails=fails: number == fails), kind=LetsGo)
+    expected = Attempt(tiny_model().decoder).run()
+    attempt = Attempt(tiny_model().decoder, memory=1)
+    assert attempt.run() == expected
+    assert attempt.places == 1
+    assert attempt.rule.draws == [(number, position) for number in range(6) for position in range(STEPS)]
+    assert attempt.armed == [0, 1, 2]

@@ -9,12 +9,13 @@ import torch
 from torch import nn
 from transformers import GraniteConfig, GraniteForCausalLM, MistralConfig, MistralForCausalLM
 
-from tasks.inference.adoption import UnsupportedModel, adopt
+from tasks.inference.adoption import adopt
 from tasks.inference.attention import grouped_attention
 from tasks.inference.capabilities import CPU, can_pack
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.packed_linear import PackedLinear
 from tasks.inference.packing import lower
+from tasks.inference.registry import UnsupportedModel
 from tests.unit.tasks.inference.conftest import adopted, tiny_network
 from tests.unit.tasks.inference.processors import NO_ONEDNN, use_processor
 

@@ -182,40 +182,55 @@ SPOILS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILS)
-def test_a_device_that_couples_rows_is_refused(tiny: Twins, spoil: str) -> None:
+def test_a_device_that_couples_rows_is_found_out(tiny: Twins, spoil: str) -> None:
     with pytest.raises(RowsNotIsolated) as refusal:
-        by_row(Engine(_rigged(tiny.model, SPOILS[spoil])), batches())
+        IsolationCheck(_rigged(tiny.model, SPOILS[spoil])).layers(8, 1)
     assert refusal.value.exit_code == 3
-    assert "--device cpu" in refusal.value.advice
+    assert "--device" not in refusal.value.advice  # it is a CPU
+    assert "precision bfloat16" in refusal.value.advice
 
 
-def test_a_head_that_couples_rows_is_refused(tiny: Twins) -> None:
+def test_a_head_that_couples_rows_is_found_out(tiny: Twins) -> None:
     class Coupled(torch.nn.Module):
         def forward(self, hidden: Tensor) -> Tensor:
             return tiny.model.logits(hidden + 1e-5 * hidden.mean(0))
 
     with pytest.raises(RowsNotIsolated):
-        IsolationCheck(replace(tiny.model, packed_head=Coupled())).whole_pass(8, 1)  # type: ignore[arg-type]
+        IsolationCheck(replace(tiny.model, packed_head=Coupled())).head(8)  # type: ignore[arg-type]
 
 
-def test_candidate_products_that_couple_rows_are_refused(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidate_products_that_couple_rows_are_found_out(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LanguageModel, "logits_of", lambda self, hidden, tokens: hidden[:, :1] + hidden.mean())
     with pytest.raises(RowsNotIsolated):
         IsolationCheck(tiny.model).candidates(8, 256)
 
 
-def test_a_shape_is_checked_once(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_that_couples_rows_is_found_out(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From some number of columns on, as a kernel that splits its work does."""
+    honest = isolation.grouped_attention
+
+    def coupled(module: Any, query: Tensor, key: Tensor, *more: Any) -> Any:
+        mixed, nothing = honest(module, query, key, *more)
+        return mixed + 1e-6 * mixed.roll(1, 0) * (key.shape[2] >= 96), nothing
+
+    monkeypatch.setattr(isolation, "grouped_attention", coupled)
+    check = IsolationCheck(tiny.model)
+    check.attention(8, 1, [64, 80], 112)
+    with pytest.raises(RowsNotIsolated, match="8 rows, 1 x 96 x 112 attention"):
+        check.attention(8, 1, [64, 80, 96, 112], 112)
+
+
+def test_a_shape_is_asked_about_once(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
     check = IsolationCheck(tiny.model)
 
     def ask() -> None:
-        check.whole_pass(8, 1)
-        check.attention(8, 1, 96, 112)
+        check.layers(8, 1)
+        check.attention(8, 1, [96], 112)
+        check.head(8)
         check.candidates(8, 256)
 
     ask()
-    monkeypatch.setattr(isolation, "RowBatch", lambda *_: pytest.fail("checked again"))
-    monkeypatch.setattr(isolation, "grouped_attention", lambda *_: pytest.fail("checked again"))
-    monkeypatch.setattr(LanguageModel, "logits_of", lambda *_: pytest.fail("checked again"))
+    monkeypatch.setattr(isolation, "arrangements", lambda *_: pytest.fail("asked again"))
     ask()
 
 
@@ -230,10 +245,10 @@ def test_reference_limit_is_part_of_the_row_itself(tiny: Twins) -> None:
 def test_what_the_device_is_asked_is_public(tiny: Twins, chosen: bool) -> None:
     """Where a device fails at one shape, the run must not end because somebody's text was there, or was long."""
 
-    def asked(rows: Batches) -> set[tuple[str | int, ...]]:
+    def asked(rows: Batches) -> frozenset[tuple[str | int, ...]]:
         engine = Engine(tiny.model, 4)
         by_row(engine, rows, candidates=CANDIDATES[chosen])
-        return engine.isolation._passed
+        return engine.isolation.asked
 
     expected = asked(batches())
     for change in CHANGES.values():
@@ -242,16 +257,16 @@ def test_what_the_device_is_asked_is_public(tiny: Twins, chosen: bool) -> None:
     assert asked([{"one": text(1, 1)}, {}, {"empty": []}]) == expected
 
 
-def test_the_head_is_checked_before_the_first_draw_from_the_whole_vocabulary(tiny: Twins) -> None:
-    """Its shape is that of a chunk, which is not that of a pass over prompts; a text of one token has no other pass."""
-
-    class Coupled(torch.nn.Module):
-        def forward(self, hidden: Tensor) -> Tensor:
-            return tiny.model.logits(hidden + 1e-5 * hidden.mean(0) * (len(hidden) == 12))
-
-    session = Engine(replace(tiny.model, packed_head=Coupled()), 12).session(  # type: ignore[arg-type]
-        Sizes.of([PUBLIC], [PRIVATE], MOST, 1, 3), 3
-    )
-    session.enter(0, PUBLIC, PRIVATE, [text(9, 1)])
-    with pytest.raises(RowsNotIsolated):
-        session.private_logits()
+def test_a_session_asks_nothing_that_was_not_asked_when_it_was_opened(tiny: Twins) -> None:
+    for chunk_rows in (None, 4):
+        engine = Engine(tiny.model, chunk_rows)
+        session = engine.session(Sizes.of([PUBLIC], [PRIVATE], MOST, 40, 3), 2, drawn=[7])
+        before = engine.isolation.asked
+        session.enter(0, PUBLIC, PRIVATE, [text(9, 1)], drawn=text(7, 5))
+        for step in range(39 - 7):
+            if step == 3:
+                session.enter(1, PUBLIC, PRIVATE, [text(MOST, 2), text(1, 3)])
+            some = torch.arange(4 + step)[None].expand(len(session.numbers), -1)
+            session.private_logits(some if step % 3 else None)
+            session.advance([40 + step] * len(session.numbers))
+        assert engine.isolation.asked == before

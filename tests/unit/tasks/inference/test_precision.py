@@ -8,13 +8,14 @@ from torch import nn
 from transformers import GraniteConfig, GraniteForCausalLM
 
 from tasks.inference import adoption, int8_linear
-from tasks.inference.adoption import PrecisionTooCoarse, UnsupportedModel, adopt
+from tasks.inference.adoption import PrecisionTooCoarse, adopt
 from tasks.inference.capabilities import CPU
 from tasks.inference.engine import Engine
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.precision import PRECISIONS, Precision
 from tasks.inference.probes import LONGEST_EXAMPLE, PUBLIC_TEXT, largest_inputs, mean_divergence
 from tasks.inference.prompts import reference_tokens
+from tasks.inference.registry import UnsupportedModel
 from tests.unit.tasks.inference.conftest import tiny_network
 from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import by_row

@@ -82,9 +82,10 @@ def test_one_scale_for_all_rows_fails_the_same_test(monkeypatch: pytest.MonkeyPa
     def unchecked(self: IsolationCheck, *shape: object) -> None:
         """The device is not asked."""
 
-    engine = Engine(lowered("int8"))
+    coupled = lowered("int8")
     monkeypatch.setattr(int8_linear, "quantised_rows", one_scale)
-    monkeypatch.setattr(IsolationCheck, "_once", unchecked)
+    monkeypatch.setattr(IsolationCheck, "_require", unchecked)
+    engine = Engine(coupled)
     before = by_row(engine, batches())
     for change in ("replace", "lengthen", "shorten", "remove"):
         assert felt_by_others(engine, before, change), f"{change!r} was not felt"
@@ -93,12 +94,16 @@ def test_one_scale_for_all_rows_fails_the_same_test(monkeypatch: pytest.MonkeyPa
 def test_one_scale_for_all_rows_is_noticed_by_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     if expect_refusal("int8"):
         return
-    engine = Engine(lowered("int8"))
+    coupled = lowered("int8")
     monkeypatch.setattr(int8_linear, "quantised_rows", one_scale)
     with pytest.raises(RowsNotIsolated, match="beside it") as refusal:
-        by_row(engine, batches())
+        IsolationCheck(coupled).layers(8, 1)
     assert refusal.value.facts["precision"] == "int8"
     assert "precision float32 or bfloat16" in refusal.value.advice
+    engine = Engine(coupled)
+    before = by_row(engine, batches())
+    for change in ("replace", "lengthen", "shorten", "remove"):
+        assert not felt_by_others(engine, before, change), "one row at a time has no neighbours"
 
 
 REAL_CHANGES: dict[str, Callable[[dict[str, list[int]]], dict[str, list[int]]]] = {

@@ -224,16 +224,18 @@ def test_pulling_from_the_hub(models: Path, tmp_path: Path, monkeypatch: pytest.
 
     def snapshot(repo: str, **options: object) -> str:
         asked.append({"repo": repo} | options)
+        (tmp_path / "config.json").write_text('{"model_type": "llama"}')
         (tmp_path / "model.safetensors").write_bytes(b"weights")
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     listed = pull(f"org/model@{COMMIT}")
     assert listed.digest == hashlib.sha256(b"weights").hexdigest()
-    assert asked[0]["revision"] == COMMIT
-    patterns = asked[0]["allow_patterns"]
-    assert isinstance(patterns, list)
-    assert not {"*", "*.py", "*.bin", "*.pt"} & set(patterns)
+    for each in asked:
+        assert each["revision"] == COMMIT
+        patterns = each["allow_patterns"]
+        assert isinstance(patterns, list)
+        assert not {"*", "*.py", "*.bin", "*.pt"} & set(patterns)
     assert store.hub_record("org/model", COMMIT).is_file()
 
 

@@ -1,0 +1,81 @@
+"""Contents in slots, so arranged that a row whose bits depend on its place or its company is found out.
+
+PRIVACY §4.2 point 1 and §10.1: a row's bits are a function of its content alone. So a few contents are computed in
+several arrangements, and every content must have one result, whatever slot it stands in and whoever stands beside it:
+
+1. the same content in every slot: a kernel that treats slots unlike, by tile, thread or alignment, shows at once;
+2. the longest content in every slot: whatever follows the largest position or value of a pass follows it now, and what
+   is kept from one pass to the next has been changed;
+3. all contents, the longest beside the shortest;
+4. the same contents, shuffled;
+5. half of them in other slots, the others replaced by copies of some: other sums, other loads, other maxima.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+
+import torch
+from torch import Tensor
+
+FEWEST = 8
+"""Contents, also where there are fewer slots."""
+
+SHORT, LONG = 0, 1
+"""The contents that stand alone in all slots: an ordinary one, and the longest that there is."""
+
+_FEW, _ROUNDS_OF_FEW = 2, 6
+_ROUNDS = 2
+
+
+def contents_of(slots: int) -> int:
+    """How many contents there are for a pass of so many rows."""
+    return max(slots, FEWEST)
+
+
+@cache
+def arrangements(slots: int) -> tuple[Tensor, ...]:
+    """Which content stands in each slot: int64 [slots] each, always the same for the same number of rows of a pass.
+
+    Where there are few slots, 3 to 5 are made more often.
+    """
+    chance = torch.Generator().manual_seed(slots)  # what is tried is public, and is to be the same every time
+    made = [torch.full((slots,), SHORT), torch.full((slots,), LONG)]
+    for _ in range(_ROUNDS_OF_FEW if slots <= _FEW else _ROUNDS):
+        made += _companies(slots, chance)
+    return tuple(made)
+
+
+def _companies(slots: int, chance: torch.Generator) -> Iterator[Tensor]:
+    others = torch.randperm(contents_of(slots) - 2, generator=chance) + 2
+    together = torch.cat([torch.tensor([SHORT, LONG]), others])[:slots]
+    yield together
+    shuffled = together[torch.randperm(slots, generator=chance)]
+    yield shuffled
+    copied = torch.randint(contents_of(slots), (slots,), generator=chance)
+    stays = torch.arange(slots) % 2 == 0
+    stays[shuffled == SHORT] = True
+    yield torch.where(stays, shuffled, copied).roll(1)
+
+
+class Witness:
+    """What every content was computed to be the first time; the same must come out ever after.
+
+    Args:
+        contents: how many there are.
+    """
+
+    def __init__(self, contents: int) -> None:
+        self._known = torch.zeros(contents, dtype=torch.bool)
+        self._first: Tensor | None = None
+        self.holds = True
+
+    def hear(self, contents: Tensor, results: Tensor) -> None:
+        """The results of the slots, [slots, ...], and the content that stood in each of them."""
+        rows, where = results.flatten(1), contents.to(results.device)
+        if self._first is None:
+            self._first = rows.new_zeros((len(self._known), rows.shape[1]))
+        new = ~self._known[contents]
+        self._first[where[new.to(where.device)]] = rows[new.to(where.device)]
+        self._known[contents] = True
+        # NaN is a result like any other: it must come out everywhere.
+        self.holds &= torch.allclose(rows, self._first[where], rtol=0.0, atol=0.0, equal_nan=True)
