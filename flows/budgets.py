@@ -16,12 +16,13 @@ from flows.workspace import Workspace
 from models_db.budgets import DELTA_UNIT, Amount
 from models_db.errors import UsageError
 from models_db.requests import as_json
-from models_db.services import cohorts, datasets, envelopes, histories, ledger, listings, policies
+from models_db.services import cohorts, datasets, envelopes, histories, internal_views, ledger, listings, policies
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.envelopes import ScopeTooLarge
 from models_db.services.histories import Readers
 from models_db.services.ledger import Balance
 from models_db.tables import Account, Dataset
+from models_db.viewing import Viewing
 from tasks.accounting.zcdp import lifetime_cap
 from tasks.generation.quote import Envelope
 from tasks.generation.reading import Reading, runs
@@ -67,6 +68,7 @@ class BudgetView:
         envelopes: the open ones.
         window: the one in which something would be reserved now, if the policy paces.
         cohorts: what each cohort has, if there are several; `balance` is that of the fullest block that is looked at.
+        viewing: since when unprotected figures of the account were seen and by whom, if they were.
     """
 
     sharing: tuple[str, ...]
@@ -76,6 +78,7 @@ class BudgetView:
     envelopes: tuple[Envelope, ...]
     window: Window | None
     cohorts: tuple[CohortLine, ...] = ()
+    viewing: Viewing | None = None
 
     @property
     def claim(self) -> LifetimeClaim:
@@ -140,6 +143,7 @@ def view_of(session: Session, dataset: Dataset, read: str | Sequence[int] | None
         envelopes=tuple(envelope_of(scope) for scope in envelopes.scopes(session, root)),
         window=_window(session, root),
         cohorts=_cohorts(session, dataset),
+        viewing=internal_views.of_account(session, root),
     )
 
 

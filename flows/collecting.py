@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from flows.matter import Gate
 from flows.motion_question import MotionQuestion
-from flows.question import Budget, Given, Previous, Question
-from models_db.services import artifacts, datasets, gates, ledger, motions, people, policies, releases
+from flows.question import Budget, Given, Previous, Question, Views
+from models_db.services import artifacts, datasets, gates, internal_views, ledger, motions, people, policies, releases
 from models_db.tables import Approval, Artifact, Dataset, Motion, PolicyVersion, Principal, Publication, Request
 from tasks.publishing.record import Person
 from tasks.source import code_digest
@@ -44,6 +44,7 @@ def question(session: Session, request_id: int, gate: Gate) -> Question:
             "counted": gates.gate_count(session, request, gate, subject)[0],
             "budget": _budget(session, dataset, body),
             "previous": _previous(session, request),
+            "views": _views(session, dataset),
             "notices": tuple(_notices(session, dataset, body)) if state in UNRUN else (),
         }
     )
@@ -103,6 +104,12 @@ def _previous(session: Session, request: Request) -> Previous | None:
     return Previous(number=found.id, state=releases.state_of(session, found.id), request=json.loads(found.canonical))
 
 
+def _views(session: Session, dataset: Dataset) -> Views | None:
+    """Who has seen unprotected figures of the account."""
+    found = internal_views.of_account(session, dataset.account_id)
+    return None if found is None else Views(since=found.since, people=found.people)
+
+
 def _notices(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[str]:
     """Differences between what was asked and what is here now; a run compares them again and refuses."""
     now = policies.in_force(session)
@@ -145,6 +152,7 @@ def motion_question(session: Session, number: int) -> MotionQuestion:
             "counted": gates.motion_count(session, motion)[0],
             "budget": _budget(session, dataset, {}),
             "release": _retracted(session, motion),
+            "views": _views(session, dataset),
         }
     )
 

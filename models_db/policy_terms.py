@@ -13,6 +13,7 @@ class DatasetTerms:
     motion_approvals: int | None
     rho_max: int | None
     delta_max: int | None
+    bars_viewers: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -30,3 +31,4 @@ class PolicyTerms:
     pacing_period: str | None
     pacing_permille: int | None
     rules: tuple[DatasetTerms, ...]
+    bars_viewers: bool | None = None

@@ -51,6 +51,7 @@ def _recorded(session: Session, terms: PolicyTerms) -> PolicyVersion:
         delta_max=terms.delta_max,
         pacing_period=terms.pacing_period,
         pacing_permille=terms.pacing_permille,
+        bars_viewers=terms.bars_viewers,
         created_at=moment(),
     )
     record(session, version)
@@ -63,6 +64,7 @@ def _recorded(session: Session, terms: PolicyTerms) -> PolicyVersion:
             motion_approvals=rule.motion_approvals,
             rho_max=rule.rho_max,
             delta_max=rule.delta_max,
+            bars_viewers=rule.bars_viewers,
         )
         for rule in terms.rules
     ]

@@ -58,6 +58,13 @@ SELECT DISTINCT p.name, g.role FROM role_revocation v JOIN role_grant g ON g.id 
 _ADOPTED = """
 SELECT p.digest FROM policy_adoption y JOIN policy_version p ON p.id = y.policy_id ORDER BY y.id"""
 
+_VIEWED = """
+SELECT f.request_id, p.name, v.kind FROM internal_view v JOIN artifact f ON f.id = v.artifact_id
+  JOIN principal p ON p.id = v.actor_id"""
+_GOVERNED = """
+SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.governed"""
+_VIEWS = {"evaluation.internal": "computed", "evaluation.shown": "shown"}
+
 Facts = Iterable[Iterable[object]]
 
 
@@ -69,6 +76,7 @@ def differences(session: Session) -> list[str]:
         "revoked roles": (_rows(session, _REVOKED), _revoked(session)),
         "decisions": (_rows(session, _DECIDED), _decided(session)),
         "withdrawn approvals": (_rows(session, "SELECT DISTINCT signature FROM withdrawal"), _withdrawn(session)),
+        "views of unprotected figures": (_rows(session, _VIEWED), _viewed(session)),
         "what was spent": (_armed_rows(session), _armed(session)),
     }
     wrong = [what for what, (rows, links) in compared.items() if _sum(rows) != _sum(links)]
@@ -152,6 +160,14 @@ def _decided(session: Session) -> Facts:
 def _withdrawn(session: Session) -> Facts:
     for _, _, _, body in _links(session, "request.approval_withdrawn"):
         yield (body.get("signature"),)
+
+
+def _viewed(session: Session) -> Facts:
+    """Figures of public data are free: whoever sees them is marked nowhere."""
+    governed = set(session.scalars(text(_GOVERNED)))
+    for kind, actor, request_id, _ in _links(session, *_VIEWS):
+        if request_id in governed:
+            yield request_id, actor, _VIEWS[kind]
 
 
 def _armed_rows(session: Session) -> Facts:

@@ -19,6 +19,7 @@ from models_db.tables.releases import (
     Artifact,
     Delivery,
     Evaluation,
+    InternalView,
     Lease,
     Publication,
     Request,
@@ -29,7 +30,8 @@ from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, S
 
 __all__ = [
     "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Cohort", "Dataset",
-    "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "Evaluation", "Hold", "Invocation", "Lease",
+    "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "Evaluation", "Hold", "InternalView",
+    "Invocation", "Lease",
     "Motion", "PartitionScheme", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Publication", "Request",
     "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse",
     "Transition", "UnitMark", "Withdrawal",

@@ -108,6 +108,8 @@ class PolicyVersion(Base):
     pacing_period: Mapped[Line | None]
     pacing_permille: Mapped[int | None]
     """Of its lifetime budget, how much a dataset may reserve in one window."""
+    bars_viewers: Mapped[bool | None]
+    """Whether whoever has seen unprotected figures of an account requests and decides nothing on it any more."""
 
 
 class PolicyRule(Base):
@@ -124,6 +126,7 @@ class PolicyRule(Base):
     motion_approvals: Mapped[int | None]
     rho_max: Mapped[Units | None]
     delta_max: Mapped[Units | None]
+    bars_viewers: Mapped[bool | None]
 
 
 class PolicyAdoption(Base):

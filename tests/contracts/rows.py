@@ -292,6 +292,12 @@ def evaluation(town: "Town", attempt: Attempt, exposure: str, invocation_id: int
     )  # fmt: skip
 
 
+def internal_view(town: "Town", of: Attempt, dataset: str, **given: object) -> Executable:
+    row = {"account_id": town.account(dataset, None), "artifact_id": town.artifact(of),
+           "actor_id": town.world.steward.id, "kind": "computed", "at": moment()}  # fmt: skip
+    return insert("internal_view", **row | given)
+
+
 def publication(town: "Town", attempt: Attempt, **given: object) -> Executable:
     row = {"artifact_id": town.artifact(attempt), "at": moment(), "actor_id": town.world.runner.id}
     return insert("publication", **row | given)

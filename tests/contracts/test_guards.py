@@ -20,17 +20,19 @@ from tests.contracts.initial_cases import INITIAL, Make
 from tests.contracts.rows import DIGEST
 from tests.contracts.schedule_cases import SCHEDULES
 from tests.contracts.town import ORIGINS, Town, town_of
+from tests.contracts.view_cases import VIEWS
 from tests.support import execute, snapshot
 
 initial = importlib.import_module("migrations.versions.0001_initial")
 governance = importlib.import_module("migrations.versions.0002_governance")
 repeating = importlib.import_module("migrations.versions.0004_schedules")
 growing = importlib.import_module("migrations.versions.0005_cohorts")
-GUARDS = (*initial.GUARDS, *governance.GUARDS, *repeating.GUARDS, *growing.GUARDS)
+erasing = importlib.import_module("migrations.versions.0008_erasure")
+GUARDS = (*initial.GUARDS, *governance.GUARDS, *repeating.GUARDS, *growing.GUARDS, *erasing.GUARDS)
 MESSAGES = {name: message for name, _, _, _, message in GUARDS}
 GOVERNANCE = WORK | DECISIONS
-CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS
-RECORDS = (*initial.RECORDS, *governance.RECORDS, *repeating.RECORDS, *growing.RECORDS)
+CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | VIEWS
+RECORDS = (*initial.RECORDS, *governance.RECORDS, *repeating.RECORDS, *growing.RECORDS, *erasing.RECORDS)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -65,6 +67,7 @@ def test_every_guard_has_a_case() -> None:
     assert {name for name, *_ in governance.GUARDS} == set(GOVERNANCE)
     assert {name for name, *_ in repeating.GUARDS} == set(SCHEDULES)
     assert {name for name, *_ in growing.GUARDS} == set(COHORTS)
+    assert {name for name, *_ in erasing.GUARDS} == set(VIEWS)
 
 
 def test_a_cohort_has_as_many_blocks_as_the_first(town: Town) -> None:

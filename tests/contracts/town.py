@@ -13,7 +13,17 @@ from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.engine import Database
 from models_db.policy_terms import DatasetTerms
-from models_db.services import datasets, envelopes, gates, motions, people, policies, schedules
+from models_db.services import (
+    artifacts,
+    datasets,
+    envelopes,
+    gates,
+    internal_views,
+    motions,
+    people,
+    policies,
+    schedules,
+)
 from models_db.services.audits import Actor
 from models_db.services.ledger import Attempt
 from models_db.services.people import Mandate
@@ -64,6 +74,12 @@ class Town:
     standing: int = 0
     schedule: int = 0
     paused: int = 0
+    looked: Attempt = field(init=False)
+    spurned: Attempt = field(init=False)
+    unseen: Attempt = field(init=False)
+    barring: int = 0
+    barred: int = 0
+    barred_motion: int = 0
 
     @classmethod
     def build(cls, world: World) -> "Town":
@@ -119,6 +135,7 @@ class Town:
         self.world.dataset("estate", Amount(1000, 100))
         self.world.dataset("paced", Amount(10**6, 10**6))
         self.world.dataset("grown", Amount(1000, 100), blocks=2)
+        self.world.dataset("seen", Amount(1000, 100))
         later = [b"later-unit".ljust(32, b"\0")]
         self.world.version("grown", later, growth=self.world.growth("grown", opens=True))
 
@@ -127,6 +144,7 @@ class Town:
         self._moved()
         self._on_schedules()
         self._lapsed()
+        self._viewed()
         at = moment()
         execute(
             self.world.database,
@@ -241,6 +259,26 @@ class Town:
             slot = schedules.find(session, self.schedule)
             decided = schedules.decide(session, world.analyst, slot, due, request_id=asked)
             schedules.give_up(session, world.runner, decided, "PlanChanged", "")
+
+    def _viewed(self) -> None:
+        """Two people have seen unprotected figures; a policy that bars them was in force, and things wait under it."""
+        world = self.world
+        self.looked, self.spurned, self.unseen = (
+            world.published("seen"),
+            world.produced("seen"),
+            world.published("seen"),
+        )
+        world.decide(self.spurned.request_id, "publish", "reject")
+        with world.database.write() as session:
+            self.barring = policies.adopt(session, world.admin, terms(bars_viewers=True)).id
+        self.barred, self.barred_motion = world.request("seen"), world.cap(Amount(3000, 300), "seen", carry=False)
+        with world.database.write() as session:
+            policies.adopt(session, world.admin, terms())
+        for who, attempt in ((self.actor("second steward"), self.looked), (world.analyst, self.spurned)):
+            with world.database.write() as session:
+                made = artifacts.artifact_of(session, attempt.request_id)
+                assert made is not None
+                internal_views.record_shown(session, who, made, ["overlap"])
 
     def _lapsed(self) -> None:
         """Roles, delegations and approvals that were given, used and taken back."""
