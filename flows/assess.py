@@ -9,7 +9,7 @@ from flows.publish import find_artifact
 from flows.workspace import open_workspace
 from models_db.canonical import Json
 from models_db.home import ProjectHome
-from models_db.services import artifacts, audits, internal_views, releases
+from models_db.services import artifacts, audits, erasures, internal_views, releases
 from models_db.services.releases import WrongState
 from models_db.tables import Dataset, DatasetVersion
 from tasks.corpus.store import open_corpus
@@ -62,6 +62,7 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
 
     Raises:
         WrongState: governed data, and nobody has decided yet.
+        VersionErased: what it was made of was erased.
         ReleaseUndecided: a release of the same account is running or waits at the publish gate.
     """
     workspace = open_workspace(ProjectHome.locate(home))
@@ -70,6 +71,7 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
         require_decided(session, request_id)
         internal_views.require_viewable(session, artifact)
         request = releases.find(session, request_id)
+        erasures.require_left(session, request.version_id)
         uid = session.get_one(DatasetVersion, request.version_id).uid
         model = releases.model_of(request)
         dataset_name = session.get_one(Dataset, request.dataset_id).name

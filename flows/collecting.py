@@ -10,7 +10,18 @@ from sqlalchemy.orm import Session
 from flows.matter import Gate
 from flows.motion_question import MotionQuestion
 from flows.question import Budget, Given, Previous, Question, Views
-from models_db.services import artifacts, datasets, gates, internal_views, ledger, motions, people, policies, releases
+from models_db.services import (
+    artifacts,
+    datasets,
+    erasures,
+    gates,
+    internal_views,
+    ledger,
+    motions,
+    people,
+    policies,
+    releases,
+)
 from models_db.tables import Approval, Artifact, Dataset, Motion, PolicyVersion, Principal, Publication, Request
 from tasks.publishing.record import Person
 from tasks.source import code_digest
@@ -112,7 +123,8 @@ def _views(session: Session, dataset: Dataset) -> Views | None:
 
 def _notices(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[str]:
     """Differences between what was asked and what is here now; a run compares them again and refuses."""
-    now = policies.in_force(session)
+    now, asked = policies.in_force(session), body["dataset"]["version"]
+    left = [version.number for version in erasures.left_versions(session, dataset)]
     return [
         text
         for differs, text in (
@@ -122,9 +134,10 @@ def _notices(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[s
                 "Another policy is in force than when this was asked.",
             ),
             (
-                body["dataset"]["version"] != datasets.newest_version(session, dataset).number,
+                any(number > asked for number in left),
                 "The dataset has a newer version than the one that was asked for.",
             ),
+            (asked not in left, "The version of the data that was asked for was erased: nothing can be run."),
         )
         if differs
     ]

@@ -4,6 +4,7 @@ import stat
 from collections.abc import Callable, Iterator
 from importlib.metadata import packages_distributions
 
+from flows import erasure
 from flows.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError
 from models_db.findings import Finding
@@ -26,7 +27,7 @@ def examine(home: ProjectHome, structure: Check) -> list[Finding]:
     except AlmonerError as problem:
         return [Finding("home opens", ok=False, detail=problem.message)]
     found: list[Finding] = []
-    for check in (structure, _ledger, _access, _permissions, _rooms, _models):
+    for check in (structure, _ledger, _access, _permissions, _stores, _rooms, _models):
         try:
             found += check(workspace)
         except AlmonerError as problem:
@@ -54,6 +55,12 @@ def _permissions(workspace: Workspace) -> Iterator[Finding]:
         ok=not open_to_others,
         detail=f"open: {', '.join(open_to_others)}; `chmod go-rwx` them" if open_to_others else "",
     )
+
+
+def _stores(workspace: Workspace) -> Iterator[Finding]:
+    """What the home holds of each version is what came in, less what was erased since; and erasures are finished."""
+    wrong = [*erasure.unfinished(workspace), *erasure.differences(workspace)]
+    yield Finding("stored versions hold what the ledger says", ok=not wrong, detail="; ".join(wrong))
 
 
 def _rooms(_: Workspace) -> Iterator[Finding]:

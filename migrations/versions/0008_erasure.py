@@ -1,4 +1,4 @@
-"""Who has seen unprotected figures of an account, and what a policy makes of that.
+"""Who has seen unprotected figures of an account, and what a policy makes of that; what was erased of a dataset.
 
 History must not move: this file imports no project code and is never edited once released. Internal evaluations that
 were made before are marked too: the links of the chain tell by whom.
@@ -38,8 +38,49 @@ def tables() -> None:
         sa.ForeignKeyConstraint(["actor_id"], ["principal.id"], name="fk_internal_view_actor_id"),
     )
     op.create_index("ix_internal_view_account_id", "internal_view", ["account_id"])
+    erasures()
     for table in ("policy_version", "policy_rule"):
         op.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN bars_viewers BOOLEAN"))
+
+
+def key(table: str) -> tuple[sa.Column[int], sa.PrimaryKeyConstraint]:
+    return sa.Column("id", ID, autoincrement=True, nullable=False), sa.PrimaryKeyConstraint("id", name=f"pk_{table}")
+
+
+def points(table: str, column: str, to: str) -> sa.ForeignKeyConstraint:
+    return sa.ForeignKeyConstraint([column], [f"{to}.id"], name=f"fk_{table}_{column}")
+
+
+def erasures() -> None:
+    op.create_table(
+        "erasure", *key("erasure"), sa.Column("dataset_id", ID, nullable=False),
+        sa.Column("scope", sa.String(length=255), nullable=False), sa.Column("version_id", ID, nullable=True),
+        sa.Column("unit_mark", sa.String(length=64), nullable=True), sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("actor_id", ID, nullable=False), sa.Column("at", sa.String(length=27), nullable=False),
+        sa.CheckConstraint(
+            "(scope = 'unit' AND unit_mark IS NOT NULL AND version_id IS NULL)"
+            " OR (scope = 'version' AND unit_mark IS NULL AND version_id IS NOT NULL)"
+            " OR (scope = 'all' AND unit_mark IS NULL AND version_id IS NULL)",
+            name=op.f("ck_erasure_scope"),
+        ),
+        sa.CheckConstraint("length(trim(reason)) > 0", name=op.f("ck_erasure_reason")),
+        points("erasure", "dataset_id", "dataset"), points("erasure", "version_id", "dataset_version"),
+        points("erasure", "actor_id", "principal"),
+    )  # fmt: skip
+    op.create_index("ix_erasure_dataset_id", "erasure", ["dataset_id"])
+    op.create_table(
+        "erased_version", *key("erased_version"), sa.Column("erasure_id", ID, nullable=False),
+        sa.Column("version_id", ID, nullable=False), sa.Column("manifest_mark", sa.String(length=64), nullable=True),
+        points("erased_version", "erasure_id", "erasure"), points("erased_version", "version_id", "dataset_version"),
+        sa.UniqueConstraint("erasure_id", "version_id", name="uq_erased_version_erasure_id_version_id"),
+    )  # fmt: skip
+    op.create_index("ix_erased_version_version_id", "erased_version", ["version_id"])
+    op.create_table(
+        "erasure_end", *key("erasure_end"), sa.Column("erasure_id", ID, nullable=False),
+        sa.Column("actor_id", ID, nullable=False), sa.Column("at", sa.String(length=27), nullable=False),
+        points("erasure_end", "erasure_id", "erasure"), points("erasure_end", "actor_id", "principal"),
+        sa.UniqueConstraint("erasure_id", name="uq_erasure_end_erasure_id"),
+    )  # fmt: skip
 
 
 def mark_those_who_looked() -> None:
@@ -78,6 +119,20 @@ def bars(policy: str, dataset: str) -> str:
     )
 
 
+def role(who: str, name: str, at: str = "NEW.at") -> str:
+    return (
+        f"EXISTS (SELECT 1 FROM role_grant g WHERE g.principal_id = {who} AND g.role = '{name}' AND g.valid_from <= {at}"
+        f" AND (g.valid_to IS NULL OR g.valid_to > {at})"
+        " AND NOT EXISTS (SELECT 1 FROM role_revocation v WHERE v.grant_id = g.id))"
+    )
+
+
+def erased(version: str) -> str:
+    return f"EXISTS (SELECT 1 FROM erased_version x WHERE x.version_id = {version} AND x.manifest_mark IS NULL)"
+
+
+NOBODY_ERASES = f"NOT ({role('NEW.actor_id', 'steward')} OR {role('NEW.actor_id', 'admin')})"
+GONE = "that version of the data was erased"
 BARRED = "who has seen unprotected figures of the account is barred by the policy"
 
 GUARDS: list[tuple[str, str, str, str, str]] = [
@@ -109,9 +164,42 @@ GUARDS: list[tuple[str, str, str, str, str]] = [
      seen("NEW.requester_id", "NEW.dataset_id") + " AND " + bars("NEW.policy_id", "NEW.dataset_id"), BARRED),
     ("motion_not_by_viewer", "motion", "INSERT",
      seen("NEW.proposer_id", "NEW.dataset_id") + " AND " + bars("NEW.policy_id", "NEW.dataset_id"), BARRED),
+    ("erasure_by_steward", "erasure", "INSERT", NOBODY_ERASES, "only a steward or an admin erases"),
+    ("erasure_own_version", "erasure", "INSERT",
+     "NEW.version_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM dataset_version w WHERE w.id = NEW.version_id"
+     " AND w.dataset_id = NEW.dataset_id)",
+     "a version is erased of its own dataset"),
+    ("erasure_between_releases", "erasure", "INSERT",
+     "EXISTS (SELECT 1 FROM request r WHERE r.dataset_id = NEW.dataset_id"
+     f" AND {STATE} IN ('running', 'produced'))",
+     "a release of the dataset is running or waits at the publish gate"),
+    ("erasure_now", "erasure", "INSERT", "{stale}", "the clock went backwards"),
+    ("erased_version_of_erasure", "erased_version", "INSERT",
+     "NOT EXISTS (SELECT 1 FROM erasure e JOIN dataset_version w ON w.dataset_id = e.dataset_id"
+     " WHERE e.id = NEW.erasure_id AND w.id = NEW.version_id AND (e.scope <> 'version' OR e.version_id = w.id)"
+     " AND ((e.scope = 'unit') = (NEW.manifest_mark IS NOT NULL)))"
+     " OR EXISTS (SELECT 1 FROM erasure_end n WHERE n.erasure_id = NEW.erasure_id)",
+     "an erasure concerns versions of its dataset, and says what is left of each"),
+    ("erased_version_not_again", "erased_version", "INSERT", erased("NEW.version_id"), GONE),
+    ("erasure_end_by_steward", "erasure_end", "INSERT", NOBODY_ERASES, "only a steward or an admin erases"),
+    ("erasure_end_now", "erasure_end", "INSERT", "{stale}", "the clock went backwards"),
+    ("request_of_erased", "request", "INSERT", erased("NEW.version_id"), GONE),
+    ("approval_of_erased", "approval", "INSERT",
+     "NEW.gate = 'spend' AND NEW.decision = 'approve' AND EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id"
+     f" AND {erased('r.version_id')})",
+     GONE),
+    ("transition_of_erased", "transition", "INSERT",
+     "NEW.to_state = 'running' AND EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id"
+     f" AND {erased('r.version_id')})",
+     GONE),
 ]  # fmt: skip
 
-RECORDS: dict[str, list[tuple[str, ...]]] = {"internal_view": [("id",)]}
+RECORDS: dict[str, list[tuple[str, ...]]] = {
+    "internal_view": [("id",)],
+    "erasure": [("id",)],
+    "erased_version": [("id",), ("erasure_id", "version_id")],
+    "erasure_end": [("id",), ("erasure_id",)],
+}
 NEWEST = "(SELECT y.at FROM audit y WHERE y.seq = (SELECT k.seq FROM audit_head k))"
 TIME = '\'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\''
 
@@ -151,6 +239,10 @@ QUEUE = (  # no run of the account begins and no release of it is produced while
     " IF kind = 'internal_view' THEN PERFORM 1 FROM request r WHERE r.dataset_id IN (SELECT d.id FROM dataset d"
     " WHERE d.account_id IN (SELECT (g.value ->> 'account_id')::bigint FROM jsonb_array_elements(given) g))"
     " ORDER BY r.id FOR NO KEY UPDATE; END IF;"
+    # Nor does a version come in while somebody erases: who takes one in locks the marks of units (0005).
+    " IF kind = 'erasure' THEN PERFORM 1 FROM request r WHERE r.dataset_id IN (SELECT (g.value ->> 'dataset_id')::bigint"
+    " FROM jsonb_array_elements(given) g) ORDER BY r.id FOR NO KEY UPDATE;"
+    " LOCK TABLE unit_mark IN SHARE ROW EXCLUSIVE MODE; END IF;"
 )  # fmt: skip
 
 

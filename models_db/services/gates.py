@@ -10,7 +10,7 @@ from models_db.base import moment
 from models_db.canonical import Json, canonical
 from models_db.errors import Refused
 from models_db.recording import lock_motion, lock_request, record
-from models_db.services import audits, internal_views, motions, people, releases
+from models_db.services import audits, erasures, internal_views, motions, people, releases
 from models_db.services.audits import Actor
 from models_db.tables import (
     Approval,
@@ -126,6 +126,8 @@ def decide(
     made = _approval(session, decision, signature, approver or actor)
     made.request_id, made.attestation = request.id, attestation
     _require_not_barred(session, request, made)
+    if (decision.gate, decision.verdict) == ("spend", "approve"):
+        erasures.require_left(session, request.version_id)
     record(session, made)
     _follow(session, actor, request, decision)
     dataset = session.get_one(Dataset, request.dataset_id)

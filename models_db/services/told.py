@@ -14,6 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from models_db.canonical import canonical
+from models_db.services import erasures
 
 _MANY = 10_000
 _DIGESTS = 2**256
@@ -36,6 +37,7 @@ _COUNTED = {
     "schedules": ("SELECT count(*) FROM schedule", "schedule.created"),
     "changes of schedules": ("SELECT count(*) FROM schedule_change", "schedule.changed"),
     "slots of schedules": ("SELECT count(*) FROM schedule_slot", "slot.decided"),
+    "ended erasures": ("SELECT count(*) FROM erasure_end", "dataset.erasure_ended"),
     "runs given up": ("SELECT count(*) FROM slot_end", "slot.ended"),
 }
 
@@ -77,6 +79,7 @@ def differences(session: Session) -> list[str]:
         "decisions": (_rows(session, _DECIDED), _decided(session)),
         "withdrawn approvals": (_rows(session, "SELECT DISTINCT signature FROM withdrawal"), _withdrawn(session)),
         "views of unprotected figures": (_rows(session, _VIEWED), _viewed(session)),
+        "erasures": (_erased_rows(session), _erased(session)),
         "what was spent": (_armed_rows(session), _armed(session)),
     }
     wrong = [what for what, (rows, links) in compared.items() if _sum(rows) != _sum(links)]
@@ -168,6 +171,16 @@ def _viewed(session: Session) -> Facts:
     for kind, actor, request_id, _ in _links(session, *_VIEWS):
         if request_id in governed:
             yield request_id, actor, _VIEWS[kind]
+
+
+def _erased_rows(session: Session) -> Facts:
+    for made in erasures.every(session):
+        yield (canonical(erasures.told(session, made)).decode(),)
+
+
+def _erased(session: Session) -> Facts:
+    for _, _, _, body in _links(session, "dataset.erased"):
+        yield (canonical(body).decode(),)
 
 
 def _armed_rows(session: Session) -> Facts:

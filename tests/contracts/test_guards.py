@@ -20,7 +20,7 @@ from tests.contracts.initial_cases import INITIAL, Make
 from tests.contracts.rows import DIGEST
 from tests.contracts.schedule_cases import SCHEDULES
 from tests.contracts.town import ORIGINS, Town, town_of
-from tests.contracts.view_cases import VIEWS
+from tests.contracts.view_cases import ERASURES, VIEWS
 from tests.support import execute, snapshot
 
 initial = importlib.import_module("migrations.versions.0001_initial")
@@ -31,7 +31,7 @@ erasing = importlib.import_module("migrations.versions.0008_erasure")
 GUARDS = (*initial.GUARDS, *governance.GUARDS, *repeating.GUARDS, *growing.GUARDS, *erasing.GUARDS)
 MESSAGES = {name: message for name, _, _, _, message in GUARDS}
 GOVERNANCE = WORK | DECISIONS
-CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | VIEWS
+CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | VIEWS | ERASURES
 RECORDS = (*initial.RECORDS, *governance.RECORDS, *repeating.RECORDS, *growing.RECORDS, *erasing.RECORDS)
 
 
@@ -67,7 +67,7 @@ def test_every_guard_has_a_case() -> None:
     assert {name for name, *_ in governance.GUARDS} == set(GOVERNANCE)
     assert {name for name, *_ in repeating.GUARDS} == set(SCHEDULES)
     assert {name for name, *_ in growing.GUARDS} == set(COHORTS)
-    assert {name for name, *_ in erasing.GUARDS} == set(VIEWS)
+    assert {name for name, *_ in erasing.GUARDS} == set(VIEWS | ERASURES)
 
 
 def test_a_cohort_has_as_many_blocks_as_the_first(town: Town) -> None:

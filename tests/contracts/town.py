@@ -17,6 +17,7 @@ from models_db.services import (
     artifacts,
     datasets,
     envelopes,
+    erasures,
     gates,
     internal_views,
     motions,
@@ -25,6 +26,7 @@ from models_db.services import (
     schedules,
 )
 from models_db.services.audits import Actor
+from models_db.services.erasures import Wanted
 from models_db.services.ledger import Attempt
 from models_db.services.people import Mandate
 from models_db.services.schedules import Timing
@@ -80,6 +82,11 @@ class Town:
     barring: int = 0
     barred: int = 0
     barred_motion: int = 0
+    emptied: int = 0
+    kept: int = 0
+    gone: int = 0
+    gone_approved: int = 0
+    erasure: int = 0
 
     @classmethod
     def build(cls, world: World) -> "Town":
@@ -145,6 +152,7 @@ class Town:
         self._on_schedules()
         self._lapsed()
         self._viewed()
+        self._erased()
         at = moment()
         execute(
             self.world.database,
@@ -279,6 +287,25 @@ class Town:
                 made = artifacts.artifact_of(session, attempt.request_id)
                 assert made is not None
                 internal_views.record_shown(session, who, made, ["overlap"])
+
+    def _erased(self) -> None:
+        """Of one dataset the first version is gone; of the second a unit, of which nobody knows yet that it is gone."""
+        world = self.world
+        world.dataset("emptied", Amount(1000, 100))
+        self.gone, self.gone_approved = world.request("emptied"), self._approved("emptied")
+        self.emptied = self.id_of("dataset_version", "TRUE")
+        world.version("emptied", [b"other-unit".ljust(32, b"\0")])
+        second = self.id_of("dataset_version", "TRUE")
+        with world.database.write() as session:
+            found = datasets.find(session, "emptied")
+            wanted = Wanted("version", "over", {self.emptied: None}, version=self.emptied)
+            erasures.end(session, world.steward, erasures.record_erasure(session, world.steward, found, wanted))
+        with world.database.write() as session:
+            found = datasets.find(session, "emptied")
+            wanted = Wanted("unit", "asked", {second: "d" * 64}, unit_mark="e" * 64)
+            self.erasure = erasures.record_erasure(session, world.steward, found, wanted).id
+        world.version("emptied", [b"third-unit".ljust(32, b"\0")], erased=frozenset({"e" * 64}))
+        self.kept = self.id_of("dataset_version", "TRUE")
 
     def _lapsed(self) -> None:
         """Roles, delegations and approvals that were given, used and taken back."""

@@ -2,9 +2,22 @@
 
 from sqlalchemy import Executable
 
-from tests.contracts.decision_cases import THEN
+from tests.contracts.decision_cases import LONG_AGO, THEN
 from tests.contracts.initial_cases import Case
-from tests.contracts.rows import adoption, approval, evaluation, insert, internal_view, motion, request
+from tests.contracts.rows import (
+    adoption,
+    approval,
+    erased_version,
+    erasure,
+    erasure_end,
+    evaluation,
+    insert,
+    internal_view,
+    motion,
+    request,
+    role_grant,
+    transition,
+)
 from tests.contracts.town import Town
 
 
@@ -33,6 +46,11 @@ def ruled(town: Town, dataset: str, bars: bool) -> list[Executable]:
     )  # fmt: skip
     rule = insert("policy_rule", policy_id=number, dataset=dataset, bars_viewers=bars)
     return [policy, rule, *asked(town, "seen", number)]
+
+
+def old_steward(town: Town) -> Executable:
+    """The steward has been one for long."""
+    return role_grant(town, "steward", "steward", valid_from=LONG_AGO)
 
 
 VIEWS: dict[str, Case] = {
@@ -89,5 +107,57 @@ VIEWS: dict[str, Case] = {
             lambda t: moved(t, "clinic", t.barring),
             lambda t: moved(t, "seen", t.world.policy_id),
         ],
+    ),
+}
+
+ERASURES: dict[str, Case] = {
+    "erasure_by_steward": Case(
+        denied=[
+            lambda t: erasure(t, actor_id=t.world.analyst.id),
+            lambda t: erasure(t, actor_id=t.world.runner.id),
+            lambda t: erasure(t, actor_id=t.actor("former").id),
+        ],
+        allowed=[erasure, lambda t: erasure(t, actor_id=t.world.admin.id)],
+    ),
+    "erasure_own_version": Case(
+        denied=[lambda t: erasure(t, scope="version", unit_mark=None, version_id=1)],
+        allowed=[lambda t: erasure(t, scope="version", unit_mark=None, version_id=t.kept)],
+    ),
+    "erasure_between_releases": Case(
+        denied=[
+            lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'clinic'")),
+            lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'library'")),
+        ],
+        allowed=[lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'seen'"))],
+    ),
+    "erasure_now": Case(denied=[lambda t: [old_steward(t), erasure(t, at=THEN)]], allowed=[erasure]),
+    "erased_version_of_erasure": Case(
+        denied=[
+            lambda t: erased_version(t, manifest_mark=None),
+            lambda t: erased_version(t, version_id=1),
+            lambda t: erased_version(t, erasure_id=1, manifest_mark=None),
+            lambda t: [erasure_end(t), erased_version(t)],
+        ],
+        allowed=[erased_version],
+    ),
+    "erased_version_not_again": Case(
+        denied=[lambda t: erased_version(t, version_id=t.emptied)], allowed=[erased_version]
+    ),
+    "erasure_end_by_steward": Case(
+        denied=[lambda t: erasure_end(t, actor_id=t.world.runner.id)],
+        allowed=[erasure_end, lambda t: erasure_end(t, actor_id=t.world.admin.id)],
+    ),
+    "erasure_end_now": Case(denied=[lambda t: [old_steward(t), erasure_end(t, at=THEN)]], allowed=[erasure_end]),
+    "request_of_erased": Case(
+        denied=[lambda t: request(t, "emptied", "clinic", version_id=t.emptied)],
+        allowed=[lambda t: request(t, "emptied", "clinic", version_id=t.kept)],
+    ),
+    "approval_of_erased": Case(
+        denied=[lambda t: approval(t, t.gone), lambda t: approval(t, t.gone, approver_id=t.second_steward)],
+        allowed=[lambda t: approval(t, t.gone, decision="reject"), lambda t: approval(t, t.submitted)],
+    ),
+    "transition_of_erased": Case(
+        denied=[lambda t: transition(t, t.gone_approved, "approved", "running")],
+        allowed=[lambda t: transition(t, t.approved, "approved", "running")],
     ),
 }
