@@ -63,8 +63,10 @@ def show(opened: Opened, name: Name) -> Answer:
         "window": None if found.window is None else _window_data(found.window),
         "cap_changes": _changes(found),
         "spent_by": spent_by,
+        "unprotected_figures": None if found.viewing is None else found.viewing.to_json(),
     }
-    return Answer({**data, **more}, [facts(data), *_narrower(found), _spent_table(spent_by)])
+    warned = [] if found.viewing is None else [found.viewing.sentence]
+    return Answer({**data, **more}, [facts(data), *warned, *_narrower(found), _spent_table(spent_by)])
 
 
 def _spenders(workspace: Workspace, found: BudgetView) -> list[Json]:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
+from cli import erase
 from cli.command import Answer, Opened, command
 from cli.motion import waits
 from cli.progress import showing
@@ -27,7 +28,8 @@ from tasks.corpus.store import open_corpus
 from tasks.generation.quote import lifetime_epsilon
 from tasks.stores.address import located
 
-app = typer.Typer(no_args_is_help=True, help="Private corpora: register, ingest, list, show, cap.")
+app = typer.Typer(no_args_is_help=True, help="Private corpora: register, ingest, list, show, cap, erase.")
+erase.add_to(app)
 
 Name = Annotated[str, typer.Argument(help="The dataset's name.")]
 Unit = Annotated[str | None, typer.Option(help="Field that names the person; without it, each record is a unit.")]
@@ -123,6 +125,7 @@ def ingest(
         shown,
         [
             f"Ingested version {version.number} of {name}: {version.documents:,} documents read.",
+            *([f"{version.left_out:,} records of erased units were left out."] if version.left_out else []),
             "That number is private: it is on no card and in no log, and no parameter should be chosen by it.",
             *([f"Opened: {_opened(coming)}. See `almoner budget show {name}`."] if coming.opens else []),
         ],

@@ -10,12 +10,13 @@ _OUTSIDE = "External model: sees only DP outputs. An estimate of what it would b
 
 def price_tables(price: dict[str, Json]) -> list[RenderableType]:
     """The price of a request: what it charges, with which public parameters, out of which budget."""
-    apart = ("facts", "prompt", "public_metadata", "groups", "external", "budget")
+    apart = ("facts", "prompt", "public_metadata", "groups", "external", "budget", "unprotected_figures")
     plain = {name: value for name, value in price.items() if name not in apart}
     minutes, seconds = divmod(int(str(price["expected_seconds"])), 60)
     plain["expected_seconds"] = f"about {minutes} min {seconds} s on two cores" if minutes else f"about {seconds} s"
     declared, groups = _mapping(price["public_metadata"]), _mapping(price.get("groups", {}))
     outside = _mapping(price.get("external", {}))
+    viewing = _mapping(price.get("unprotected_figures", {}))
     return [
         facts(plain, title="Price"),
         facts(_mapping(price["facts"]), title="Public parameters"),
@@ -24,6 +25,7 @@ def price_tables(price: dict[str, Json]) -> list[RenderableType]:
         *([facts(outside, title=_OUTSIDE)] if outside else []),
         *([facts(declared, title="Declared, public")] if declared else []),
         facts(_mapping(price["budget"]), title="Lifetime budget of the dataset"),
+        *([facts(viewing, title="Unprotected figures of this account were seen")] if viewing else []),
     ]
 
 

@@ -9,7 +9,7 @@ from flows.publish import find_artifact
 from flows.workspace import open_workspace
 from models_db.canonical import Json
 from models_db.home import ProjectHome
-from models_db.services import artifacts, audits, releases
+from models_db.services import artifacts, audits, erasures, internal_views, releases
 from models_db.services.releases import WrongState
 from models_db.tables import Dataset, DatasetVersion
 from tasks.corpus.store import open_corpus
@@ -62,12 +62,16 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
 
     Raises:
         WrongState: governed data, and nobody has decided yet.
+        VersionErased: what it was made of was erased.
+        ReleaseUndecided: a release of the same account is running or waits at the publish gate.
     """
     workspace = open_workspace(ProjectHome.locate(home))
     artifact = find_artifact(workspace, request_id)
     with workspace.database.read() as session:
         require_decided(session, request_id)
+        internal_views.require_viewable(session, artifact)
         request = releases.find(session, request_id)
+        erasures.require_left(session, request.version_id)
         uid = session.get_one(DatasetVersion, request.version_id).uid
         model = releases.model_of(request)
         dataset_name = session.get_one(Dataset, request.dataset_id).name
@@ -79,6 +83,7 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
     corpus = open_corpus(workspace.home, uid)
     results = evaluate_texts(internal, texts, scoring, corpus, by_another=by_another)
     with workspace.database.write() as session:
+        internal_views.record_view(session, workspace.actor, artifact, "computed")
         artifacts.record_metrics(session, artifact, [(r.name, r.exposure, r.to_json()) for r in results])
         seen: list[Json] = [r.name for r in results]  # that they were looked at goes on record; the figures do not
         audits.append(session, workspace.actor, "evaluation.internal", {"metrics": seen}, dataset_name, request_id)

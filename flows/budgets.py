@@ -17,12 +17,13 @@ from flows.workspace import Workspace
 from models_db.budgets import Amount
 from models_db.errors import UsageError
 from models_db.names import require_plain
-from models_db.services import cohorts, datasets, envelopes, histories, ledger, listings, policies
+from models_db.services import cohorts, datasets, envelopes, histories, internal_views, ledger, listings, policies
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.envelopes import ScopeTooLarge
 from models_db.services.histories import Readers
 from models_db.services.ledger import Balance
 from models_db.tables import Account, Dataset
+from models_db.viewing import Viewing
 from tasks.accounting.lifetime import lifetime_claim
 from tasks.generation.quote import Envelope
 from tasks.generation.reading import Reading, runs
@@ -68,6 +69,7 @@ class BudgetView:
         envelopes: the open ones.
         window: the one in which something would be reserved now, if the policy paces.
         cohorts: what each cohort has, if there are several; `balance` is that of the fullest block that is looked at.
+        viewing: since when unprotected figures of the account were seen and by whom, if they were.
     """
 
     sharing: tuple[str, ...]
@@ -77,6 +79,7 @@ class BudgetView:
     envelopes: tuple[Envelope, ...]
     window: Window | None
     cohorts: tuple[CohortLine, ...] = ()
+    viewing: Viewing | None = None
 
     @property
     def claim(self) -> LifetimeClaim:
@@ -126,6 +129,7 @@ def view_of(session: Session, dataset: Dataset, read: str | Sequence[int] | None
         envelopes=tuple(envelope_of(scope) for scope in envelopes.scopes(session, root)),
         window=_window(session, root),
         cohorts=_cohorts(session, dataset),
+        viewing=internal_views.of_account(session, root),
     )
 
 

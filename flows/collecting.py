@@ -11,9 +11,20 @@ from flows.matter import Gate
 from flows.motion_question import MotionQuestion
 from flows.policy import policy_of
 from flows.policy_file import read_version
-from flows.question import Budget, Given, Previous, Question
+from flows.question import Budget, Given, Previous, Question, Views
 from models_db.requests import as_json
-from models_db.services import artifacts, datasets, gates, ledger, motions, people, policies, releases
+from models_db.services import (
+    artifacts,
+    datasets,
+    erasures,
+    gates,
+    internal_views,
+    ledger,
+    motions,
+    people,
+    policies,
+    releases,
+)
 from models_db.tables import Approval, Artifact, Dataset, Motion, PolicyVersion, Principal, Publication, Request
 from tasks.publishing.record import Person
 from tasks.source import code_digest
@@ -47,6 +58,7 @@ def question(session: Session, request_id: int, gate: Gate) -> Question:
             "counted": gates.gate_count(session, request, gate, subject)[0],
             "budget": _budget(session, dataset, body),
             "previous": _previous(session, request),
+            "views": _views(session, dataset),
             "notices": tuple(_notices(session, dataset, body)) if state in UNRUN else (),
         }
     )
@@ -106,9 +118,16 @@ def _previous(session: Session, request: Request) -> Previous | None:
     return Previous(number=found.id, state=releases.state_of(session, found.id), request=json.loads(found.canonical))
 
 
+def _views(session: Session, dataset: Dataset) -> Views | None:
+    """Who has seen unprotected figures of the account."""
+    found = internal_views.of_account(session, dataset.account_id)
+    return None if found is None else Views(since=found.since, people=found.people)
+
+
 def _notices(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[str]:
     """Differences between what was asked and what is here now; a run compares them again and refuses."""
-    now = policies.in_force(session)
+    now, asked = policies.in_force(session), body["dataset"]["version"]
+    left = [version.number for version in erasures.left_versions(session, dataset)]
     return [
         text
         for differs, text in (
@@ -118,9 +137,10 @@ def _notices(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[s
                 "Another policy is in force than when this was asked.",
             ),
             (
-                body["dataset"]["version"] != datasets.newest_version(session, dataset).number,
+                any(number > asked for number in left),
                 "The dataset has a newer version than the one that was asked for.",
             ),
+            (asked not in left, "The version of the data that was asked for was erased: nothing can be run."),
         )
         if differs
     ]
@@ -148,6 +168,7 @@ def motion_question(session: Session, number: int) -> MotionQuestion:
             "counted": gates.motion_count(session, motion)[0],
             "budget": _budget(session, dataset, {}),
             "release": _retracted(session, motion),
+            "views": _views(session, dataset),
         }
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from flows.workspace import Workspace, overlap_key_path, partition_key_path
 from models_db.canonical import Json
 from models_db.names import require_plain
-from models_db.services import cohorts, datasets, ledger
+from models_db.services import cohorts, datasets, erasures, ledger
 from models_db.services.cohorts import Growth
 from models_db.services.datasets import Registration
 from models_db.tables import Dataset
@@ -99,14 +99,17 @@ def ingest(
         UnnamedUnitsAgain: it would put one person into two blocks.
         NotYourRole, CohortUnfit, PopulationUnused: no cohort can be opened, or not by the owner of this home.
         CohortsMoved: another version came in meanwhile, so that units may be of other cohorts.
+        ErasedMeanwhile: a unit was erased meanwhile.
         KeyMissing: this home has no key to recognise units with.
         UsageError: the corpus cannot be read as one.
         Refused: the ledger does not take the version.
     """
     dataset, growth = _looked_up(workspace, name, new_cohort, population)
     overlap_key = load_key(overlap_key_path(workspace.home))
+    with workspace.database.read() as session:
+        erased = erasures.erased_units(session, dataset)
     return ingest_version(
-        workspace.home, workspace.database, workspace.actor, dataset, source, overlap_key, label_field, growth
+        workspace.home, workspace.database, workspace.actor, dataset, source, overlap_key, label_field, growth, erased
     )
 
 

@@ -11,7 +11,7 @@ from flows.running import Run
 from models_db.canonical import digest
 from models_db.engine import OutcomeUnknown
 from models_db.policy import Policy
-from models_db.services import artifacts, datasets, motions, releases
+from models_db.services import artifacts, datasets, internal_views, motions, releases
 from models_db.tables import Principal
 from tasks.evaluation.results import MetricResult
 from tasks.generation.groups import names_of
@@ -25,6 +25,7 @@ from tasks.publishing.record import (
     Person,
     ReleaseRecord,
     Standing,
+    UnprotectedFigures,
 )
 from tasks.publishing.second_opinion import second_opinion
 from tasks.source import library_versions
@@ -88,6 +89,7 @@ def release_record(run: Run, generated: Generated) -> ReleaseRecord:
         rng="os",
         cap_changes=changes,
         standing=_standing(run),
+        unprotected_figures=_unprotected_figures(run),
     )
 
 
@@ -101,6 +103,13 @@ def _lifetime(run: Run) -> tuple[Lifetime, list[CapChange]]:
         for old, new in pairwise(claims)
     ]
     return Lifetime(epsilon=claims[-1].epsilon, delta=claims[-1].delta, shared=len(sharing) > 1), changes
+
+
+def _unprotected_figures(run: Run) -> UnprotectedFigures | None:
+    """What was seen before; while a release runs or waits at the publish gate nothing more can be."""
+    with run.workspace.database.read() as session:
+        found = internal_views.of_account(session, run.attempt.account_id)
+    return None if found is None else UnprotectedFigures(since=found.since, people=len(found.people))
 
 
 def _standing(run: Run) -> Standing | None:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from flows.difference import fields
 from flows.lifetime import AuthorisationDiffers, growth, require_authorisation
 from flows.matter import Grid, Lines, Matter, Section, Warnings
-from flows.question import Budget, Given, Previous, Whole
+from flows.question import Budget, Given, Previous, Views, Whole
 from flows.sections import decisions_so_far, mechanisms, small
 from models_db.budgets import Amount
 from models_db.canonical import digest
@@ -66,6 +66,7 @@ class MotionQuestion(Strict):
     budget: Budget
     release: Previous | None
     """The release that would be retracted."""
+    views: Views | None = None
 
     @model_validator(mode="after")
     def _has_its_configuration(self) -> "MotionQuestion":
@@ -132,6 +133,7 @@ def _doubts(question: MotionQuestion, viewer: str | None) -> Iterator[Section]:
         )
         if holds
     ]
+    lines += [question.views.sentence] if question.views else []
     if lines:
         yield Warnings(tuple(lines), signed=False)
 

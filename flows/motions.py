@@ -12,7 +12,14 @@ from sqlalchemy.orm import Session
 from flows import decide as deciding
 from flows.budgets import sharing
 from flows.lifetime import growth, lifetime_of, require_motion
-from flows.policy import require_in_force, require_policy, told_by_policy, version_for_request, withholds_figures
+from flows.policy import (
+    require_in_force,
+    require_not_barred,
+    require_policy,
+    told_by_policy,
+    version_for_request,
+    withholds_figures,
+)
 from flows.pricing import price
 from flows.workspace import Workspace
 from models_db.base import moment
@@ -91,6 +98,7 @@ def propose_cap(
     """
     require_reason(reason)
     claim = lifetime_claim(epsilon, delta)
+    require_not_barred(workspace, name, "proposing")
     with workspace.database.read() as session:
         require_in_force(session, workspace)
         dataset = datasets.find(session, name)
@@ -125,6 +133,7 @@ def propose_standing(
         require_in_force(session, workspace)
         with_balance = not withholds_figures(session, workspace.actor)
     priced = price(workspace, parse(ReleaseRequest, written, "The request"))
+    require_not_barred(workspace, priced.dataset.name, "proposing")
     require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
     with told_by_policy(workspace):
         priced.require_affordable()

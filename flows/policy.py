@@ -17,7 +17,7 @@ from models_db.budgets import Amount
 from models_db.errors import Refused
 from models_db.policy import Policy
 from models_db.policy_checks import Asked, require_allowed
-from models_db.services import artifacts, people, policies, releases
+from models_db.services import artifacts, datasets, internal_views, people, policies, releases
 from models_db.services.audits import Actor
 from models_db.services.ledger import BudgetExceeded
 from models_db.tables import PolicyVersion, Request
@@ -79,6 +79,18 @@ def require_in_force(session: Session, workspace: Workspace) -> None:
     same = version is not None and version.digest == workspace.policy_digest
     if not same and "admin" not in people.roles_of(session, workspace.actor.id):
         raise PolicyDiffers(str(workspace.home.policy), version.digest if version else None)
+
+
+def require_not_barred(workspace: Workspace, dataset: str, step: str) -> None:
+    """Check that the policy in force lets the owner of this home take a step on a dataset.
+
+    Raises:
+        DatasetUnknown: there is no such dataset.
+        ViewerBarred: it bars whoever has seen unprotected figures of the account, and the owner has.
+    """
+    with workspace.database.read() as session:
+        found, version = datasets.find(session, dataset), policies.in_force(session)
+        internal_views.require_not_barred(session, version, found, [workspace.actor.id], step)
 
 
 def version_for_request(session: Session, workspace: Workspace) -> PolicyVersion:

@@ -54,8 +54,12 @@ delta_below_population: false
 # `quiet`: who is neither steward, auditor nor admin is not told what is left of a budget.
 refusals: full
 
+# `bar_viewers`: whoever has seen unprotected figures (`evaluate --internal`) of a dataset's account neither requests,
+# proposes nor decides on it any more. `mark`: every later card and gate says that they were seen, and no more.
+internal_figures: mark
+
 # What is different for one dataset, by its name: approvals, release, delta_below_population, mechanisms, models,
-# evaluation.
+# evaluation, internal_figures.
 # datasets: {clinic: {approvals: {spend: 2, publish: 2}}}
 """
 

@@ -10,7 +10,14 @@ from prefect import flow
 from sqlalchemy.orm import Session
 
 from flows.extend import values_for
-from flows.policy import require_in_force, require_policy, told_by_policy, version_for_request, withholds_figures
+from flows.policy import (
+    require_in_force,
+    require_not_barred,
+    require_policy,
+    told_by_policy,
+    version_for_request,
+    withholds_figures,
+)
 from flows.pricing import price
 from flows.settings import PRIVATE_FLOW
 from flows.telemetry import watched
@@ -18,8 +25,9 @@ from flows.workspace import Workspace, open_workspace
 from models_db.canonical import Json
 from models_db.home import ProjectHome
 from models_db.requests import ReleaseRequest, parse
-from models_db.services import datasets, envelopes, motions, releases
+from models_db.services import datasets, envelopes, internal_views, motions, releases
 from models_db.tables import Request
+from models_db.viewing import Viewing
 from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import VersionMissing
 from tasks.generation.extension import extended_of
@@ -33,17 +41,20 @@ class Proposal:
 
     Attributes:
         with_balance: whether the policy lets its author see what is left of the budget.
+        viewing: since when unprotected figures of the account were seen and by whom, if they were.
     """
 
     quote: Quote
     with_balance: bool
     request_id: int | None = None
     digest: str | None = None
+    viewing: Viewing | None = None
 
     @property
     def price(self) -> dict[str, Json]:
         """The price as programs read it, and no more of the budget than its author may know."""
-        return self.quote.to_json(with_balance=self.with_balance)
+        viewing = {"unprotected_figures": self.viewing.to_json()} if self.viewing else {}
+        return self.quote.to_json(with_balance=self.with_balance) | viewing
 
 
 @flow(name="propose", **PRIVATE_FLOW)
@@ -68,11 +79,13 @@ def propose(home: Path, written: dict[str, object], dry_run: bool = False, stand
     priced = priced_for(workspace, parse(ReleaseRequest, written, "The request"), standing)
     with workspace.database.read() as session:
         with_balance = not withholds_figures(session, workspace.actor)
+        account_id = datasets.find(session, priced.dataset.name).account_id
+        viewing = internal_views.of_account(session, account_id)
     if dry_run:
-        return Proposal(priced, with_balance)
+        return Proposal(priced, with_balance, viewing=viewing)
     with told_by_policy(workspace):
         priced.require_affordable()
-    return Proposal(priced, with_balance, *submit(workspace, priced, standing))
+    return Proposal(priced, with_balance, *submit(workspace, priced, standing), viewing=viewing)
 
 
 def priced_for(workspace: Workspace, request: ReleaseRequest, standing: int | None = None) -> Quote:
@@ -83,6 +96,7 @@ def priced_for(workspace: Workspace, request: ReleaseRequest, standing: int | No
     """
     with workspace.database.read() as session:
         require_in_force(session, workspace)
+    require_not_barred(workspace, request.dataset, "requesting")
     priced = price(workspace, request)
     require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
     values_for(workspace, priced.body)

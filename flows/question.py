@@ -17,6 +17,7 @@ from models_db.events import PrivacyEvent
 from models_db.policy import Policy
 from models_db.requests import as_json
 from models_db.services.datasets import LifetimeClaim
+from models_db.viewing import Viewing
 from tasks.accounting.lifetime import AmountsDiffer, require_derived
 from tasks.mechanisms.post_processing import vouched
 from tasks.mechanisms.uncharged import UNPROTECTED
@@ -71,6 +72,18 @@ class Budget(Strict):
         return Amount(int(self.rho_held), int(self.delta_held))
 
 
+class Views(Strict):
+    """Unprotected figures of the account that were seen: since which day, and by whom."""
+
+    since: Name
+    people: tuple[Name, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What follows from it, in words."""
+        return Viewing(self.since, self.people).sentence
+
+
 class Given(Strict):
     """A decision that has been taken already."""
 
@@ -104,6 +117,7 @@ class Question(Strict):
     """Approvals that count now, as the database counts them."""
     budget: Budget
     previous: Previous | None
+    views: Views | None = None
     notices: tuple[str, ...]
     """What the ledger's machine noticed: its software, policy or data are not those of the request any more."""
 

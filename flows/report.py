@@ -1,7 +1,7 @@
 """The report of a release: collected from its files and the ledger, told by version (`tasks.reporting.facts`)."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from flows.policy import require_figures
 from flows.publish import find_artifact
 from flows.report_ledger import earlier_points, ledger_parts, newest_results
 from flows.workspace import Workspace
-from models_db.services import ledger
+from models_db.services import internal_views, ledger
 from models_db.tables import Artifact
 from tasks.inference.registry import ModelNotPulled
 from tasks.insights.values import INSIGHTS
@@ -25,20 +25,25 @@ from tasks.publishing.layout import EVALUATION, RECORD, read_document
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.rows import read_labelled
 from tasks.reporting.facts import Fact, Version
-from tasks.reporting.parts import Map
+from tasks.reporting.parts import Demand, Map, Measured, Point
 from tasks.reporting.projection import LEAST, text_map
 from tasks.reporting.release import Text, release_facts, texts_of
 from tasks.reporting.twin import TwinAttacks
 
 
-def report_facts(workspace: Workspace, request_id: int, version: Version, *, drawn: bool = True) -> tuple[Fact, ...]:
+def report_facts(
+    workspace: Workspace, request_id: int, version: Version, *, drawn: bool = True, seen: bool = False
+) -> tuple[Fact, ...]:
     """Everything there is to tell of what a request produced; `tasks.reporting` leaves out what a version may not tell.
 
     Args:
         drawn: with the map of texts, which takes an embedder.
+        seen: the owner of this home is on record already as somebody who has seen figures of this account; otherwise
+            that is recorded before the internal version is returned.
 
     Raises:
         WrongState: nothing was produced, or the internal version of governed data before the publish decision.
+        ReleaseUndecided: the internal version, while a release of the account is running or waits at the publish gate.
         FiguresWithheld: the policy keeps balances from whoever asks; the public version has none.
         ArtifactChanged: the files are not those that were produced.
     """
@@ -53,7 +58,20 @@ def report_facts(workspace: Workspace, request_id: int, version: Version, *, dra
         dataset = question(session, request_id, "publish").dataset
     require_figures(workspace, dataset)
     with workspace.database.read() as session:
-        return tuple(_known(workspace, session, artifact, draft, drawn=drawn))
+        facts = tuple(_known(workspace, session, artifact, draft, drawn=drawn))
+    if version == "internal" and not seen:
+        _record_shown(workspace, artifact, facts)
+    return facts
+
+
+def _record_shown(workspace: Workspace, artifact: Artifact, facts: Iterable[Fact]) -> None:
+    """Whoever is shown stored internal figures, of whichever release of the dataset, has seen them (PRIVACY §10.3)."""
+    said = [fact.said for fact in facts if fact.exposure == "internal"]
+    metrics = {one.name for one in said if isinstance(one, Measured)}
+    metrics |= {one.metric for one in said if isinstance(one, Demand | Point)}
+    if metrics:
+        with workspace.database.write() as session:
+            internal_views.record_shown(session, workspace.actor, artifact, sorted(metrics))
 
 
 def bundle_facts(folder: Path) -> Iterator[Fact]:

@@ -81,6 +81,8 @@ def _doubts(question: Question, viewer: str | None) -> Iterator[str]:
         yield f"With it, {_percent(share)} of the lifetime budget is gone; it never comes back."
     if _at_least_one_over_population(question):
         yield "Delta is not below 1/(declared population): such a claim would allow a whole record to be released."
+    if question.views is not None:
+        yield question.views.sentence
     yield from question.notices
     yield from _plan_doubts(question)
 

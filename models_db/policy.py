@@ -20,6 +20,7 @@ MOTION_APPROVALS = 2
 """How many stewards a motion needs where the policy does not say: a cap is not raised by one person unasked."""
 
 Period = Literal["week", "month"]
+InternalFigures = Literal["mark", "bar_viewers"]
 Approvals = Annotated[int, Field(strict=True, ge=1, le=20)]
 Days = Annotated[int, Field(strict=True, ge=1, le=365)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -127,7 +128,9 @@ class OtherApprovals(_Rules):
 class DatasetRules(_Rules):
     """What is different for one dataset; what is left out is as for all."""
 
-    later_fields = frozenset({"approvals", "release", "delta_below_population", "mechanisms", "models", "evaluation"})
+    later_fields = frozenset(
+        {"approvals", "release", "delta_below_population", "mechanisms", "models", "evaluation", "internal_figures"}
+    )
 
     approvals: OtherApprovals = OtherApprovals()
     """How many stewards have to approve."""
@@ -141,6 +144,8 @@ class DatasetRules(_Rules):
     """Models that may be used."""
     evaluation: Evaluation | None = None
     """What has to be measured."""
+    internal_figures: InternalFigures | None = None
+    """What follows from having seen unprotected figures; the strictest rule for any dataset of the account holds."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +181,7 @@ class Policy(_Rules):
             "evaluation",
             "pacing",
             "refusals",
+            "internal_figures",
         }
     )
 
@@ -207,6 +213,8 @@ class Policy(_Rules):
     """Days after which a delegation ends at the latest."""
     refusals: Literal["full", "quiet"] = "full"
     """`quiet`: who is neither steward, auditor nor admin is not told what is left of a budget."""
+    internal_figures: InternalFigures = "mark"
+    """`bar_viewers`: who has seen unprotected figures of an account neither requests, proposes nor decides on it."""
     datasets: dict[Name, DatasetRules] = Field(default_factory=dict, max_length=500)
     """What is different for a dataset, by its name."""
 

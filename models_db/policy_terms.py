@@ -13,6 +13,7 @@ class DatasetTerms:
     motion_approvals: int | None
     rho_max: int | None
     delta_max: int | None
+    bars_viewers: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -34,3 +35,4 @@ class PolicyTerms:
     request_days: int
     delegation_days: int
     rules: tuple[DatasetTerms, ...]
+    bars_viewers: bool | None = None

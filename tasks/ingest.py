@@ -20,10 +20,15 @@ from tasks.shell import private_task
 
 @dataclass(frozen=True)
 class RecordedVersion:
-    """A version in the ledger; `documents` is private, for the person at the keyboard alone."""
+    """A version in the ledger; the counts are private, for the person at the keyboard alone.
+
+    Attributes:
+        left_out: how many documents belong to units that were erased, and were not taken in.
+    """
 
     number: int
     documents: int
+    left_out: int = 0
 
 
 def _is_kept(database: Database, uid: str, unheard: OutcomeUnknown) -> bool:
@@ -49,6 +54,7 @@ def ingest_version(
     overlap_key: bytes,
     label_field: str | None = None,
     growth: Growth | None = None,
+    erased: frozenset[str] = frozenset(),
 ) -> RecordedVersion:
     """Copy `source` into the home as the next version of `dataset`, with the labels of `label_field` if it is named.
 
@@ -71,7 +77,7 @@ def ingest_version(
                 row = datasets.add_version(
                     session, actor, datasets.find(session, dataset.name),
                     uid=version.uid, source_mark=version.source_mark, manifest_mark=version.manifest_mark,
-                    units=iter_marks(home, version.uid), growth=growth,
+                    units=iter_marks(home, version.uid), growth=growth, erased=erased,
                 )  # fmt: skip
                 recorded.append(row.number)
         except OutcomeUnknown as unheard:
@@ -82,5 +88,6 @@ def ingest_version(
         home, source, dataset.unit_field, overlap_key, text_field=dataset.text_field, label_field=label_field,
         cohorts=None if growth is None or growth.settled else Cohorts(growth.newest, known),
         progress=lambda done, total: progress.report("ingesting", done, total), record=record,
+        erased=erased,
     )  # fmt: skip
-    return RecordedVersion(recorded[0], made.documents)
+    return RecordedVersion(recorded[0], made.documents, made.left_out)

@@ -26,7 +26,9 @@ from models_db.services import (
     cohorts,
     datasets,
     envelopes,
+    erasures,
     gates,
+    internal_views,
     ledger,
     motions,
     people,
@@ -117,7 +119,9 @@ def later(by: timedelta) -> Iterator[None]:
             audits,
             datasets,
             envelopes,
+            erasures,
             gates,
+            internal_views,
             motions,
             moving,
             people,
@@ -291,7 +295,12 @@ class World:
         return name
 
     def version(
-        self, dataset: str, marks: Sequence[bytes], source: str | None = None, growth: Growth | None = None
+        self,
+        dataset: str,
+        marks: Sequence[bytes],
+        source: str | None = None,
+        growth: Growth | None = None,
+        erased: frozenset[str] = frozenset(),
     ) -> int:
         """One more ingested version. Returns its number."""
         number, growth = next(self._numbers), growth or Growth()
@@ -307,6 +316,7 @@ class World:
                 manifest_mark=digest({"manifest": number}),
                 units=[(mark, known.get(mark, growth.newest)) for mark in marks],
                 growth=growth,
+                erased=erased,
             )
             return made.number
 

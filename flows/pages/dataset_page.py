@@ -14,7 +14,7 @@ from flows.pages.figures import Figures, figures_of, percent, rho
 from flows.pages.looking import Look
 from flows.pages.request_rows import RequestList, request_list
 from flows.schedule import ScheduleRow, row
-from models_db.services import cohorts, datasets, schedules
+from models_db.services import cohorts, datasets, internal_views, schedules
 from models_db.services.cohorts import FIRST
 from models_db.services.datasets import LifetimeClaim
 from models_db.tables import Dataset
@@ -146,6 +146,8 @@ class DatasetPage:
     budget: Budget | None
     schedules: tuple[ScheduleRow, ...]
     requests: RequestList
+    unprotected_figures: str | None
+    """Since when unprotected figures of the account were seen, by whom, and what follows; None where nobody has."""
 
 
 def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPage:
@@ -156,6 +158,7 @@ def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPag
     """
     session = look.session
     dataset = datasets.find(session, name)
+    viewing = internal_views.of_account(session, dataset.account_id)
     return DatasetPage(
         name=dataset.name,
         unit=dataset.unit_field or "record",
@@ -172,6 +175,7 @@ def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPag
         budget=_budget(session, dataset) if look.figures else None,
         schedules=tuple(_schedules(session, name)),
         requests=request_list(look, before, dataset.id),
+        unprotected_figures=None if viewing is None else viewing.sentence,
     )
 
 

@@ -2,6 +2,8 @@
 
 A steward sees what `almoner report` makes. Everybody else sees the public version, and only while the release is out:
 before the decision its texts are nobody's but the stewards', and what was retracted is not shown again.
+These pages cannot write, so figures of governed data that read it unprotected are shown to those alone who are on
+record as having seen some of that account: `almoner report ID --internal` and `almoner evaluate` record it.
 """
 
 import json
@@ -11,7 +13,7 @@ from typing import Any
 
 from flows.pages.looking import Look, Lookout
 from models_db.errors import Refused
-from models_db.services import artifacts, releases
+from models_db.services import artifacts, internal_views, releases
 from models_db.tables import Artifact, Dataset
 from tasks.publishing.layout import CARD, FileUnfit, measure, plain_file
 from tasks.reporting.facts import Version, contents
@@ -28,22 +30,26 @@ class Papers:
     card: bool
 
 
-def papers_of(look: Look, state: str, made: Artifact | None, *, governed: bool) -> Papers:
+def papers_of(look: Look, state: str, made: Artifact | None, dataset: Dataset) -> Papers:
     """What the viewer may read of what a request has produced."""
     if made is None:
         return Papers((), card=False)
-    reports = tuple(_versions(look, state, governed=governed))
+    reports = tuple(_versions(look, state, dataset))
     return Papers(reports, card=bool(reports))
 
 
-def _versions(look: Look, state: str, *, governed: bool) -> Iterator[Version]:
+def _versions(look: Look, state: str, dataset: Dataset) -> Iterator[Version]:
     if look.is_steward:
         yield "steward"
         yield "public"
-        if state in DECIDED or not governed:
+        if not dataset.governed or (state in DECIDED and _has_seen(look, dataset)):
             yield "internal"
     elif state == "published":
         yield "public"
+
+
+def _has_seen(look: Look, dataset: Dataset) -> bool:
+    return internal_views.has_seen(look.session, dataset.account_id, look.actor.id)
 
 
 def report_of(lookout: Lookout, number: int, version: Version) -> Mapping[str, Any]:
@@ -60,7 +66,7 @@ def report_of(lookout: Lookout, number: int, version: Version) -> Mapping[str, A
     from flows.report import report_facts  # it knows torch, which nothing else here needs
 
     # Without the map of texts: an embedder is more than whoever waits for requests should load.
-    return contents(version, report_facts(lookout.workspace(), number, version, drawn=False))
+    return contents(version, report_facts(lookout.workspace(), number, version, drawn=False, seen=True))
 
 
 def card_of(lookout: Lookout, number: int) -> str:
@@ -85,8 +91,7 @@ def card_of(lookout: Lookout, number: int) -> str:
 def _papers(look: Look, number: int) -> Papers:
     request = releases.find(look.session, number)
     made, state = artifacts.artifact_of(look.session, number), releases.state_of(look.session, number)
-    governed = look.session.get_one(Dataset, request.dataset_id).governed
-    return papers_of(look, state, made, governed=governed)
+    return papers_of(look, state, made, look.session.get_one(Dataset, request.dataset_id))
 
 
 class PaperWithheld(Refused):
@@ -95,6 +100,7 @@ class PaperWithheld(Refused):
     def __init__(self, number: int, what: str) -> None:
         super().__init__(
             f"Of request {number}, {what} is not shown to you now.",
-            "Stewards see what a run produced; everybody else its public report while the release is out.",
+            "Stewards see what a run produced; everybody else its public report while the release is out. Unprotected"
+            " figures are shown by `almoner report ID --internal`, which records who sees them.",
             {"request": number},
         )

@@ -105,7 +105,7 @@ def release_page(look: Look, number: int) -> ReleasePage:
     request = releases.find(session, number)
     state, made = releases.state_of(session, number), artifacts.artifact_of(session, number)
     dataset, names = session.get_one(Dataset, request.dataset_id), listings.names(session)
-    papers = papers_of(look, state, made, governed=dataset.governed)
+    papers = papers_of(look, state, made, dataset)
     claim, why, invoked = _claim(request)
     spent = ledger.spent_by(session, number) if look.figures else None
     return ReleasePage(

@@ -11,10 +11,11 @@ from models_db.budgets import Amount
 from models_db.errors import Refused, UsageError
 from models_db.many import record_many
 from models_db.recording import Unit, claim_units, record
-from models_db.services import audits, cohorts
+from models_db.services import audits, cohorts, erasures
 from models_db.services.audits import Actor
 from models_db.services.cohorts import CohortsMoved, Growth
 from models_db.services.denials import AlreadyRecorded, Denied
+from models_db.services.erasures import ErasedMeanwhile
 from models_db.tables import (
     Account,
     Cap,
@@ -103,7 +104,8 @@ class NothingIngested(Refused):
     """The dataset has no version yet."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"Dataset {name!r} holds no data yet.", f"Ingest some: `almoner dataset ingest {name} PATH`.")
+        message = f"Dataset {name!r} holds no data, or none any more."
+        super().__init__(message, f"Ingest some: `almoner dataset ingest {name} PATH`.")
 
 
 class UnitsOverlap(Refused):
@@ -298,12 +300,12 @@ def has_version(session: Session, uid: str) -> bool:
 
 
 def newest_version(session: Session, dataset: Dataset) -> DatasetVersion:
-    """The version a new request reads.
+    """The version a new request reads: of those that were not erased.
 
     Raises:
-        NothingIngested: there is none yet.
+        NothingIngested: there is none yet, or none left.
     """
-    found = versions(session, dataset)
+    found = erasures.left_versions(session, dataset)
     if not found:
         raise NothingIngested(dataset.name)
     return found[-1]
@@ -335,11 +337,13 @@ def add_version(
     manifest_mark: str,
     units: Iterable[Unit],
     growth: Growth | None = None,
+    erased: frozenset[str] = frozenset(),
 ) -> DatasetVersion:
     """Record an ingested version and claim its units for the dataset's account.
 
     Args:
         units: the mark of each, and its cohort.
+        erased: marks of the erased units whose records were left out.
         growth: what was known of the account when their cohorts were decided; without it they are all of the first,
             and there is no other. It says whether the version opens a cohort.
 
@@ -348,6 +352,7 @@ def add_version(
         UnnamedUnitsAgain: another version came in meanwhile.
         CohortsMoved: so that the cohorts of the units may not be these any more.
         CohortUnfit, NotYourRole: it may open none.
+        ErasedMeanwhile: a unit was erased since.
     """
     known = growth or Growth()
     if not known.opens:
@@ -368,6 +373,8 @@ def add_version(
     if known.opens:
         cohorts.open_with(session, actor, dataset, made, known)
         _claim(session, dataset, units)
+    if erasures.erased_units(session, dataset) != erased:  # nobody erases before this ends: the marks are locked
+        raise ErasedMeanwhile(dataset.name)
     audits.append(session, actor, "dataset.ingested", {"version": made.number, "uid": uid}, dataset=dataset.name)
     return made
 

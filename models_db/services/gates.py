@@ -10,7 +10,7 @@ from models_db.base import moment
 from models_db.canonical import Json, canonical
 from models_db.errors import Refused
 from models_db.recording import lock_motion, lock_request, record
-from models_db.services import audits, motions, people, releases
+from models_db.services import audits, erasures, internal_views, motions, people, releases
 from models_db.services.audits import Actor
 from models_db.services.derivation import Applicable, require_applicable
 from models_db.tables import (
@@ -130,6 +130,9 @@ def decide(
         raise releases.WrongState(request.id, state, f"{waiting[0]} ({decision.gate} gate)")
     made = _approval(session, decision, signature, approver or actor)
     made.request_id, made.attestation = request.id, attestation
+    _require_not_barred(session, request, made)
+    if (decision.gate, decision.verdict) == ("spend", "approve"):
+        erasures.require_left(session, request.version_id)
     record(session, made)
     _follow(session, actor, request, decision)
     dataset = session.get_one(Dataset, request.dataset_id)
@@ -157,6 +160,12 @@ def _approval(session: Session, decision: Decision, signature: str, approver: Ac
         expires_at=decision.expires_at,
         signature=signature,
     )
+
+
+def _require_not_barred(session: Session, asked: Request | Motion, made: Approval) -> None:
+    policy, dataset = session.get_one(PolicyVersion, asked.policy_id), session.get_one(Dataset, asked.dataset_id)
+    people = (made.approver_id, made.on_behalf_of)
+    internal_views.require_not_barred(session, policy, dataset, people, f"the {made.gate} gate")
 
 
 def _told(decision: Decision, signature: str, actor: Actor, approver: Actor | None) -> dict[str, Json]:
@@ -192,6 +201,7 @@ def _decide_motion(
         raise motions.MotionDecided(motion.id, state)
     made = _approval(session, decision, signature, approver)
     made.motion_id = motion.id
+    _require_not_barred(session, motion, made)
     record(session, made)
     given, needed = motion_count(session, motion)
     carries = decision.verdict == "approve" and given >= needed

@@ -18,7 +18,7 @@ from models_db.canonical import Json, canonical, digest
 from models_db.configurations import because, cost_of, differing
 from models_db.errors import Refused, UsageError
 from models_db.recording import lock_accounts, lock_motion, record
-from models_db.services import audits, cohorts, datasets, ledger, releases
+from models_db.services import audits, cohorts, datasets, internal_views, ledger, releases
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.derivation import Applicable, require_applicable
@@ -193,6 +193,8 @@ def _blank(actor: Actor, dataset: Dataset, policy: PolicyVersion, kind: str, rea
 
 def _propose(session: Session, actor: Actor, dataset: Dataset, made: Motion) -> Motion:
     made.digest = digest(said(made, dataset.name))
+    policy = session.get_one(PolicyVersion, made.policy_id)
+    internal_views.require_not_barred(session, policy, dataset, [actor.id], "proposing")
     record(session, made)
     told: dict[str, Json] = {"motion": made.id, "kind": made.kind, "digest": made.digest, "reason": made.reason}
     audits.append(session, actor, "motion.proposed", told, dataset.name)

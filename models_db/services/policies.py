@@ -72,6 +72,7 @@ def _recorded(session: Session, terms: PolicyTerms) -> PolicyVersion:
         approval_days=terms.approval_days,
         request_days=terms.request_days,
         delegation_days=terms.delegation_days,
+        bars_viewers=terms.bars_viewers,
         created_at=moment(),
     )
     record(session, version)
@@ -84,6 +85,7 @@ def _recorded(session: Session, terms: PolicyTerms) -> PolicyVersion:
             motion_approvals=rule.motion_approvals,
             rho_max=rule.rho_max,
             delta_max=rule.delta_max,
+            bars_viewers=rule.bars_viewers,
         )
         for rule in terms.rules
     ]

@@ -16,7 +16,7 @@ from models_db.canonical import Json, canonical, digest
 from models_db.configurations import whichever_turn
 from models_db.errors import Refused, UsageError
 from models_db.recording import lock_request, record
-from models_db.services import audits
+from models_db.services import audits, internal_views
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded
 from models_db.tables import (
@@ -84,7 +84,9 @@ def submit(
 
     Raises:
         RoleMissing, Denied: the actor is no analyst, the policy is not in force, or the authorisation does not fit.
+        ViewerBarred: the policy bars whoever has seen unprotected figures, and the actor has.
     """
+    internal_views.require_not_barred(session, policy, dataset, [actor.id], "requesting")
     text = canonical(body).decode()
     made = Request(
         dataset_id=dataset.id,

@@ -10,7 +10,7 @@ from models_db.base import moment
 from models_db.canonical import Json
 from models_db.errors import Refused
 from models_db.recording import lock_accounts, lock_request, renew_lease, take_lease
-from models_db.services import audits, gates, ledger, motions, releases
+from models_db.services import audits, erasures, gates, ledger, motions, releases
 from models_db.services.audits import Actor
 from models_db.tables import (
     Dataset,
@@ -41,6 +41,7 @@ def require_startable(session: Session, request_id: int) -> Request:
 
     Raises:
         StillRunning: another process holds it.
+        VersionErased: the version of the data that it names was erased.
         releases.WrongState, gates.GateClosed: it is not approved (any more).
     """
     request = releases.find(session, request_id)
@@ -49,6 +50,7 @@ def require_startable(session: Session, request_id: int) -> Request:
         raise StillRunning(request_id, session.get_one(Lease, request_id).owner)
     if state not in ("submitted", "approved"):
         raise releases.WrongState(request_id, state, "approved")
+    erasures.require_left(session, request.version_id)
     if request.standing_id is None:
         gates.require_gate(session, request, "spend", request.digest)
     if request.expires_at <= moment():

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from models_db.canonical import canonical
+from models_db.services import erasures
 
 _MANY = 10_000
 _DIGESTS = 2**256
@@ -36,6 +37,7 @@ _COUNTED = {
     "schedules": ("SELECT count(*) FROM schedule", "schedule.created"),
     "changes of schedules": ("SELECT count(*) FROM schedule_change", "schedule.changed"),
     "slots of schedules": ("SELECT count(*) FROM schedule_slot", "slot.decided"),
+    "ended erasures": ("SELECT count(*) FROM erasure_end", "dataset.erasure_ended"),
     "runs given up": ("SELECT count(*) FROM slot_end", "slot.ended"),
 }
 
@@ -58,6 +60,13 @@ SELECT DISTINCT p.name, g.role FROM role_revocation v JOIN role_grant g ON g.id 
 _ADOPTED = """
 SELECT p.digest FROM policy_adoption y JOIN policy_version p ON p.id = y.policy_id ORDER BY y.id"""
 
+_VIEWED = """
+SELECT f.request_id, p.name, v.kind FROM internal_view v JOIN artifact f ON f.id = v.artifact_id
+  JOIN principal p ON p.id = v.actor_id"""
+_GOVERNED = """
+SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.governed"""
+_VIEWS = {"evaluation.internal": "computed", "evaluation.shown": "shown"}
+
 Facts = Iterable[Iterable[object]]
 
 
@@ -69,6 +78,8 @@ def differences(session: Session) -> list[str]:
         "revoked roles": (_rows(session, _REVOKED), _revoked(session)),
         "decisions": (_rows(session, _DECIDED), _decided(session)),
         "withdrawn approvals": (_rows(session, "SELECT DISTINCT signature FROM withdrawal"), _withdrawn(session)),
+        "views of unprotected figures": (_rows(session, _VIEWED), _viewed(session)),
+        "erasures": (_erased_rows(session), _erased(session)),
         "what was spent": (_armed_rows(session), _armed(session)),
     }
     wrong = [what for what, (rows, links) in compared.items() if _sum(rows) != _sum(links)]
@@ -152,6 +163,24 @@ def _decided(session: Session) -> Facts:
 def _withdrawn(session: Session) -> Facts:
     for _, _, _, body in _links(session, "request.approval_withdrawn"):
         yield (body.get("signature"),)
+
+
+def _viewed(session: Session) -> Facts:
+    """Figures of public data are free: whoever sees them is marked nowhere."""
+    governed = set(session.scalars(text(_GOVERNED)))
+    for kind, actor, request_id, _ in _links(session, *_VIEWS):
+        if request_id in governed:
+            yield request_id, actor, _VIEWS[kind]
+
+
+def _erased_rows(session: Session) -> Facts:
+    for made in erasures.every(session):
+        yield (canonical(erasures.told(session, made)).decode(),)
+
+
+def _erased(session: Session) -> Facts:
+    for _, _, _, body in _links(session, "dataset.erased"):
+        yield (canonical(body).decode(),)
 
 
 def _armed_rows(session: Session) -> Facts:

@@ -3,7 +3,16 @@
 from models_db.base import Base, check_times
 from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, ScopeEnd
 from models_db.tables.audits import Audit, AuditHead, Checkpoint
-from models_db.tables.datasets import Cohort, Dataset, DatasetVersion, PartitionScheme, UnitMark
+from models_db.tables.datasets import (
+    Cohort,
+    Dataset,
+    DatasetVersion,
+    ErasedVersion,
+    Erasure,
+    ErasureEnd,
+    PartitionScheme,
+    UnitMark,
+)
 from models_db.tables.motions import Carried, Motion, StandingUse
 from models_db.tables.people import (
     Delegation,
@@ -21,6 +30,7 @@ from models_db.tables.releases import (
     Artifact,
     Delivery,
     Evaluation,
+    InternalView,
     Lease,
     Publication,
     Request,
@@ -33,9 +43,9 @@ check_times(Base.metadata)
 
 __all__ = [
     "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Cohort", "Dataset",
-    "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "Evaluation", "Hold", "Invocation", "Lease",
-    "Motion", "PartitionScheme", "PlannedBlock", "PlannedInstalment", "PlannedInvocation", "PlannedRelease",
-    "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Publication", "Request",
-    "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse",
-    "Transition", "UnitMark", "Withdrawal",
+    "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "ErasedVersion", "Erasure", "ErasureEnd",
+    "Evaluation", "Hold", "InternalView", "Invocation", "Lease", "Motion", "PartitionScheme", "PlannedBlock",
+    "PlannedInstalment", "PlannedInvocation", "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion",
+    "Principal", "Publication", "Request", "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot",
+    "ScopeEnd", "SlotEnd", "StandingUse", "Transition", "UnitMark", "Withdrawal",
 ]  # fmt: skip

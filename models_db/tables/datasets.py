@@ -3,7 +3,7 @@
 from sqlalchemy import CheckConstraint, LargeBinary, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models_db.base import Base, Digest, Key, Line, Moment, Units, reference
+from models_db.base import Base, Body, Digest, Key, Line, Moment, Units, reference
 
 
 class Dataset(Base):
@@ -75,6 +75,57 @@ class Cohort(Base):
     """A declared, public number of its units, in the dataset whose version opened it; never read off the data."""
     created_at: Mapped[Moment]
     created_by: Mapped[int] = mapped_column(reference("principal"))
+
+
+class Erasure(Base):
+    """Something of a dataset was erased for good: one unit, one version, or everything that was taken in.
+
+    The row is written before anything is deleted, with what will be left of each version (`ErasedVersion`).
+    """
+
+    __tablename__ = "erasure"
+    __table_args__ = (
+        CheckConstraint(
+            "(scope = 'unit' AND unit_mark IS NOT NULL AND version_id IS NULL)"
+            " OR (scope = 'version' AND unit_mark IS NULL AND version_id IS NOT NULL)"
+            " OR (scope = 'all' AND unit_mark IS NULL AND version_id IS NULL)",
+            name="scope",
+        ),
+        CheckConstraint("length(trim(reason)) > 0", name="reason"),
+    )
+
+    id: Mapped[Key]
+    dataset_id: Mapped[int] = mapped_column(reference("dataset"), index=True)
+    scope: Mapped[Line]
+    version_id: Mapped[int | None] = mapped_column(reference("dataset_version"))
+    unit_mark: Mapped[Digest | None]
+    """The keyed mark of the unit, in hexadecimal digits: later versions leave it out."""
+    reason: Mapped[Body]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
+    at: Mapped[Moment]
+
+
+class ErasedVersion(Base):
+    """What an erasure leaves of one version: the keyed mark of the remaining content; None where nothing is left."""
+
+    __tablename__ = "erased_version"
+    __table_args__ = (UniqueConstraint("erasure_id", "version_id"),)
+
+    id: Mapped[Key]
+    erasure_id: Mapped[int] = mapped_column(reference("erasure"))
+    version_id: Mapped[int] = mapped_column(reference("dataset_version"), index=True)
+    manifest_mark: Mapped[Digest | None]
+
+
+class ErasureEnd(Base):
+    """An erasure was carried out in the home that recorded it; without this row it is unfinished."""
+
+    __tablename__ = "erasure_end"
+
+    id: Mapped[Key]
+    erasure_id: Mapped[int] = mapped_column(reference("erasure"), unique=True)
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
+    at: Mapped[Moment]
 
 
 class UnitMark(Base):

@@ -115,6 +115,8 @@ class PolicyVersion(Base):
     """Days after which an approval, and after which a request or a motion expires at the latest."""
     delegation_days: Mapped[int | None]
     """Days after which a delegation ends at the latest."""
+    bars_viewers: Mapped[bool | None]
+    """Whether whoever has seen unprotected figures of an account requests and decides nothing on it any more."""
 
 
 class PolicyRule(Base):
@@ -131,6 +133,7 @@ class PolicyRule(Base):
     motion_approvals: Mapped[int | None]
     rho_max: Mapped[Units | None]
     delta_max: Mapped[Units | None]
+    bars_viewers: Mapped[bool | None]
 
 
 class PolicyAdoption(Base):

@@ -23,6 +23,8 @@ TRANSITIONS = (
 """The only moves a request can make; 'running' goes back to 'approved' when an attempt failed, and 'approved' to
 'submitted' when an approval was withdrawn."""
 
+VIEWS = ("computed", "shown")
+
 
 class Request(Base):
     """What an analyst asks for, in canonical JSON; its digest is what the spend gate approves."""
@@ -155,6 +157,22 @@ class Evaluation(Base):
     invocation_id: Mapped[int | None] = mapped_column(reference("invocation"))
     result: Mapped[Body]
     created_at: Mapped[Moment]
+
+
+class InternalView(Base):
+    """Somebody saw unprotected figures of an artifact: the mark of its account, never removed (PRIVACY §10.3)."""
+
+    __tablename__ = "internal_view"
+    __table_args__ = (CheckConstraint(f"kind IN {VIEWS}", name="kind"),)
+
+    id: Mapped[Key]
+    account_id: Mapped[int] = mapped_column(reference("account"), index=True)
+    """The root account of the dataset."""
+    artifact_id: Mapped[int] = mapped_column(reference("artifact"))
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
+    kind: Mapped[Line]
+    """`computed` with the figures, or `shown` when they were stored already."""
+    at: Mapped[Moment]
 
 
 class Publication(Base):

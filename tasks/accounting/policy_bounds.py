@@ -56,12 +56,14 @@ def terms_of(policy: Policy) -> PolicyTerms:
         request_days=policy.request_days,
         delegation_days=policy.delegation_days,
         rules=tuple(_dataset_terms(name, rules) for name, rules in sorted(policy.datasets.items())),
+        bars_viewers=True if policy.internal_figures == "bar_viewers" else None,
     )
 
 
 def _dataset_terms(name: str, rules: DatasetRules) -> DatasetTerms:
-    approvals = rules.approvals
-    return DatasetTerms(name, approvals.spend, approvals.publish, approvals.motion, *_release(rules.release))
+    approvals, figures = rules.approvals, rules.internal_figures
+    bars = None if figures is None else figures == "bar_viewers"
+    return DatasetTerms(name, approvals.spend, approvals.publish, approvals.motion, *_release(rules.release), bars)
 
 
 def _release(limits: Limits | None) -> tuple[int | None, int | None]:

@@ -46,6 +46,7 @@ class IngestedVersion:
         units: how many privacy units they belong to.
         source_mark: keyed mark of the source's bytes, 64 hexadecimal digits.
         manifest_mark: keyed mark of the ordered content, 64 hexadecimal digits.
+        left_out: how many documents belong to erased units, and are not in it.
     """
 
     uid: str
@@ -53,6 +54,7 @@ class IngestedVersion:
     units: int = field(repr=False)
     source_mark: str = field(repr=False)
     manifest_mark: str = field(repr=False)
+    left_out: int = field(default=0, repr=False)
 
 
 def ingest(
@@ -65,6 +67,7 @@ def ingest(
     id_field: str = "id",
     label_field: str | None = None,
     cohorts: Cohorts | None = None,
+    erased: frozenset[str] = frozenset(),
     progress: Progress = lambda done, total: None,
     record: Callable[[IngestedVersion], None] = lambda version: None,
 ) -> IngestedVersion:
@@ -83,6 +86,7 @@ def ingest(
         id_field: the field with the document's id, which may be absent.
         label_field: the field with the document's label; None keeps no labels.
         cohorts: what says of which cohort each unit is; None if there is one cohort only.
+        erased: keyed marks of units, in hexadecimal digits, whose records are left out.
         progress: called at the start, every thousand documents, and at the end.
         record: called when the version is in place, to enter it into the ledger. If it refuses (any
             AlmonerError but OutcomeUnknown) the version is removed again. After any other failure of it the
@@ -97,11 +101,12 @@ def ingest(
     before = source_state(source)
     with closing(opened) as documents, incoming(home) as folder:
         mark = source_mark(overlap_key, source_digest(source)).hex()
-        watched = _watched(documents, progress, before.size)
+        kept = _Kept(erased, overlap_key)
+        watched = kept.of(_watched(documents, progress, before.size))
         counts, manifest = _write(folder / DATABASE, watched, source, overlap_key, label_field, cohorts)
         if source_state(source) != before:
             raise SourceChanged(source)
-        version = IngestedVersion(secrets.token_hex(16), *counts, mark, manifest)
+        version = IngestedVersion(secrets.token_hex(16), *counts, mark, manifest, kept.left_out)
         put_in_place(home, folder, version.uid)
         try:
             record(version)
@@ -111,6 +116,24 @@ def ingest(
             remove_version(home, version.uid)
             raise
     return version
+
+
+@dataclass
+class _Kept:
+    """Leaves out the documents of erased units, and counts them."""
+
+    erased: frozenset[str]
+    overlap_key: bytes = field(repr=False)
+    left_out: int = 0
+
+    def of(self, documents: Iterator[SourceDocument]) -> Iterator[SourceDocument]:
+        """Those that are kept."""
+        for document in documents:
+            unit = document.unit
+            if self.erased and unit is not None and mark_of(self.overlap_key, unit).hex() in self.erased:
+                self.left_out += 1
+            else:
+                yield document
 
 
 def _watched(documents: Iterator[SourceDocument], progress: Progress, total: int) -> Iterator[SourceDocument]:

@@ -289,6 +289,19 @@ def iter_marks(home: ProjectHome, uid: str) -> Iterator[tuple[bytes, int]]:
         yield from connection.execute(f"SELECT mark, {_cohort(connection)} FROM units")  # noqa: S608
 
 
+def iter_content(home: ProjectHome, uid: str) -> Iterator[tuple[str, str | None, str]]:
+    """(unit, document id, text) of every document in the order of the source: what a manifest mark is made of.
+
+    Raises:
+        VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
+    """
+    with _reading(open_corpus(home, uid).database) as connection:
+        yield from connection.execute(
+            "SELECT units.unit, documents.document_id, documents.text FROM documents"
+            " JOIN units ON units.number = documents.unit ORDER BY documents.number"
+        )
+
+
 def _units(connection: sqlite3.Connection, labels: Collection[str]) -> Iterator[tuple[int, str, int, list[str]]]:
     """Every unit that may have a row: number, id, cohort, and those of `labels` that its documents carry.
 

@@ -16,6 +16,7 @@ made anew: nothing is lost but time.
 import fcntl
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -63,6 +64,30 @@ def cached(
         folder.chmod(0o700)
         _make_ready(folder / DATABASE)
     return CachedExtractor(extractor, folder / DATABASE, key, progress, batch)
+
+
+def forget(folder: Path) -> None:
+    """Replace the file in `folder` by an empty one, and remove all that was set aside; writers are waited for.
+
+    Entries do not tell whose they are to who has not the text, so none is looked for: what is lost is time.
+
+    Raises:
+        FacetCacheNotWritable: it cannot be replaced.
+    """
+    if not folder.is_dir():
+        return
+    database = folder / DATABASE
+    with _told(folder), _alone(database.with_suffix(".lock")):
+        if database.exists():
+            with closing(_connection(database)) as connection:
+                with suppress(sqlite3.DatabaseError):  # one that is damaged has no writers
+                    connection.execute("BEGIN EXCLUSIVE")
+                _create(database)
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name not in (DATABASE, database.with_suffix(".lock").name):
+                path.unlink()
 
 
 @dataclass(frozen=True)

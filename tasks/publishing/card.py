@@ -26,7 +26,7 @@ from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3
 from tasks.publishing.hub_card import front_matter
 from tasks.publishing.layout import TEXTS
 from tasks.publishing.markdown import block, code, table, yaml_text
-from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord, SecondOpinion
+from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
 from tasks.publishing.request import groups_asked
 
 _CLAIM: Final = "## The claim"
@@ -113,6 +113,7 @@ def _claim_sections(record: ReleaseRecord) -> list[str]:
         *([_lifetime(record.lifetime)] if record.lifetime else []),
         *([card_text.COHORTS.format(in_words(record.cohorts))] if record.cohorts else []),
         *([_cap_changes(record.cap_changes)] if record.cap_changes else []),
+        *([_unprotected(record.unprotected_figures)] if record.unprotected_figures else []),
     ]
 
 
@@ -148,6 +149,10 @@ def _cap_changes(changes: Sequence[CapChange]) -> str:
     rows = [(code(one.old_epsilon), code(one.old_delta), code(one.new_epsilon), code(one.new_delta)) for one in changes]
     heads = ("epsilon before", "delta before", "epsilon after", "delta after")
     return f"{card_text.CAP_CHANGES}\n\n{table(heads, rows)}"
+
+
+def _unprotected(found: UnprotectedFigures) -> str:
+    return card_text.unprotected_figures(found.since, found.people)
 
 
 def _mechanisms(record: ReleaseRecord) -> list[str]:

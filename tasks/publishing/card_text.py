@@ -6,6 +6,7 @@ Words that a later format of releases changed are kept by format: a card is chec
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Final
 
+from models_db.viewing import CONDITIONAL
 from tasks.insights.values import INSIGHTS
 from tasks.publishing.claim import Claim
 from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, KNOWN
@@ -191,6 +192,11 @@ COHORTS: Final = (
     " every cohort has a budget of its own: new units bring theirs, and known ones keep what they have left. The claim"
     " of the dataset holds for every unit of every cohort. This release could read units of {} alone."
 )
+UNPROTECTED_FIGURES: Final = (
+    "**Unprotected figures were seen.** Since {since}, {people} who may see the private data had seen figures of an"
+    " earlier release of this account that were computed from it without protection, before this release was made."
+    " {conditional}"
+)
 SPEND: Final = "Approved before private text was read (at least {})"
 STANDING: Final = (
     "Nobody decided on this run by itself before private text was read: **a standing authorisation** for runs of its"
@@ -219,6 +225,12 @@ RANDOMNESS: Final = {
 _EXACT = Context(prec=30, rounding=ROUND_CEILING, Emax=10**7, Emin=-(10**7))
 _SHOWN = Context(prec=4, rounding=ROUND_CEILING, Emax=10**7, Emin=-(10**7))
 _MILLION = Decimal(10**6)
+
+
+def unprotected_figures(since: str, people: int) -> str:
+    """That unprotected figures of the account were seen, and what follows; without names."""
+    counted = "one person" if people == 1 else f"{people} people"
+    return UNPROTECTED_FIGURES.format(since=since, people=counted, conditional=CONDITIONAL)
 
 
 def in_words(claim: Claim) -> str:

@@ -59,6 +59,7 @@ _NOT_IN_THE_REQUEST = (
     "rng",
     "cap_changes",
     "standing",
+    "unprotected_figures",
 )
 _LONGEST_LINE = 16 << 20
 _LARGEST_REPORTABLE = 100  # beyond, dp-accounting's curves take memory without end

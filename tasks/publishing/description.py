@@ -13,7 +13,7 @@ from tasks.insights.values import INSIGHTS
 from tasks.mechanisms.post_processing import vouched
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing import insight_text
-from tasks.publishing.card_text import EXTENDS, LIMITS, NO_CLAIM, PUBLIC_DATA, plain_bounds
+from tasks.publishing.card_text import EXTENDS, LIMITS, NO_CLAIM, PUBLIC_DATA, plain_bounds, unprotected_figures
 from tasks.publishing.record import ReleaseRecord
 
 BIASES: Final = (
@@ -131,8 +131,13 @@ def lifetime(record: ReleaseRecord) -> str:
     return (
         "Losses of all releases add up. A ledger refuses whatever would exceed epsilon"
         f" {found.epsilon} at delta {found.delta} for the dataset, over its lifetime; no time gives anything back."
-        f"{shared}{changed}"
+        f"{shared}{changed}{_unprotected(record)}"
     )
+
+
+def _unprotected(record: ReleaseRecord) -> str:
+    found = record.unprotected_figures
+    return f" {unprotected_figures(found.since, found.people).replace('**', '')}" if found else ""
 
 
 def mechanisms(record: ReleaseRecord) -> list[str]:

@@ -133,6 +133,16 @@ class CapChange(Strict):
     new_delta: Figure
 
 
+class UnprotectedFigures(Strict):
+    """Figures of the account that read private data without protection, and were seen before this release was made.
+
+    Since which day, and by how many people; their names are not published.
+    """
+
+    since: Annotated[str, StringConstraints(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+    people: Annotated[int, Field(ge=1)]
+
+
 class Standing(Strict):
     """The standing authorisation that opened the spend gate: its number, and all it says, as its digest covers it."""
 
@@ -178,6 +188,7 @@ class ReleaseRecord(Strict):
     Amounts in `events` are integers (rho in 1e-12, delta in 1e-18), all other figures plain decimals. `policy` is the
     whole policy of the request, which names its digest. `cap_changes` are all that the dataset's budget ever had, in
     their order; `standing` is the standing authorisation that opened the spend gate, if one did.
+    `unprotected_figures` is left out where nobody had seen any.
     """
 
     format: Literal[
@@ -204,6 +215,7 @@ class ReleaseRecord(Strict):
     rng: Literal["os", "deterministic-not-private"]
     cap_changes: tuple[CapChange, ...] = ()
     standing: Standing | None = None
+    unprotected_figures: UnprotectedFigures | None = None
 
     @classmethod
     def from_request(
@@ -220,6 +232,7 @@ class ReleaseRecord(Strict):
         rng: str,
         cap_changes: Sequence[CapChange] = (),
         standing: Standing | None = None,
+        unprotected_figures: UnprotectedFigures | None = None,
         format: str | None = None,  # noqa: A002 - the field's name
     ) -> "ReleaseRecord":
         """The record of release number `release`; all but what is named here follows from the approved request.
@@ -266,6 +279,7 @@ class ReleaseRecord(Strict):
             "rng": rng,
             "cap_changes": tuple(cap_changes),
             "standing": standing,
+            "unprotected_figures": unprotected_figures,
         })  # fmt: skip
 
     @model_validator(mode="after")
@@ -283,6 +297,8 @@ class ReleaseRecord(Strict):
         later = {"public_metadata", "evaluation_share", "cohorts"} & set(self.request)
         if later and self.format in (FORMAT_1, FORMAT_2, FORMAT_3):
             raise ValueError("formats before the fourth know no public metadata, no charged metrics and no cohorts")
+        if self.unprotected_figures and (self.lifetime is None or self.format in (FORMAT_1, FORMAT_2, FORMAT_3)):
+            raise ValueError("that unprotected figures were seen qualifies a lifetime claim, from the fourth format on")
         if CUT_FIGURE in self.released and self.claim is not None:
             raise ValueError("how many documents were cut is private wherever something is claimed")
         return self
@@ -319,6 +335,7 @@ class ReleaseRecord(Strict):
     def to_json(self) -> dict[str, Json]:
         """The stable stored form."""
         later = {"cap_changes", "standing"} if self.format == FORMAT_1 else set()
+        later |= {"unprotected_figures"} if self.unprotected_figures is None else set()
         return self.model_dump(exclude=later)
 
     def to_bytes(self) -> bytes:

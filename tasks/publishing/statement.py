@@ -27,6 +27,7 @@ _FROM_THE_RECORD: Final = (
     "lifetime",
     "cap_changes",
     "standing",
+    "unprotected_figures",
     "model",
     "request_sha256",
     "policy",

@@ -6,7 +6,7 @@ from typing import Final
 
 from tasks.publishing import card_text
 from tasks.publishing import claim as claims
-from tasks.publishing.record import Lifetime, ReleaseRecord, SecondOpinion
+from tasks.publishing.record import Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
 from tasks.publishing.strict import figure
 from tasks.reporting.numbers import small
 from tasks.reporting.parts import Claim, NoClaim
@@ -35,7 +35,7 @@ def claim_part(record: ReleaseRecord) -> Claim | NoClaim:
         times=times,
         right=right,
         conversion=found.conversion,
-        lifetime=_lifetime(record.lifetime) if record.lifetime else None,
+        lifetime=_lifetime(record.lifetime, record.unprotected_figures) if record.lifetime else None,
         second_opinion=_opinion(record.second_opinion) if record.second_opinion else None,
         not_promised=limits(),
     )
@@ -100,11 +100,13 @@ def _sentences(found: claims.Claim, times: str | None, right: str | None) -> lis
     ]
 
 
-def _lifetime(lifetime: Lifetime) -> str:
+def _lifetime(lifetime: Lifetime, seen: UnprotectedFigures | None) -> str:
     together = " Several datasets share this budget." if lifetime.shared else ""
+    condition = f" {card_text.unprotected_figures(seen.since, seen.people).replace('**', '')}" if seen else ""
     return (
         f"Everything ever run on the dataset, this release included, is together (epsilon {lifetime.epsilon},"
         f" delta {small(lifetime.delta)})-differentially private; a ledger refuses what would exceed that.{together}"
+        f"{condition}"
     )
 
 

@@ -36,7 +36,10 @@ BLOCK = "kind = 'block' AND rho_held > 0"
 def motion_id(town: Town, kind: str) -> dict[str, object]:
     """What only a motion of that kind says."""
     if kind == "retraction":
-        return {"kind": kind, "publication_id": town.id_of("publication", "TRUE")}
+        return {
+            "kind": kind,
+            "publication_id": town.id_of("publication", f"artifact_id = {town.artifact(town.published)}"),
+        }
     return {"kind": kind, "runs": 1, "until": LATE, "config_digest": DIGEST, "configuration": "{}"}
 
 

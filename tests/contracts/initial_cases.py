@@ -181,8 +181,8 @@ INITIAL: dict[str, Case] = {
     "evaluation_internal": Case(
         denied=[lambda t: evaluation(t, t.produced, "internal"), lambda t: evaluation(t, t.cleared, "internal")],
         allowed=[
-            lambda t: evaluation(t, t.published, "internal"),
-            lambda t: evaluation(t, t.discarded, "internal"),
+            lambda t: evaluation(t, t.looked, "internal"),
+            lambda t: evaluation(t, t.spurned, "internal"),
             lambda t: evaluation(t, t.open_data, "internal"),
             lambda t: evaluation(t, t.produced, "public"),
         ],

@@ -299,6 +299,28 @@ def evaluation(town: "Town", attempt: Attempt, exposure: str, invocation_id: int
     )  # fmt: skip
 
 
+def internal_view(town: "Town", of: Attempt, dataset: str, **given: object) -> Executable:
+    row = {"account_id": town.account(dataset, None), "artifact_id": town.artifact(of),
+           "actor_id": town.world.steward.id, "kind": "computed", "at": moment()}  # fmt: skip
+    return insert("internal_view", **row | given)
+
+
+def erasure(town: "Town", **given: object) -> Executable:
+    row = {"dataset_id": town.id_of("dataset", "name = 'emptied'"), "scope": "unit", "unit_mark": DIGEST,
+           "version_id": None, "reason": "asked", "actor_id": town.world.steward.id, "at": moment()}  # fmt: skip
+    return insert("erasure", **row | given)
+
+
+def erased_version(town: "Town", **given: object) -> Executable:
+    row = {"erasure_id": town.erasure, "version_id": town.kept, "manifest_mark": DIGEST}
+    return insert("erased_version", **row | given)
+
+
+def erasure_end(town: "Town", **given: object) -> Executable:
+    row = {"erasure_id": town.erasure, "actor_id": town.world.steward.id, "at": moment()}
+    return insert("erasure_end", **row | given)
+
+
 def publication(town: "Town", attempt: Attempt, **given: object) -> Executable:
     row = {"artifact_id": town.artifact(attempt), "at": moment(), "actor_id": town.world.runner.id}
     return insert("publication", **row | given)

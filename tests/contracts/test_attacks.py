@@ -21,9 +21,10 @@ from tests.support import World, execute, fetch, planned, snapshot
 initial = importlib.import_module("migrations.versions.0001_initial")
 governance = importlib.import_module("migrations.versions.0002_governance")
 repeating = importlib.import_module("migrations.versions.0004_schedules")
+erasing = importlib.import_module("migrations.versions.0008_erasure")
 growing = importlib.import_module("migrations.versions.0005_cohorts")
 KEYS: dict[str, list[tuple[str, ...]]] = (
-    initial.RECORDS | governance.RECORDS | governance.KEYS | repeating.RECORDS | growing.RECORDS
+    initial.RECORDS | governance.RECORDS | governance.KEYS | repeating.RECORDS | growing.RECORDS | erasing.RECORDS
 )
 CAP = Amount(100, 10)
 

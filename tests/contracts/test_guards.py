@@ -21,6 +21,7 @@ from tests.contracts.limit_cases import LIMITS
 from tests.contracts.rows import DIGEST
 from tests.contracts.schedule_cases import SCHEDULES
 from tests.contracts.town import ORIGINS, Town, town_of
+from tests.contracts.view_cases import ERASURES, VIEWS
 from tests.support import execute, snapshot
 
 initial = importlib.import_module("migrations.versions.0001_initial")
@@ -28,13 +29,13 @@ governance = importlib.import_module("migrations.versions.0002_governance")
 repeating = importlib.import_module("migrations.versions.0004_schedules")
 growing = importlib.import_module("migrations.versions.0005_cohorts")
 limiting = importlib.import_module("migrations.versions.0007_limits")
-GUARDS = (*initial.GUARDS, *governance.GUARDS, *repeating.GUARDS, *growing.GUARDS, *limiting.GUARDS)
+erasing = importlib.import_module("migrations.versions.0008_erasure")
+REVISIONS = (initial, governance, repeating, growing, limiting, erasing)
+GUARDS = tuple(guard for revision in REVISIONS for guard in revision.GUARDS)
 MESSAGES = {name: message for name, _, _, _, message in GUARDS}
 GOVERNANCE = WORK | DECISIONS
-CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | LIMITS
-RECORDS = (
-    *initial.RECORDS, *governance.RECORDS, *repeating.RECORDS, *growing.RECORDS, *limiting.RECORDS,
-)  # fmt: skip
+CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | LIMITS | VIEWS | ERASURES
+RECORDS = tuple(table for revision in REVISIONS for table in revision.RECORDS)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -70,6 +71,7 @@ def test_every_guard_has_a_case() -> None:
     assert {name for name, *_ in repeating.GUARDS} == set(SCHEDULES)
     assert {name for name, *_ in growing.GUARDS} == set(COHORTS)
     assert {name for name, *_ in limiting.GUARDS} - {name for name, _ in limiting.REPLACED} == set(LIMITS)
+    assert {name for name, *_ in erasing.GUARDS} == set(VIEWS | ERASURES)
 
 
 def test_a_cohort_has_as_many_blocks_as_the_first(town: Town) -> None:

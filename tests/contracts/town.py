@@ -13,8 +13,20 @@ from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.engine import Database
 from models_db.policy_terms import DatasetTerms
-from models_db.services import datasets, envelopes, gates, motions, people, policies, schedules
+from models_db.services import (
+    artifacts,
+    datasets,
+    envelopes,
+    erasures,
+    gates,
+    internal_views,
+    motions,
+    people,
+    policies,
+    schedules,
+)
 from models_db.services.audits import Actor
+from models_db.services.erasures import Wanted
 from models_db.services.ledger import Attempt
 from models_db.services.people import Mandate
 from models_db.services.schedules import Timing
@@ -65,6 +77,17 @@ class Town:
     standing: int = 0
     schedule: int = 0
     paused: int = 0
+    looked: Attempt = field(init=False)
+    spurned: Attempt = field(init=False)
+    unseen: Attempt = field(init=False)
+    barring: int = 0
+    barred: int = 0
+    barred_motion: int = 0
+    emptied: int = 0
+    kept: int = 0
+    gone: int = 0
+    gone_approved: int = 0
+    erasure: int = 0
 
     @classmethod
     def build(cls, world: World) -> "Town":
@@ -120,6 +143,7 @@ class Town:
         self.world.dataset("estate", Amount(1000, 100))
         self.world.dataset("paced", Amount(10**6, 10**6))
         self.world.dataset("grown", Amount(1000, 100), blocks=2)
+        self.world.dataset("seen", Amount(1000, 100))
         later = [b"later-unit".ljust(32, b"\0")]
         self.world.version("grown", later, growth=self.world.growth("grown", opens=True))
 
@@ -128,6 +152,8 @@ class Town:
         self._moved()
         self._on_schedules()
         self._lapsed()
+        self._viewed()
+        self._erased()
         at = moment()
         execute(
             self.world.database,
@@ -244,6 +270,45 @@ class Town:
             slot = schedules.find(session, self.schedule)
             decided = schedules.decide(session, world.analyst, slot, due, request_id=asked)
             schedules.give_up(session, world.runner, decided, "PlanChanged", "")
+
+    def _viewed(self) -> None:
+        """Two people have seen unprotected figures; a policy that bars them was in force, and things wait under it."""
+        world = self.world
+        self.looked, self.spurned, self.unseen = (
+            world.published("seen"),
+            world.produced("seen"),
+            world.published("seen"),
+        )
+        world.decide(self.spurned.request_id, "publish", "reject")
+        with world.database.write() as session:
+            self.barring = policies.adopt(session, world.admin, terms(bars_viewers=True)).id
+        self.barred, self.barred_motion = world.request("seen"), world.cap(Amount(3000, 300), "seen", carry=False)
+        with world.database.write() as session:
+            policies.adopt(session, world.admin, terms())
+        for who, attempt in ((self.actor("second steward"), self.looked), (world.analyst, self.spurned)):
+            with world.database.write() as session:
+                made = artifacts.artifact_of(session, attempt.request_id)
+                assert made is not None
+                internal_views.record_shown(session, who, made, ["overlap"])
+
+    def _erased(self) -> None:
+        """Of one dataset the first version is gone; of the second a unit, of which nobody knows yet that it is gone."""
+        world = self.world
+        world.dataset("emptied", Amount(1000, 100))
+        self.gone, self.gone_approved = world.request("emptied"), self._approved("emptied")
+        self.emptied = self.id_of("dataset_version", "TRUE")
+        world.version("emptied", [b"other-unit".ljust(32, b"\0")])
+        second = self.id_of("dataset_version", "TRUE")
+        with world.database.write() as session:
+            found = datasets.find(session, "emptied")
+            wanted = Wanted("version", "over", {self.emptied: None}, version=self.emptied)
+            erasures.end(session, world.steward, erasures.record_erasure(session, world.steward, found, wanted))
+        with world.database.write() as session:
+            found = datasets.find(session, "emptied")
+            wanted = Wanted("unit", "asked", {second: "d" * 64}, unit_mark="e" * 64)
+            self.erasure = erasures.record_erasure(session, world.steward, found, wanted).id
+        world.version("emptied", [b"third-unit".ljust(32, b"\0")], erased=frozenset({"e" * 64}))
+        self.kept = self.id_of("dataset_version", "TRUE")
 
     def _lapsed(self) -> None:
         """Roles, delegations and approvals that were given, used and taken back."""

@@ -8,13 +8,14 @@ SPAN = 8
 """Words of a note that nobody writes again by chance."""
 
 
-def _spans(text: str) -> list[str]:
+def spans(text: str) -> list[str]:
+    """Its words, SPAN in a row."""
     words = text.split()
     return [" ".join(words[at : at + SPAN]) for at in range(0, len(words) - SPAN + 1, SPAN)]
 
 
 PRIVATE_TEXT = NOTES[0]["text"]
-CANARIES = [*SECRETS, *(span for note in NOTES for span in _spans(note["text"]))]
+CANARIES = [*SECRETS, *(span for note in NOTES for span in spans(note["text"]))]
 
 
 def leaks(text: str) -> list[str]:

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
 from flows.attack_store import AttackFolder, configuration_of
 from models_db.canonical import digest
-from models_db.services import artifacts
+from models_db.services import artifacts, internal_views, people
+from models_db.services.audits import Actor
 from tasks.evaluation.results import MetricResult
 from tests.integration.story import SECRETS, Almoner
 from tests.unit.tasks.reporting.a_report import STORED
@@ -24,8 +26,15 @@ def plant(almoner: Almoner, request: int = 1) -> None:
     with almoner.database.write() as session:
         artifact = artifacts.artifact_of(session, request)
         assert artifact is not None
+        internal_views.record_view(session, acting(session), artifact, "computed")
         found = (PLANTED, replace(PLANTED, name="perplexity_gap"))
         artifacts.record_metrics(session, artifact, [(one.name, one.exposure, one.to_json()) for one in found])
+
+
+def acting(session: Session) -> Actor:
+    """The owner of the home."""
+    owner = people.every(session)[0]
+    return Actor(owner.id, owner.name)
 
 
 def page_of(almoner: Almoner, version: str = "") -> str:
@@ -156,10 +165,10 @@ def test_attacks_on_a_twin_of_the_same_configuration_are_told(almoner: Almoner) 
 
 def test_releases_of_one_dataset_are_compared(almoner: Almoner) -> None:
     almoner.published()
+    plant(almoner)
     almoner.type(f"release request {almoner.request_file(epsilon=2.0)}")
     almoner.type('approve 2 --gate spend --reason "cheaper"')
     almoner.type("run 2")
-    plant(almoner)
     said = almoner.ask("report 2")
     points = [(p["release"], p["epsilon"], p["this"]) for p in said["tradeoff"] if p["figure"] == "perplexity"]
     assert points == [(1, "4", False), (2, "2", True)]

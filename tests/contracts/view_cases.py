@@ -1,0 +1,163 @@
+"""For every guard of revision 0008: what it denies, and the nearest things it lets pass."""
+
+from sqlalchemy import Executable
+
+from tests.contracts.decision_cases import LONG_AGO, THEN
+from tests.contracts.initial_cases import Case
+from tests.contracts.rows import (
+    adoption,
+    approval,
+    erased_version,
+    erasure,
+    erasure_end,
+    evaluation,
+    insert,
+    internal_view,
+    motion,
+    request,
+    role_grant,
+    transition,
+)
+from tests.contracts.town import Town
+
+
+def under(town: Town, policy_id: int, made: Executable) -> list[Executable]:
+    """A row that is written while a policy is in force."""
+    return [adoption(town, policy_id), made]
+
+
+def asked(town: Town, dataset: str, policy_id: int, **given: object) -> list[Executable]:
+    """A request under a policy."""
+    return under(town, policy_id, request(town, dataset, dataset, policy_id=policy_id, **given))
+
+
+def moved(town: Town, dataset: str, policy_id: int, **given: object) -> list[Executable]:
+    """A motion under a policy."""
+    number = town.id_of("dataset", f"name = '{dataset}'")
+    return under(town, policy_id, motion(town, dataset_id=number, policy_id=policy_id, **given))
+
+
+def ruled(town: Town, dataset: str, bars: bool) -> list[Executable]:
+    """A request on `seen` under a policy with a rule for another dataset, which shares its account or has its own."""
+    number = town.id_of("policy_version", "TRUE") + 1
+    policy = insert(
+        "policy_version", id=number, digest=f"{number:064}", body="{}", several_roles=False, spend_approvals=1,
+        publish_approvals=1, created_at=town.now,
+    )  # fmt: skip
+    rule = insert("policy_rule", policy_id=number, dataset=dataset, bars_viewers=bars)
+    return [policy, rule, *asked(town, "seen", number)]
+
+
+def old_steward(town: Town) -> Executable:
+    """The steward has been one for long."""
+    return role_grant(town, "steward", "steward", valid_from=LONG_AGO)
+
+
+VIEWS: dict[str, Case] = {
+    "internal_view_decided": Case(
+        denied=[
+            lambda t: internal_view(t, t.looked, "grown"),
+            lambda t: internal_view(t, t.open_data, "library"),
+        ],
+        allowed=[lambda t: internal_view(t, t.looked, "seen"), lambda t: internal_view(t, t.spurned, "seen")],
+    ),
+    "internal_view_between_releases": Case(
+        denied=[lambda t: internal_view(t, t.published, "clinic"), lambda t: internal_view(t, t.discarded, "clinic")],
+        allowed=[lambda t: internal_view(t, t.looked, "seen")],
+    ),
+    "internal_view_now": Case(
+        denied=[lambda t: internal_view(t, t.looked, "seen", at=THEN)],
+        allowed=[lambda t: internal_view(t, t.looked, "seen")],
+    ),
+    "evaluation_viewed": Case(
+        denied=[lambda t: evaluation(t, t.unseen, "internal")],
+        allowed=[
+            lambda t: [internal_view(t, t.unseen, "seen"), evaluation(t, t.unseen, "internal")],
+            lambda t: evaluation(t, t.unseen, "public"),
+            lambda t: evaluation(t, t.open_data, "internal"),
+        ],
+    ),
+    "approval_not_by_viewer": Case(
+        denied=[
+            lambda t: approval(t, t.barred, approver_id=t.second_steward),
+            lambda t: approval(t, t.barred, approver_id=t.second_steward, decision="reject"),
+            lambda t: approval(t, t.barred_motion, "motion", approver_id=t.second_steward),
+        ],
+        allowed=[lambda t: approval(t, t.barred), lambda t: approval(t, t.barred_motion, "motion")],
+    ),
+    "request_not_by_viewer": Case(
+        denied=[
+            lambda t: asked(t, "seen", t.barring),
+            lambda t: ruled(t, "seen", True),
+        ],
+        allowed=[
+            lambda t: asked(t, "clinic", t.barring),
+            lambda t: asked(t, "seen", t.world.policy_id),
+            lambda t: ruled(t, "clinic", True),
+            lambda t: ruled(t, "seen", False),
+        ],
+    ),
+    "motion_not_by_viewer": Case(
+        denied=[
+            lambda t: moved(t, "seen", t.barring),
+            lambda t: moved(t, "seen", t.barring, proposer_id=t.second_steward),
+        ],
+        allowed=[
+            lambda t: moved(t, "seen", t.barring, proposer_id=t.world.steward.id),
+            lambda t: moved(t, "clinic", t.barring),
+            lambda t: moved(t, "seen", t.world.policy_id),
+        ],
+    ),
+}
+
+ERASURES: dict[str, Case] = {
+    "erasure_by_steward": Case(
+        denied=[
+            lambda t: erasure(t, actor_id=t.world.analyst.id),
+            lambda t: erasure(t, actor_id=t.world.runner.id),
+            lambda t: erasure(t, actor_id=t.actor("former").id),
+        ],
+        allowed=[erasure, lambda t: erasure(t, actor_id=t.world.admin.id)],
+    ),
+    "erasure_own_version": Case(
+        denied=[lambda t: erasure(t, scope="version", unit_mark=None, version_id=1)],
+        allowed=[lambda t: erasure(t, scope="version", unit_mark=None, version_id=t.kept)],
+    ),
+    "erasure_between_releases": Case(
+        denied=[
+            lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'clinic'")),
+            lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'library'")),
+        ],
+        allowed=[lambda t: erasure(t, dataset_id=t.id_of("dataset", "name = 'seen'"))],
+    ),
+    "erasure_now": Case(denied=[lambda t: [old_steward(t), erasure(t, at=THEN)]], allowed=[erasure]),
+    "erased_version_of_erasure": Case(
+        denied=[
+            lambda t: erased_version(t, manifest_mark=None),
+            lambda t: erased_version(t, version_id=1),
+            lambda t: erased_version(t, erasure_id=1, manifest_mark=None),
+            lambda t: [erasure_end(t), erased_version(t)],
+        ],
+        allowed=[erased_version],
+    ),
+    "erased_version_not_again": Case(
+        denied=[lambda t: erased_version(t, version_id=t.emptied)], allowed=[erased_version]
+    ),
+    "erasure_end_by_steward": Case(
+        denied=[lambda t: erasure_end(t, actor_id=t.world.runner.id)],
+        allowed=[erasure_end, lambda t: erasure_end(t, actor_id=t.world.admin.id)],
+    ),
+    "erasure_end_now": Case(denied=[lambda t: [old_steward(t), erasure_end(t, at=THEN)]], allowed=[erasure_end]),
+    "request_of_erased": Case(
+        denied=[lambda t: request(t, "emptied", "clinic", version_id=t.emptied)],
+        allowed=[lambda t: request(t, "emptied", "clinic", version_id=t.kept)],
+    ),
+    "approval_of_erased": Case(
+        denied=[lambda t: approval(t, t.gone), lambda t: approval(t, t.gone, approver_id=t.second_steward)],
+        allowed=[lambda t: approval(t, t.gone, decision="reject"), lambda t: approval(t, t.submitted)],
+    ),
+    "transition_of_erased": Case(
+        denied=[lambda t: transition(t, t.gone_approved, "approved", "running")],
+        allowed=[lambda t: transition(t, t.approved, "approved", "running")],
+    ),
+}

@@ -1,0 +1,307 @@
+"""Erasing: no file of the home holds what was erased, everything else stays, and nothing reads past it."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import flows.erasure
+import flows.erasure_places
+import flows.execute
+from flows.resuming import journal_folder
+from tasks.corpus.versions import version_uids
+from tasks.insights import facet_cache
+from tasks.insights.values import Facets
+from tests.integration.canary import spans
+from tests.integration.story import NOTES, SECRETS, Almoner
+from tests.support import fetch, snapshot
+
+UNIT = str(NOTES[0]["patient_id"])
+OWN = [note for note in NOTES if note["patient_id"] == UNIT]
+OTHERS = [note for note in NOTES if note["patient_id"] != UNIT]
+SMALL = {"epsilon": 1.0, "evaluation": ["length"]}
+REASON = '--reason "agreed in May" --confirm clinic'
+TARGETS = {"unit": f"--unit {UNIT}", "version": "--version 1", "all": "--all"}
+BOTH = pytest.mark.parametrize("scope", TARGETS)
+
+
+def planted_in(notes: list[Any]) -> list[str]:
+    """What must not be found of some notes: their secrets, their words in a row, their units' ids."""
+    texts = [note["text"] for note in notes]
+    secrets = [secret for secret in SECRETS if any(secret in text for text in texts)]
+    own = [*secrets, *(span for text in texts for span in spans(text)), *{note["patient_id"] for note in notes}]
+    others = "\n".join(note["text"] for note in NOTES if note not in notes)
+    return [one for one in own if one not in others]  # fictional notes share some sentences
+
+
+CANARIES = {"unit": planted_in(OWN), "version": planted_in(NOTES), "all": planted_in(NOTES)}
+
+
+def everything_in(path: Path) -> str:
+    """A file's bytes as text, and what a Parquet file or an archive holds."""
+    data = path.read_bytes()
+    found = [data.decode("utf-8", "replace"), data.decode("utf-16-le", "replace")]
+    if path.suffix == ".parquet":
+        found.append(json.dumps(pq.read_table(path).to_pylist(), ensure_ascii=False))
+    if tarfile.is_tarfile(path):
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            files = [archive.extractfile(member) for member in archive]
+            found += [file.read().decode("utf-8", "replace") for file in files if file is not None]
+    return "\n".join(found)
+
+
+def left_of(almoner: Almoner, scope: str) -> dict[str, list[str]]:
+    """By file of the home, and of the ledger on a server, what there is of the canaries."""
+    texts = {
+        str(p.relative_to(almoner.home.root)): everything_in(p) for p in almoner.home.root.rglob("*") if p.is_file()
+    }
+    texts["ledger"] = repr(snapshot(almoner.database))
+    found = {name: [one for one in CANARIES[scope] if one in text] for name, text in texts.items()}
+    return {name: canaries for name, canaries in found.items() if canaries}
+
+
+def lived_in(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home where the corpus has left its traces everywhere: one release out, one interrupted, one rejected."""
+    almoner.published(**SMALL)
+    almoner.type("evaluate 1 --internal")
+    for number in (2, 3):
+        almoner.type(f"release request {almoner.request_file(**SMALL)}")
+        almoner.type(f'approve {number} --gate spend --reason "again"')
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.execute, "keep", interrupted)
+        almoner.type("run 2", 1)
+    almoner.type("run 3")
+    almoner.type('reject 3 --gate publish --reason "too short"')
+    home, text = almoner.home, "\n".join(note["text"] + note["patient_id"] for note in NOTES)
+    [uid] = version_uids(home)
+    ((artifact, folder),) = fetch(almoner.database, "SELECT digest, folder FROM artifact WHERE request_id = 3")
+    cache = facet_cache.cached(Whole(), home.derived, b"k" * 32)
+    cache.of_units([note["patient_id"] for note in NOTES], [note["text"] for note in NOTES])
+    almoner.type("report 1 --internal")
+    for path in (
+        home.derived / "facets.damaged-1",
+        journal_folder(home, 2) / "answers",
+        home.quarantine / str(folder) / "texts.jsonl",
+        home.released / f"{artifact}.json",
+        home.root / "reports" / "1-internal.html",
+        home.root / "attacks" / f"0123-{uid[:12]}" / "stage.json",
+        home.scratch / "attack-1" / "twin.txt",
+        home.corpora / uid / "documents.sqlite-wal",
+        home.corpora / ".incoming-0123456789abcdef" / "documents.sqlite",
+    ):
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text)
+    (home.root / "kept").mkdir()
+    almoner.type(f"backup --to {home.root / 'kept' / 'monday.tar'}")
+
+
+class Whole:
+    """An extractor that keeps everything."""
+
+    name = "whole"
+
+    def __call__(self, texts: Any) -> list[Facets]:
+        return [Facets({"said": (text,)}) for text in texts]
+
+
+def interrupted(*args: Any, **kwargs: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def erase(almoner: Almoner, scope: str, expected: int = 0) -> Any:
+    return almoner.ask(f"dataset erase clinic {TARGETS[scope]} {REASON}", expected)
+
+
+@BOTH
+def test_no_file_holds_it(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
+    almoner = any_almoner
+    lived_in(almoner, monkeypatch)
+    before = left_of(almoner, scope)
+    assert len({name.split("/")[0] for name in before} - {"ledger"}) >= 8
+    kept = almoner.ask("budget show clinic"), fetch(almoner.database, "SELECT count(*) FROM unit_mark")
+    listed = almoner.ask(f"dataset erase clinic {TARGETS[scope]} {REASON} --dry-run")
+    assert left_of(almoner, scope) == before
+    done = erase(almoner, scope)
+    assert left_of(almoner, scope) == {}
+    assert done == listed | {"erasure": 1, "places": done["places"]}
+    assert min(listed["places"].values()) >= 1
+    assert listed["documents"] == len(OWN if scope == "unit" else NOTES)
+    assert (almoner.ask("budget show clinic"), fetch(almoner.database, "SELECT count(*) FROM unit_mark")) == kept
+    almoner.type(f"verify-release {almoner.bundle}")
+    almoner.type("audit verify")
+    healthy(almoner)
+
+
+@pytest.mark.parametrize("kind", [*flows.erasure_places.PLACES, "stores", "beside stores", "sweep"])
+def test_the_proof_finds_each_place_that_is_left_out(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    lived_in(almoner, monkeypatch)
+    if kind in flows.erasure_places.PLACES:
+        places = dict(flows.erasure_places.PLACES)
+        del places[kind]
+        monkeypatch.setattr(flows.erasure_places, "PLACES", places)
+        if kind == "scratch":
+            monkeypatch.setattr(flows.erasure, "sweep", lambda workspace: None)
+    elif kind == "stores":
+        monkeypatch.setattr(flows.erasure, "remove_version", lambda home, uid: None)
+    elif kind == "sweep":
+        monkeypatch.setattr(flows.erasure, "sweep", lambda workspace: None)
+    else:
+        monkeypatch.setattr(flows.erasure, "remove_beside", lambda home, uid: None)
+    scope = "unit" if kind == "beside stores" else "all"
+    erase(almoner, scope)
+    assert left_of(almoner, scope) != {}
+
+
+def test_the_other_units_stay(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    almoner.ingested()
+    erase(almoner, "unit")
+    [uid] = version_uids(almoner.home)
+    store = everything_in(almoner.home.corpora / uid / "documents.sqlite")
+    assert all(note["text"][:40] in store for note in OTHERS)
+    assert (almoner.home.corpora / uid / "documents.sqlite").stat().st_mode & 0o777 == 0o600
+    almoner.type(f"release request {almoner.request_file(**SMALL)}")
+    almoner.type('approve 1 --gate spend --reason "again"')
+    almoner.type("run 1")
+    healthy(almoner)
+
+
+def test_later_versions_leave_the_unit_out(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    almoner.ingested()
+    erase(almoner, "unit")
+    told = almoner.type(f"dataset ingest clinic {almoner.notes_file('again.jsonl')}")
+    assert f"{len(OWN):,} records of erased units were left out." in told.out
+    assert f"{len(OTHERS):,} documents read" in told.out
+    assert left_of(almoner, "unit") == {}
+    assert "left_out" not in repr(fetch(almoner.database, "SELECT body FROM audit"))
+    healthy(almoner)
+    almoner.type(f"release request {almoner.request_file(**SMALL)}")
+    almoner.type('approve 1 --gate spend --reason "again"')
+    almoner.type("run 1")
+
+
+@pytest.mark.parametrize("scope", ["version", "all"])
+def test_what_waits_on_an_erased_version_is_refused(any_almoner: Almoner, scope: str) -> None:
+    almoner = any_almoner
+    almoner.submitted(**SMALL)
+    almoner.type(f"release request {almoner.request_file(**SMALL)}")
+    almoner.type('approve 2 --gate spend --reason "again"')
+    erase(almoner, scope)
+    for line in ('approve 1 --gate spend --reason "because"', "run 2"):
+        told = almoner.ask(line, 1)
+        assert told["error"] == "VersionErased"
+        assert told["facts"] == {"dataset": "clinic", "version": 1}
+    assert almoner.ask(f"release request {almoner.request_file(**SMALL)}", 1)["error"] == "NothingIngested"
+    almoner.type('reject 1 --gate spend --reason "gone"')
+    almoner.type("release withdraw 2")
+    almoner.type(f"dataset ingest clinic {almoner.notes_file('again.jsonl', OTHERS)}")
+    almoner.type(f"release request {almoner.request_file(**SMALL)}")
+    assert almoner.ask("release show 3")["canonical"]["dataset"]["version"] == 2
+
+
+def test_a_request_reads_the_newest_version_that_is_left(almoner: Almoner) -> None:
+    almoner.ingested()
+    almoner.type(f"dataset ingest clinic {almoner.notes_file('again.jsonl', OTHERS)}")
+    almoner.type(f"dataset erase clinic --version 2 {REASON}")
+    almoner.type(f"release request {almoner.request_file(**SMALL)}")
+    assert almoner.ask("release show 1")["canonical"]["dataset"]["version"] == 1
+    assert almoner.ask(f"dataset erase clinic --version 2 {REASON}")["erasure"] == 1
+    assert almoner.ask(f"dataset erase clinic --version 3 {REASON}", 2)["error"] == "VersionUnknown"
+    healthy(almoner)
+
+
+@BOTH
+def test_nothing_is_erased_while_a_release_is_undecided(any_almoner: Almoner, scope: str) -> None:
+    almoner = any_almoner
+    almoner.produced(**SMALL)
+    before = almoner.everything()
+    told = erase(almoner, scope, 1)
+    assert (told["error"], told["facts"]["requests"]) == ("ErasureBlocked", [1])
+    assert "request 1 (produced)" in told["message"]
+    assert almoner.everything() == before
+
+
+STEPS = ["erase_unit", "remove_beside", "erasure_places.clear", "erasures.end"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_erasure_that_is_cut_short_is_known_and_finished(
+    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    almoner = any_almoner
+    almoner.ingested()
+    with monkeypatch.context() as patch:
+        patch.setattr(f"flows.erasure.{step}", killed)
+        with pytest.raises(Killed):
+            erase(almoner, "unit")
+    [finding] = [one for one in almoner.ask("doctor", 3)["findings"] if not one["ok"]]
+    assert "erasure 1 of 'clinic' is unfinished" in finding["detail"]
+    assert erase(almoner, "unit")["erasure"] == 1
+    assert left_of(almoner, "unit") == {}
+    healthy(almoner)
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed(*args: Any, **kwargs: Any) -> Any:
+    raise Killed
+
+
+def test_a_store_that_was_changed_is_found_and_not_made_right(almoner: Almoner) -> None:
+    almoner.ingested()
+    [uid] = version_uids(almoner.home)
+    store = almoner.home.corpora / uid / "documents.sqlite"
+    whole = store.read_bytes()
+    erase(almoner, "unit")
+    store.write_bytes(whole)  # somebody puts the old file back
+    [finding] = [one for one in almoner.ask("doctor", 3)["findings"] if not one["ok"]]
+    assert finding["detail"] == "version 1 of 'clinic' holds other content than the ledger says"
+    assert erase(almoner, "unit")["erasure"] == 1
+    healthy(almoner)
+
+
+REFUSALS: list[tuple[str, int, str]] = [
+    (f"--unit {UNIT} --all {REASON}", 2, "TargetUnclear"),
+    (f"--version 1 --unit {UNIT} {REASON}", 2, "TargetUnclear"),
+    (REASON, 2, "TargetUnclear"),
+    (f"--version 9 {REASON}", 2, "VersionUnknown"),
+    (f'--unit " " {REASON}', 2, "UnitInvalid"),
+    (f'--unit {UNIT} --reason "{UNIT} asked" --confirm clinic', 2, "ReasonUnfit"),
+    ('--all --reason " " --confirm clinic', 2, "ReasonUnfit"),
+    ('--all --reason "agreed" --confirm ward', 1, "ConfirmationWrong"),
+    ('--all --reason "agreed"', 2, "ConfirmationMissing"),
+]
+
+
+def test_refusals_change_nothing_and_name_nobody(almoner: Almoner) -> None:
+    almoner.ingested()
+    before = almoner.everything()
+    for line, code, error in REFUSALS:
+        told = almoner.ask(f"dataset erase clinic {line}", code)
+        assert told["error"] == error
+        assert UNIT not in json.dumps(told)
+    assert almoner.everything() == before
+
+
+def test_units_without_names_are_erased_by_version_alone(almoner: Almoner) -> None:
+    almoner.type("init")
+    almoner.type("dataset register clinic --epsilon 8 --delta 1e-6")
+    almoner.type(f"dataset ingest clinic {almoner.notes_file()}")
+    assert erase(almoner, "unit", 1)["error"] == "UnitsUnnamed"
+    healthy(almoner)
+    erase(almoner, "version")
+    assert left_of(almoner, "version") == {}
+
+
+def healthy(almoner: Almoner) -> None:
+    found = almoner.type("doctor --json", None).json
+    assert [one for one in found["findings"] if not one["ok"]] == []
