@@ -62,29 +62,37 @@ def _warned(doubts: Iterable[str]) -> Iterator[Warnings]:
 
 
 def _doubts(question: Question, viewer: str | None) -> Iterator[str]:
-    share = _share_after(question)
-    if viewer == question.requester.public_key:
-        yield "You asked for this release yourself."
-    if names_of(question.stewards).get(viewer or "") in {one.by for one in question.given if one.counts}:
-        yield "You have decided on this already."
+    yield from _doubts_of_viewer(question, viewer)
     if any(one.decision == "reject" and one.counts for one in question.given):
         yield "A steward has rejected it."
     if question.expired:
         yield "The request has expired; it can no longer be run."
     if refusal := question.budget.refusal(question.dataset):
         yield f"It can only be rejected: {refusal.name}. {refusal.message}"
-    if question.claim is None:
-        yield "There is NO privacy claim: the dataset is marked public."
-    if not _affordable(question):
-        yield "The dataset cannot pay for this now: the run would be refused."
-    if share > NEARLY_SPENT:
-        yield f"With it, {_percent(share)} of the lifetime budget is gone; it never comes back."
+    yield from _doubts_of_budget(question)
     if _at_least_one_over_population(question):
         yield "Delta is not below 1/(declared population): such a claim would allow a whole record to be released."
     if question.views is not None:
         yield question.views.sentence
     yield from question.notices
     yield from _plan_doubts(question)
+
+
+def _doubts_of_viewer(question: Question, viewer: str | None) -> Iterator[str]:
+    if viewer == question.requester.public_key:
+        yield "You asked for this release yourself."
+    if names_of(question.stewards).get(viewer or "") in {one.by for one in question.given if one.counts}:
+        yield "You have decided on this already."
+
+
+def _doubts_of_budget(question: Question) -> Iterator[str]:
+    share = _share_after(question)
+    if question.claim is None:
+        yield "There is NO privacy claim: the dataset is marked public."
+    if not _affordable(question):
+        yield "The dataset cannot pay for this now: the run would be refused."
+    if share > NEARLY_SPENT:
+        yield f"With it, {_percent(share)} of the lifetime budget is gone; it never comes back."
 
 
 def _plan_doubts(question: Question) -> Iterator[str]:
