@@ -31,6 +31,16 @@ INSERT INTO request (dataset_id, version_id, policy_id, canonical, digest, reque
 {numbers} SELECT dataset_id, version_id, policy_id, canonical, {digits}, requester_id, :at, expires_at
 FROM n, request WHERE request.id = 1
 """
+PLANS = tuple(
+    f"INSERT INTO {table} (request_id, {columns}) SELECT q.id, {columns} FROM request q, {table} w"
+    " WHERE q.id > :before AND w.request_id = 1"
+    for table, columns in {
+        "planned_block": "first_block, last_block",
+        "planned_invocation": "sequence, mechanism, event, instalments",
+        "planned_instalment": "sequence, first_instalment, last_instalment, rho, delta",
+        "planned_release": "invocations",
+    }.items()
+)
 APPROVALS = """
 INSERT INTO approval (request_id, gate, subject_digest, approver_id, decision, reason, at, expires_at, signature)
 SELECT q.id, a.gate, q.digest, a.approver_id, a.decision, a.reason, :at, a.expires_at, a.signature
@@ -94,6 +104,8 @@ def _rows(session: Session, invocations: int) -> None:
     }
     session.execute(text(REQUESTS.format(numbers=requests, digits=digits.format("n.i"))), given)
     since = given | {"before": before["request"]}
+    for plan in PLANS:
+        session.execute(text(plan), since)
     session.execute(text(APPROVALS), since)
     session.execute(text(TRANSITIONS), since)
     mechanisms, key = NUMBERS.format(last=PER_REQUEST), digits.format(f"q.id * {10 * PER_REQUEST} + n.i")

@@ -18,19 +18,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from statistics import median, quantiles
 
 import audit
-from history import LOSS, examine, lengthen
+from history import LOSS, PER_REQUEST, examine, lengthen
 from sqlalchemy import text
 
 from migrations.upgrade import upgrade
 from models_db.base import moment
 from models_db.budgets import Amount
+from models_db.canonical import Json
 from models_db.engine import Database
 from models_db.events import PrivacyEvent
 from models_db.policy_terms import PolicyTerms
@@ -42,8 +43,8 @@ from models_db.services.ledger import Attempt, PlannedInvocation, Provenance
 
 PLAN = (PlannedInvocation(PrivacyEvent("token_draw", 48, {"eta": "1/7"}, LOSS, {}), (LOSS,)),)
 PROVENANCE = Provenance(device="cpu", code_digest="0" * 64, libraries={}, rng_kind="os")
-TERMS = PolicyTerms("0" * 64, "{}", True, 1, 1, 1, 10**12, None, None, None, ())
-EVER = "9999-01-01T00:00:00.000000Z"
+TERMS = PolicyTerms("0" * 64, "{}", True, 1, 1, 1, 10**12, None, None, None, 100, 365, 365, 365, ())
+EVER = moment(datetime.now(UTC) + timedelta(days=360))
 ROUNDS = 3  # of writers
 WARM = 8  # cycles before the stopwatch starts: statements compiled, guards planned
 
@@ -123,7 +124,7 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
         )
         attempts = []
         for number in range(count + 1):
-            body = {"kind": "k", "mechanism": "m", "epsilon": "1", "number": number}
+            body = {"kind": "k", "mechanism": "m", "epsilon": "1", "number": number, "plan": planned(blocks)}
             request = releases.submit(session, actor, dataset, version, policy, body, timedelta(days=1))
             decision = gates.Decision(request.id, "spend", request.digest, "approve", "benchmark", EVER)
             gates.decide(session, actor, decision, "signature")
@@ -133,6 +134,13 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
     if past:
         lengthen(database, past)
     return database, actor, attempts
+
+
+def planned(blocks: int) -> Json:
+    """What a request is approved for: as many mechanisms as one of the past has."""
+    part = {"rho": str(LOSS.rho), "delta": str(LOSS.delta)}
+    one = {"event": PLAN[0].event.to_json(), "instalments": [part]}
+    return {"blocks": list(range(blocks)), "facts": {}, "invocations": [one] * PER_REQUEST}
 
 
 def cycle(database: Database, actor: Actor, attempt: Attempt) -> None:

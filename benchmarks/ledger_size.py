@@ -11,12 +11,12 @@ others there are. `doctor`, `audit verify` and `dataset list` look at everything
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from statistics import median
 
 import yaml
-from ledger import EVER, PLAN, PROVENANCE, TERMS, backends
+from ledger import EVER, PLAN, PROVENANCE, backends, planned
 from sqlalchemy.orm import Session
 
 from flows import budgets
@@ -26,20 +26,20 @@ from flows.pages.looking import Look
 from flows.pages.overview import overview
 from flows.policy_file import POLICY
 from migrations.upgrade import upgrade
-from models_db.budgets import Amount
-from models_db.canonical import canonical, digest
 from models_db.engine import Database
 from models_db.policy import Policy
-from models_db.requests import as_json, parse
+from models_db.requests import parse
 from models_db.services import audit_check, datasets, gates, health, ledger, people, policies, releases, runs
 from models_db.services.audits import Actor
-from models_db.services.datasets import LifetimeClaim, Registration
+from models_db.services.datasets import Registration
 from models_db.services.ledger import Attempt
 from models_db.tables import PolicyVersion
+from tasks.accounting.lifetime import lifetime_claim
+from tasks.accounting.policy_bounds import terms_of
 
 FIRST = parse(Policy, yaml.safe_load(POLICY), "policy", "docs/policy.md")
-POLICY_TERMS = replace(TERMS, digest=digest(as_json(FIRST)), body=canonical(as_json(FIRST)).decode())
-CLAIM = LifetimeClaim("8", "1e-6", 9 * 10**11, Amount(10**15, 10**15))
+POLICY_TERMS = terms_of(FIRST)
+CLAIM = lifetime_claim("1000", "0.9")
 TOGETHER = 50  # datasets registered in one transaction while filling
 BUSY = "d000000"  # the dataset that releases are made of
 
@@ -130,7 +130,7 @@ def filled(database: Database, count: int, blocks: int, rounds: int) -> Ledger:
         marks = {"source_mark": "0" * 64, "manifest_mark": "0" * 64}
         version = datasets.add_version(session, actor, dataset, uid="v", **marks, units=[(b"u" * 32, 1)])
         for number in range(2 * rounds + 2):
-            body = {"kind": "k", "mechanism": "m", "epsilon": "1", "number": number}
+            body = {"kind": "k", "mechanism": "m", "epsilon": "1", "number": number, "plan": planned(blocks)}
             request = releases.submit(session, actor, dataset, version, made.policy, body, timedelta(days=1))
             decision = gates.Decision(request.id, "spend", request.digest, "approve", "benchmark", EVER)
             gates.decide(session, actor, decision, "signature")

@@ -10,18 +10,18 @@ from typer.testing import CliRunner
 from cli.app import app
 from cli.web.application import application
 from cli.web.door import Asked, Door, door
-from flows.budgets import lifetime_claim
 from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.engine import Database
 from models_db.home import ProjectHome
-from models_db.services import datasets, envelopes, motions, people, policies, schedules
+from models_db.services import cohorts, datasets, envelopes, motions, people, policies, schedules
 from models_db.services.audits import Actor
 from models_db.services.datasets import Registration
 from models_db.services.schedules import Timing
+from tasks.accounting.lifetime import lifetime_claim
 from tasks.generation.reading import Reading
 from tasks.generation.rotation import Rotation
-from tests.support import World, planned
+from tests.support import World, plan_of, planned
 
 EVIL = '<script>alert("x")</script>'
 RTL = "\u202egnp.exe"
@@ -63,11 +63,10 @@ class Home:
 
     def request(self, dataset: str, rho: int = MILLION, **more: Any) -> int:
         """A request with a price."""
-        plan = {
-            "blocks": [0],
-            "facts": {},
-            "invocations": [{"event": {}, "instalments": [{"rho": str(rho), "delta": "0"}]}],
-        }
+        with self.world.database.read() as session:
+            found = datasets.find(session, dataset)
+            blocks = datasets.partition(session, found).blocks * cohorts.count(session, found.account_id)
+        plan = plan_of(range(blocks), ["token_draw"], Amount(rho), 1)
         body: dict[str, Any] = {"epsilon": "1", "delta": "0.0000001", "plan": plan} | more
         return self.world.request(dataset, **body)
 

@@ -4,7 +4,7 @@ The rows are written by the database when a request is recorded (migration 0007)
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -16,6 +16,7 @@ from models_db.errors import Refused
 from models_db.tables import PlannedBlock, PlannedInstalment, PlannedInvocation, PlannedRelease, Request
 
 Facts = set[tuple[object, ...]]
+_MANY = 200
 _TABLES = (PlannedRelease, PlannedBlock, PlannedInvocation, PlannedInstalment)
 
 
@@ -25,35 +26,39 @@ def require_written(session: Session, request: Request) -> None:
     Raises:
         PlanAltered: it is not.
     """
-    if not agrees(session, request):
+    if not _agrees(request.canonical, _rows(session, [request.id])[request.id]):
         raise PlanAltered(request.id)
 
 
-def agrees(session: Session, request: Request) -> bool:
-    """Whether the plan in rows is the one in the text; a request older than plans in rows has none of either."""
-    rows = _rows(session, request.id)
+def altered(session: Session) -> list[int]:
+    """The numbers of requests whose plan in rows is not the one in their text, and of rows without a request."""
+    query = select(Request.id, Request.canonical).order_by(Request.id).execution_options(yield_per=_MANY)
+    found: list[int] = []
+    for some in session.execute(query).partitions():
+        rows = _rows(session, [number for number, _ in some])
+        found += [number for number, text in some if not _agrees(text, rows[number])]
+    known = select(Request.id)
+    for table in _TABLES:
+        found += session.scalars(select(table.request_id).where(table.request_id.not_in(known)).distinct())
+    return sorted(set(found))
+
+
+def _agrees(text: str, rows: Facts) -> bool:
+    """Whether rows are the plan in a text; a request older than plans in rows has none of either."""
     try:
-        plan = json.loads(request.canonical).get("plan")
+        plan = json.loads(text).get("plan")
         return rows == (set() if not rows and plan is None else set(_said(plan)))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return False
 
 
-def altered(session: Session) -> list[int]:
-    """The numbers of requests whose plan in rows is not the one in their text, and of rows without a request."""
-    found = [one.id for one in session.scalars(select(Request).order_by(Request.id)) if not agrees(session, one)]
-    known = select(Request.id)
-    lost = {number for table in _TABLES for number in session.scalars(
-        select(table.request_id).where(table.request_id.not_in(known)))}  # fmt: skip
-    return sorted({*found, *lost})
-
-
-def _rows(session: Session, request_id: int) -> Facts:
-    found: Facts = set()
+def _rows(session: Session, requests: Sequence[int]) -> Mapping[int, Facts]:
+    found: dict[int, Facts] = {number: set() for number in requests}
     for table in _TABLES:
         columns = [column for column in table.__table__.columns if column.name != "request_id"]
-        query = select(*columns).where(table.request_id == request_id)
-        found |= {(table.__tablename__, *row) for row in session.execute(query)}
+        query = select(table.request_id, *columns).where(table.request_id.in_(requests))
+        for number, *row in session.execute(query):
+            found[number].add((table.__tablename__, *row))
     return found
 
 

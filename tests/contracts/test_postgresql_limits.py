@@ -67,7 +67,8 @@ def reserved(
         connection.execute(
             text(
                 "SELECT almoner_reserve(CAST(:plan AS jsonb), '{1}', CAST(:accounts AS bigint[]),"
-                " CAST(:parts AS int[]), CAST(:rhos AS bigint[]), '{0}', :at, :actor, :who, 'ledger.hold', 'clinic', :request, '{}')"
+                " CAST(:parts AS int[]), CAST(:rhos AS bigint[]), '{0}', :at, :actor, :who, 'ledger.hold', 'clinic',"
+                " :request, '{}')"
             ),
             {"plan": json.dumps(plan), "accounts": f"{{{account}}}", "parts": f"{{{instalment}}}",
              "rhos": f"{{{rho}}}", "at": moment(), "actor": world.runner.id, "who": world.runner.name,
