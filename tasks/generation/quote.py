@@ -35,8 +35,7 @@ from tasks.insights.values import INSIGHTS
 
 FORMAT = "almoner-request/1"
 
-# Row-tokens per second of SmolLM2-135M on two cores, rounded down from benchmarks/decoding.py: an estimate for
-# people, nothing depends on it.
+# Row-tokens per second of SmolLM2-135M on two cores, from benchmarks/decoding.py: an estimate for people alone.
 READ_PER_SECOND = 900
 DRAWN_PER_SECOND = 90
 
@@ -259,8 +258,7 @@ def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> M
         endpoints: those of the home, by name.
 
     Raises:
-        UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown.
-        UnsupportedModel, UnreadableModel: the engine cannot read it.
+        UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown, UnsupportedModel, UnreadableModel.
     """
     if is_external(name):
         found = endpoint_of(name, endpoints or {})
