@@ -259,8 +259,7 @@ def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> M
         endpoints: those of the home, by name.
 
     Raises:
-        UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown.
-        UnsupportedModel, UnreadableModel: the engine cannot read it.
+        UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown, UnsupportedModel, UnreadableModel.
     """
     if is_external(name):
         found = endpoint_of(name, endpoints or {})

@@ -22,7 +22,7 @@ CODE: Final = 1
 
 
 def require_readable(name: str) -> None:
-    """Check a pulled language model by its name.
+    """Check a pulled language model by its name: whatever else this machine must be able to do may be asked here.
 
     Raises:
         UnsupportedModel: the network that its config.json describes is none of ours.
