@@ -82,7 +82,7 @@ def log(
 
 @command(app, "verify")
 def verify(opened: Opened, against: Against = None) -> Answer:
-    """Walk the hash chain from its first link; compare every checkpoint the ledger keeps, and those that you kept.
+    """Walk the hash chain from its first link; compare every row with its link, and every checkpoint, also yours.
 
     A chain shows by itself what was altered inside it. That it was rewritten as a whole, cut at its end or replaced by
     an older copy shows against a bundle or a checkpoint that was kept elsewhere.
@@ -100,6 +100,7 @@ def verify(opened: Opened, against: Against = None) -> Answer:
         "broken_at": chain.broken_at,
         "reason": chain.reason,
         "clock_back": list(chain.clock_back),
+        "differences": list(found.differences),
         "home": found.warning,
         "against": [_witnessed(witness, placed) for witness, placed in found.witnesses],
     }
@@ -206,6 +207,11 @@ def _told(found: Verified) -> list[str]:
     if chain.clock_back:
         places = ", ".join(map(str, chain.clock_back))
         told.append(f"THE CLOCK WENT BACK at link {places}: expired approvals may have held there.")
+    told.append(
+        f"THE TABLES ARE NOT WHAT THE CHAIN TELLS: {'; '.join(found.differences)}."
+        if found.differences
+        else "Every row of the ledger has its link, and every link says what its rows say."
+    )
     return told + [_placed(witness, placed) for witness, placed in found.witnesses]
 
 

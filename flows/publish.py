@@ -14,6 +14,7 @@ from flows.stores import destined
 from flows.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
 from models_db.services import artifacts, audits, gates, motions, releases
+from models_db.services.evidence import require_as_told
 from models_db.tables import Artifact
 from tasks.publish import deliver, papers_of, require_publishable
 from tasks.publishing.bundle import Papers
@@ -41,6 +42,7 @@ def publish(home: Path, request_id: int, destination: Place) -> Published:
 
     Raises:
         GateClosed, WrongState: the publish gate is not passed for exactly these bytes.
+        LedgerAltered: a row on which the release rests is not what its link tells.
         OutsideBounds: a figure of the release is not what its policy demands, and not every approval overrides that.
         ArtifactChanged: the quarantined files are not the approved ones.
     """
@@ -49,7 +51,8 @@ def publish(home: Path, request_id: int, destination: Place) -> Published:
     artifact = find_artifact(workspace, request_id)
     draft = workspace.home.inside("quarantine", artifact.folder)
     with workspace.database.read() as session:
-        artifacts.require_publishable(session, request_id)
+        request, _ = artifacts.require_publishable(session, request_id)
+        require_as_told(session, request)
         require_bounds(session, request_id, _reasons(session, artifact))
         require_mandates(session, request_id)
         before = _papers(session, artifact)

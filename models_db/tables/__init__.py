@@ -1,8 +1,8 @@
 """Mapped columns only; what the database enforces beyond them is in the migrations."""
 
 from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, ScopeEnd
-from models_db.tables.audits import Audit, AuditHead, Checkpoint
-from models_db.tables.datasets import Cohort, Dataset, DatasetVersion, PartitionScheme, UnitMark
+from models_db.tables.audits import Audit, AuditHead, Checkpoint, PendingLink, Restoration
+from models_db.tables.datasets import Cohort, Dataset, DatasetVersion, PartitionScheme, UnitClaim, UnitMark
 from models_db.tables.motions import Carried, Motion, StandingUse
 from models_db.tables.people import (
     Delegation,
@@ -23,6 +23,7 @@ from models_db.tables.releases import (
     Publication,
     Request,
     Transition,
+    TwinAttack,
     Withdrawal,
 )
 from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, SlotEnd
@@ -30,7 +31,8 @@ from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, S
 __all__ = [
     "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Cohort", "Dataset",
     "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "Evaluation", "Hold", "Invocation", "Lease",
-    "Motion", "PartitionScheme", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal", "Publication", "Request",
-    "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse",
-    "Transition", "UnitMark", "Withdrawal",
+    "Motion", "PartitionScheme", "PendingLink", "PolicyAdoption", "PolicyRule", "PolicyVersion", "Principal",
+    "Publication", "Request", "Restoration", "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange",
+    "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse", "Transition", "TwinAttack", "UnitClaim", "UnitMark",
+    "Withdrawal",
 ]  # fmt: skip

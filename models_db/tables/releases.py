@@ -95,6 +95,8 @@ class Approval(Base):
     on_behalf_of: Mapped[int | None] = mapped_column(reference("principal"))
     attestation: Mapped[Body | None]
     """At the publish gate, the approver's signature of the release's in-toto statement."""
+    brought_by: Mapped[int | None] = mapped_column(reference("principal"))
+    """Who recorded it, where that is not the approver; on PostgreSQL always."""
 
 
 class Withdrawal(Base):
@@ -108,6 +110,7 @@ class Withdrawal(Base):
     reason: Mapped[Body]
     signature: Mapped[Line]
     at: Mapped[Moment]
+    brought_by: Mapped[int | None] = mapped_column(reference("principal"))
 
 
 class Lease(Base):
@@ -137,6 +140,8 @@ class Artifact(Base):
     folder: Mapped[Line]
     created_at: Mapped[Moment]
     created_by: Mapped[int] = mapped_column(reference("principal"))
+    values_digest: Mapped[Digest | None]
+    """Of what its mechanisms released, where later releases may be made of that."""
 
 
 class Evaluation(Base):
@@ -155,6 +160,7 @@ class Evaluation(Base):
     invocation_id: Mapped[int | None] = mapped_column(reference("invocation"))
     result: Mapped[Body]
     created_at: Mapped[Moment]
+    created_by: Mapped[int | None] = mapped_column(reference("principal"))
 
 
 class Publication(Base):
@@ -178,3 +184,20 @@ class Delivery(Base):
     destination: Mapped[Body]
     bundle_digest: Mapped[Digest]
     at: Mapped[Moment]
+    created_by: Mapped[int | None] = mapped_column(reference("principal"))
+
+
+class TwinAttack(Base):
+    """A configuration was attacked on public data: the digest of what was found, and with which attacks."""
+
+    __tablename__ = "twin_attack"
+
+    id: Mapped[Key]
+    dataset: Mapped[Line]
+    """The public twin."""
+    request_id: Mapped[int | None] = mapped_column(reference("request"))
+    configuration: Mapped[Digest]
+    result: Mapped[Digest]
+    attacks: Mapped[Body]
+    at: Mapped[Moment]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
