@@ -260,7 +260,7 @@ def _brief(link: dict[str, object]) -> str:
     body = link["body"]
     if not isinstance(body, dict):
         return ""
-    return ", ".join(f"{name}={_short(value)}" for name, value in body.items() if value is not None)
+    return ", ".join(f"{name}={_short(value)}" for name, value in body.items() if value is not None and name != "rows")
 
 
 def _short(value: object) -> str:

@@ -4,11 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from models_db.links import BLOCK_RANK, RANKS
 
 _RECORDED = "almoner_recorded"
+
+
+@event.listens_for(Session, "after_rollback")
+def _forget(session: Session) -> None:
+    """What was taken back is not told."""
+    session.info.pop(_RECORDED, None)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import insert, text
+from sqlalchemy import event, insert, text
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
@@ -21,6 +21,13 @@ from models_db.tables import UnitClaim, UnitMark
 _MARKS, _SORTED = 5000, 50_000
 _OPEN = "almoner_claims"
 _MANY = 10_000
+
+
+@event.listens_for(Session, "after_rollback")
+def _forget(session: Session) -> None:
+    """What was taken back is not claimed."""
+    session.info.pop(_OPEN, None)
+
 
 Unit = tuple[bytes, int]
 """A unit's mark, and the cohort in which the account first saw it."""

@@ -96,7 +96,7 @@ def _details(body: str) -> Iterator[tuple[str, str]]:
     except ValueError:  # somebody wrote past almoner; the chain says so too
         said = {"body": body}
     for name, value in said.items() if isinstance(said, dict) else [("body", said)]:
-        if value is not None:
+        if value is not None and name != "rows":  # what commits to rows; an export has it
             yield str(name), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -107,11 +107,16 @@ def test_the_story_is_whole_and_agrees_with_the_chain(worked: Database) -> None:
     assert empty == ["pending_link"]
 
 
-def test_every_column_that_is_altered_is_found(worked: Database) -> None:
-    tried = found = 0
-    excepted, missed = set(), []
-    for table in TABLES:
-        for column in table.columns:
+SAMPLE, EVERY = "one of each table", "every"
+
+
+@pytest.mark.parametrize("which", [SAMPLE, pytest.param(EVERY, marks=pytest.mark.slow)])
+def test_every_column_that_is_altered_is_found(worked: Database, which: str) -> None:
+    """Of 319 columns, when this was written, 316 are found and 3 excepted, on each backend."""
+    tried, excepted, missed = 0, set(), []
+    for number, table in enumerate(TABLES):
+        columns = list(table.columns)
+        for column in columns if which == EVERY else [columns[number % len(columns)]]:
             with behind_the_guards(worked) as session:
                 row = some_row(session, table)
                 if row is None:
@@ -122,14 +127,15 @@ def test_every_column_that_is_altered_is_found(worked: Database) -> None:
             tried += 1
             if (table.name, column.name) in told.EXCEPTIONS:
                 excepted.add((table.name, column.name))
-            elif all(seen):
-                found += 1
-            else:
+            elif not all(seen):
                 missed.append((table.name, column.name, seen))
     assert missed == []
-    assert excepted == set(told.EXCEPTIONS)
-    # Counts: of PostgreSQL's and SQLite's 319 columns each, when this was written, 316 are found and 3 excepted.
-    assert tried == found + len(excepted) == sum(len(t.columns) for t in TABLES if t.name != "pending_link")
+    filled = [table for table in TABLES if table.name != "pending_link"]
+    if which == EVERY:
+        assert excepted == set(told.EXCEPTIONS)
+        assert tried == sum(len(table.columns) for table in filled)
+    else:
+        assert tried == len(filled)
 
 
 def test_every_row_that_is_deleted_is_found(worked: Database) -> None:

@@ -11,7 +11,7 @@ from models_db import links
 from models_db.base import Base
 from models_db.canonical import canonical
 from models_db.engine import Database
-from models_db.services import audit_check, audit_log, health, told
+from models_db.services import audit_check, audit_log, health, people, told
 from models_db.services.audit_log import LogFilter
 from tests.conftest import Ledgers
 from tests.contracts import whole_story
@@ -172,3 +172,12 @@ def test_a_link_that_cannot_be_read_is_named(copy: Database, body: str) -> None:
     with copy.read() as session:
         assert audit_check.verify(session).reason == audit_check.OFF_CHAIN  # of the links that were hashed anew
         assert not all(each.ok for each in health.examine(session))
+
+
+def test_what_was_taken_back_is_not_told(worked: World, copy: Database) -> None:
+    before = fetch(copy, "SELECT max(seq) FROM audit")
+    with copy.write() as session:
+        people.grant(session, worked.admin, "dora", "steward", "a mistake")
+        session.rollback()
+    assert fetch(copy, "SELECT max(seq) FROM audit") == before
+    assert found(copy) == []
