@@ -201,7 +201,7 @@ def remember(backend: str, database: Database, rounds: int) -> None:
 
 def commit(database: Database) -> None:
     with database.write() as session:
-        audits.append(session, audits.Actor(1, "bench"), "bench", {})
+        audits.record_checkpoint(session, audits.head(session).hash, "signature", "key")
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -82,7 +82,7 @@ def log(
 
 @command(app, "verify")
 def verify(opened: Opened, against: Against = None) -> Answer:
-    """Walk the hash chain from its first link; compare every checkpoint the ledger keeps, and those that you kept.
+    """Walk the hash chain from its first link; compare every row with its link, and every checkpoint, also yours.
 
     A chain shows by itself what was altered inside it. That it was rewritten as a whole, cut at its end or replaced by
     an older copy shows against a bundle or a checkpoint that was kept elsewhere.
@@ -101,6 +101,7 @@ def verify(opened: Opened, against: Against = None) -> Answer:
         "reason": chain.reason,
         "clock_back": list(chain.clock_back),
         "unreadable": list(chain.unreadable),
+        "differences": list(found.differences),
         "home": found.warning,
         "against": [_witnessed(witness, placed) for witness, placed in found.witnesses],
     }
@@ -214,6 +215,11 @@ def _told(found: Verified) -> list[str]:
     if chain.unreadable:
         places = ", ".join(map(str, chain.unreadable))
         told.append(f"NO READER CAN PARSE link {places}: almoner cannot have written what they say.")
+    told.append(
+        f"THE TABLES ARE NOT WHAT THE CHAIN TELLS: {'; '.join(found.differences)}."
+        if found.differences
+        else "Every row of the ledger has its link, and every link says what its rows say."
+    )
     return told + [_placed(witness, placed) for witness, placed in found.witnesses]
 
 
@@ -262,7 +268,7 @@ def _brief(link: dict[str, object]) -> str:
     body = link["body"]
     if not isinstance(body, dict):
         return f"UNREADABLE: {link['unreadable']}"
-    return ", ".join(f"{name}={_short(value)}" for name, value in body.items() if value is not None)
+    return ", ".join(f"{name}={_short(value)}" for name, value in body.items() if value is not None and name != "rows")
 
 
 def _short(value: object) -> str:

@@ -7,9 +7,8 @@ from sqlalchemy.orm import Session
 
 from flows.publish import find_artifact
 from flows.workspace import open_workspace
-from models_db.canonical import Json
 from models_db.home import ProjectHome
-from models_db.services import artifacts, audits, erasures, internal_views, releases
+from models_db.services import artifacts, erasures, internal_views, releases
 from models_db.services.releases import WrongState
 from models_db.tables import Dataset, DatasetVersion
 from tasks.corpus.store import open_corpus
@@ -74,7 +73,6 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
         erasures.require_left(session, request.version_id)
         uid = session.get_one(DatasetVersion, request.version_id).uid
         model = releases.model_of(request)
-        dataset_name = session.get_one(Dataset, request.dataset_id).name
     folder = workspace.home.inside("quarantine", artifact.folder)
     texts = [Plain(text, label=label) for text, label in read_labelled(folder)]
     internal = [metric for metric in METRICS.values() if metric.exposure == "internal"]
@@ -83,8 +81,8 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
     corpus = open_corpus(workspace.home, uid)
     results = evaluate_texts(internal, texts, scoring, corpus, by_another=by_another)
     with workspace.database.write() as session:
+        # That each was looked at goes on record, with its link; the figures do not.
         internal_views.record_view(session, workspace.actor, artifact, "computed")
-        artifacts.record_metrics(session, artifact, [(r.name, r.exposure, r.to_json()) for r in results])
-        seen: list[Json] = [r.name for r in results]  # that they were looked at goes on record; the figures do not
-        audits.append(session, workspace.actor, "evaluation.internal", {"metrics": seen}, dataset_name, request_id)
+        measured = [(r.name, r.exposure, r.to_json()) for r in results]
+        artifacts.record_metrics(session, artifact, measured, by=workspace.actor)
     return results

@@ -18,11 +18,14 @@ from typing import Any, TypeAlias
 from flows.attack_store import FORMAT, AttackFolder, configuration_of
 from flows.pricing import dataset_facts, model_named
 from flows.workspace import Workspace, open_workspace
-from models_db.canonical import Json, canonical, digest
+from models_db.base import moment
+from models_db.canonical import canonical, digest
 from models_db.errors import Refused
 from models_db.home import ProjectHome
+from models_db.recording import record
 from models_db.requests import ReleaseRequest, parse
-from models_db.services import audits, datasets, releases
+from models_db.services import datasets, releases
+from models_db.tables import TwinAttack
 from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
 from tasks.attacks.twin import CANARIES, COPIES, Stage, set_stage
 from tasks.corpus.store import open_corpus
@@ -207,14 +210,17 @@ def _head(wanted: Wanted, priced: Quote, stage: Stage) -> dict[str, Any]:
 
 def _record(workspace: Workspace, result: Mapping[str, Any]) -> None:
     """That it was attacked, and the digest of what was found, go on record."""
-    told: dict[str, Json] = {
-        "request": result["request"],
-        "configuration": result["configuration_digest"],
-        "result": sha256(canonical(dict(result))).hexdigest(),
-        "attacks": [each["name"] for each in result["runs"][0]["results"]],
-    }
     with workspace.database.write() as session:
-        audits.append(session, workspace.actor, "attack.public_twin", told, result["twin"]["name"])
+        made = TwinAttack(
+            dataset=result["twin"]["name"],
+            request_id=result["request"],
+            configuration=result["configuration_digest"],
+            result=sha256(canonical(dict(result))).hexdigest(),
+            attacks=", ".join(each["name"] for each in result["runs"][0]["results"]),
+            at=moment(),
+            actor_id=workspace.actor.id,
+        )
+        record(session, made)
 
 
 class SummariesNotAttacked(Refused):

@@ -35,7 +35,7 @@ def register(workspace: Workspace, wanted: Registration, epsilon: str, delta: st
         claim = lifetime_claim(epsilon, delta)
         key_name = secrets.token_hex(8)
         create_key(partition_key_path(workspace.home, key_name))
-        account = datasets.open_account(session, claim, blocks, key_name)
+        account = datasets.open_account(session, claim, blocks, key_name, workspace.actor)
         datasets.register(session, workspace.actor, wanted, account.id)
 
 

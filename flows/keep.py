@@ -12,6 +12,7 @@ from models_db.canonical import digest
 from models_db.engine import OutcomeUnknown
 from models_db.policy import Policy
 from models_db.services import artifacts, datasets, internal_views, motions, releases
+from models_db.services.evidence import require_as_told
 from models_db.tables import Principal
 from tasks.evaluation.results import MetricResult
 from tasks.generation.groups import names_of
@@ -94,8 +95,13 @@ def release_record(run: Run, generated: Generated) -> ReleaseRecord:
 
 
 def _lifetime(run: Run) -> tuple[Lifetime, list[CapChange]]:
-    """The lifetime claim as it is now, and every change that led to it."""
+    """The lifetime claim as it is now, and every change that led to it, from rows that the record tells.
+
+    Raises:
+        LedgerAltered: they were altered while it ran.
+    """
     with run.workspace.database.read() as session:
+        require_as_told(session, releases.find(session, run.request_id))
         claims = claims_of(session, datasets.find(session, run.attempt.dataset))
         sharing = [d for d in datasets.every(session) if d.account_id == run.attempt.account_id]
     changes = [

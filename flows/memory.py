@@ -20,6 +20,7 @@ from models_db.canonical import canonical
 from models_db.engine import Database, SchemaOutdated
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome
+from models_db.linking import record_links
 from models_db.services.audits import Head
 from models_db.tables import Audit
 from tasks.publishing.layout import write_over
@@ -63,6 +64,7 @@ class RememberedDatabase(Database):
         with super().write() as session:
             yield session
             if session.in_transaction():
+                record_links(session)  # the head is theirs
                 seen = look(session)
         # The commit stands whatever happens here: a home that cannot be written only remembers less.
         with contextlib.suppress(HomeForgetful):

@@ -15,6 +15,7 @@ from flows.stores import destined
 from flows.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
 from models_db.services import artifacts, audits, gates, motions, releases
+from models_db.services.evidence import require_as_told
 from models_db.tables import Artifact, Dataset
 from tasks.publish import deliver, papers_of, require_publishable
 from tasks.publishing.bundle import Papers
@@ -42,6 +43,7 @@ def publish(home: Path, request_id: int, destination: Place) -> Published:
 
     Raises:
         GateClosed, WrongState: the publish gate is not passed for exactly these bytes.
+        LedgerAltered: a row on which the release rests is not what its link tells.
         OutsideBounds: a figure of the release is not what its policy demands, and not every approval overrides that.
         AmountsDiffer: the lifetime claim that the release tells of is not what the ledger has enforced.
         ArtifactChanged: the quarantined files are not the approved ones.
@@ -51,7 +53,8 @@ def publish(home: Path, request_id: int, destination: Place) -> Published:
     artifact = find_artifact(workspace, request_id)
     draft = workspace.home.inside("quarantine", artifact.folder)
     with workspace.database.read() as session:
-        artifacts.require_publishable(session, request_id)
+        request, _ = artifacts.require_publishable(session, request_id)
+        require_as_told(session, request)
         require_bounds(session, request_id, _reasons(session, artifact))
         require_mandates(session, request_id)
         claims_of(session, session.get_one(Dataset, releases.find(session, request_id).dataset_id))

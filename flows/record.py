@@ -8,7 +8,7 @@ from flows.anchors import ChainHead, Witness, read_witness
 from flows.workspace import Record, Workspace
 from flows.written import new_file
 from models_db.base import moment
-from models_db.services import audit_check, audits
+from models_db.services import audit_check, audits, told
 from models_db.services.audit_check import ChainReport, Placed
 from tasks.progress import report
 from tasks.stores.address import Place
@@ -21,15 +21,18 @@ class Verified:
     chain: ChainReport
     witnesses: tuple[tuple[Witness, Placed], ...]
     warning: str
+    differences: tuple[str, ...] = ()
+    """What the tables and the chain do not agree on."""
 
     @property
     def sound(self) -> bool:
         """Whether there is nothing at all to object to."""
-        return self.chain.sound and not self.warning and all(witness.genuine for witness, _ in self.witnesses)
+        agree = self.chain.sound and not self.warning and not self.differences
+        return agree and all(witness.genuine for witness, _ in self.witnesses)
 
 
 def verify(record: Record, against: Sequence[Place] = ()) -> Verified:
-    """Walk the chain, and look for every witness on it.
+    """Walk the chain, look for every witness on it, and compare every row of the ledger with its link.
 
     Raises:
         FileUnfit: a witness is neither a bundle nor a checkpoint.
@@ -39,7 +42,9 @@ def verify(record: Record, against: Sequence[Place] = ()) -> Verified:
         chain = audit_check.verify(
             session, [witness.anchor for witness in witnesses], lambda done, total: report("links", done, total)
         )
-    return Verified(chain, tuple(zip(witnesses, chain.placed, strict=True)), record.warning)
+        differences = told.differences(session, lambda done, total: report("rows of links", done, total))
+    witnessed = tuple(zip(witnesses, chain.placed, strict=True))
+    return Verified(chain, witnessed, record.warning, tuple(differences))
 
 
 def checkpoint(workspace: Workspace, to: Path) -> ChainHead:

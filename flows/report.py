@@ -67,11 +67,9 @@ def report_facts(
 def _record_shown(workspace: Workspace, artifact: Artifact, facts: Iterable[Fact]) -> None:
     """Whoever is shown stored internal figures, of whichever release of the dataset, has seen them (PRIVACY §10.3)."""
     said = [fact.said for fact in facts if fact.exposure == "internal"]
-    metrics = {one.name for one in said if isinstance(one, Measured)}
-    metrics |= {one.metric for one in said if isinstance(one, Demand | Point)}
-    if metrics:
+    if any(isinstance(one, Measured | Demand | Point) for one in said):
         with workspace.database.write() as session:
-            internal_views.record_shown(session, workspace.actor, artifact, sorted(metrics))
+            internal_views.record_view(session, workspace.actor, artifact, "shown")
 
 
 def bundle_facts(folder: Path) -> Iterator[Fact]:

@@ -15,12 +15,15 @@ from flows import memory
 from flows.backup_archive import LEDGER, BackupDamaged, Manifest, unpack
 from flows.record import verify
 from flows.workspace import Workspace, open_record, open_workspace
-from models_db.canonical import Json
+from models_db.base import moment
 from models_db.engine import Database, SchemaOutdated
 from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.home import HomeUnwritable, ProjectHome
+from models_db.linking import record_links
+from models_db.recording import record
 from models_db.services import audits, health
 from models_db.services.audits import Head
+from models_db.tables import Restoration
 from tasks.publishing.layout import sync_folder
 from tasks.stores.address import Place
 
@@ -160,9 +163,12 @@ def _require_newest(staged: ProjectHome, seen: memory.Seen, against: Sequence[Pl
 
 def _tell(workspace: Workspace, manifest: Manifest, reason: str) -> int:
     """A link that says so: whoever reads the record later knows between which links spends may be missing."""
-    told: dict[str, Json] = {"taken_at": manifest.at, "link": manifest.seen.seq, "reason": reason}
+    made = Restoration(taken_at=manifest.at, link=manifest.seen.seq, reason=reason, at=moment(),
+                       actor_id=workspace.actor.id)  # fmt: skip
     with workspace.database.write() as session:
-        return audits.append(session, workspace.actor, "backup.restored", told).seq
+        record(session, made)
+        record_links(session)
+        return audits.head(session).seq
 
 
 class HomeTaken(UsageError):

@@ -25,6 +25,7 @@ from models_db.canonical import Json, canonical
 from models_db.engine import OutcomeUnknown
 from models_db.errors import AlmonerError, Refused
 from models_db.services import cohorts, datasets, envelopes, gates, ledger, motions, plans, releases, runs
+from models_db.services.evidence import require_as_told
 from models_db.services.ledger import Attempt
 from models_db.tables import Dataset, DatasetVersion, Request
 from tasks.corpus.keys import load_key
@@ -273,14 +274,16 @@ def _started(
 
 
 def require_genuine(session: Session, request: Request) -> None:
-    """Check every decision that lets the request run, against the key of who took it and what it was taken on.
+    """Check what lets the request run: rows against the record, and decisions against the keys of who took them.
 
     A row alone, however it came into the ledger, opens no gate.
 
     Raises:
+        LedgerAltered: a row is not what its link tells.
         ForgedApproval, MandateForged: a signature does not fit.
         MotionAltered: the standing authorisation is not the one that was approved, or not for this request.
     """
+    require_as_told(session, request)
     for approval, approver in gates.given(session, request.id):
         giver = approval.on_behalf_of and releases.name_of(session, approval.on_behalf_of)
         if not SignedDecision.of(approval, approver, giver or None).authentic:

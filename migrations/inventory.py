@@ -22,8 +22,8 @@ class Item:
 
     Attributes:
         table: the table it belongs to.
-        kind: table, column, constraint, index, trigger, enforcement (of a foreign key), rule, policy, function (a door,
-            or one that would be called in place of the server's own) or operator.
+        kind: table, column, view, constraint, index, trigger, enforcement (of a foreign key), rule, policy, function (a
+            door, or one that would be called in place of the server's own) or operator.
         name: its name.
         definition: all that it says and whether it is in force, free of the schema's own name.
     """
@@ -131,6 +131,11 @@ SELECT t.relname, 'policy', y.polname,
        concat_ws(' ', y.polcmd, y.polpermissive, pg_get_expr(y.polqual, y.polrelid),
                  pg_get_expr(y.polwithcheck, y.polrelid))
   FROM tables t JOIN pg_policy y ON y.polrelid = t.oid
+UNION ALL
+SELECT v.relname, 'view', v.relname, -- what links tell of rows
+       concat_ws(' ', pg_get_viewdef(v.oid), v.reloptions::text, v.relowner = k.owner)
+  FROM keeper k, pg_class v, here
+ WHERE v.relnamespace = here.schema AND v.relkind = 'v' AND starts_with(v.relname, 'link_of_')
 UNION ALL
 SELECT 'audit_head', 'function', concat(p.proname, '(', pg_get_function_identity_arguments(p.oid), ')'), -- the doors
        concat_ws(' ', pg_get_function_result(p.oid), p.prosecdef, p.provolatile, p.proconfig::text, p.proleakproof,

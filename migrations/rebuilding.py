@@ -3,8 +3,8 @@
 Version files import no project code; they reach this through Alembic's `op`, where `env.py` registers it. SQLite cannot
 change a constraint, so the table is made anew and its rows are copied. Alembic's own `batch_alter_table` does that from
 what it has understood of the table: every trigger is gone without a word, and the clauses come in another order each
-time. Here the table's own statement is taken, with some of its words replaced. While the table is away no trigger may
-name it, so all triggers are set aside and put back as they were, and so are the table's indexes.
+time. Here the table's own statement is taken, with some of its words replaced. While the table is away no trigger or
+view may name it, so all of them are set aside and put back as they were, and so are the table's indexes.
 """
 
 import re
@@ -44,11 +44,13 @@ def _rebuild(operations: Operations, wanted: RebuildTable) -> None:
         raise RebuildImpossible(wanted.table, "only SQLite needs it")
     statement = _changed(wanted.table, "".join(_statements(connection, "table", wanted.table)), wanted.changes)
     indexes = _statements(connection, "index", wanted.table)
-    triggers = _statements(connection, "trigger")
-    for name in connection.scalars(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():
-        connection.exec_driver_sql(f'DROP TRIGGER "{name}"')
+    triggers, views = _statements(connection, "trigger"), _statements(connection, "view")
+    for kind in ("trigger", "view"):
+        query = text("SELECT name FROM sqlite_master WHERE type = :kind")
+        for name in connection.scalars(query, {"kind": kind}).all():
+            connection.exec_driver_sql(f'DROP {kind} "{name}"')
     _replace(connection, wanted.table, statement)
-    for again in (*indexes, *triggers):
+    for again in (*indexes, *views, *triggers):
         connection.exec_driver_sql(again)
 
 

@@ -208,6 +208,10 @@ _DOORS = """
 SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace
    AND starts_with(p.proname, 'almoner_') AND p.prosecdef ORDER BY 1"""
 
+_VIEWS = """
+SELECT c.relname FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'v'
+   AND starts_with(c.relname, 'link_of_') ORDER BY 1"""
+
 _FUNCTION_RIGHTS = """
 SELECT p.oid::regprocedure::text, format('%I', g.rolname) FROM pg_proc p
  CROSS JOIN LATERAL aclexplode(p.proacl) a JOIN pg_roles g ON g.oid = a.grantee
@@ -229,7 +233,8 @@ def _taken(connection: Connection) -> Iterator[str]:
 
 def _given(connection: Connection, there: list[str]) -> Iterator[str]:
     """What lets the groups in: reading for both, the doors for writers."""
-    tables = ", ".join(_quoted(name) for name in LEDGER)
+    views = connection.scalars(text(_VIEWS)).all()
+    tables = ", ".join(_quoted(name) for name in (*LEDGER, *views))
     yield from (f"GRANT SELECT ON TABLE {tables} TO {_quoted(name)}" for name in there)
     writer = groups(connection)[1]
     if writer in there:

@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, Progr
 from sqlalchemy.orm import Session
 
 from models_db.errors import EnvironmentProblem
+from models_db.linking import record_links
 from models_db.pooling import ONE, keep_one
 from models_db.queueing import give_turns_back, take_turn
 from models_db.wire import COMMITTING, let_go
@@ -71,7 +72,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """One write transaction: committed as a whole at the end, or rolled back as a whole.
+        """One write transaction: committed as a whole at its end, with links of what it has recorded, or rolled back.
 
         Raises:
             LedgerUnreachable: the database cannot be opened or stays locked.
@@ -81,6 +82,7 @@ class Database:
         """
         with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
             yield session
+            record_links(session)
             session.info[COMMITTING] = True
 
     @contextmanager
@@ -92,6 +94,7 @@ class Database:
         """
         with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
             yield session
+            record_links(session)
             session.rollback()
 
     @contextmanager

@@ -7,6 +7,7 @@ from sqlalchemy import insert, text
 from sqlalchemy.orm import Session
 
 from models_db.base import Base
+from models_db.pending import recorded
 from models_db.recording import Values, on_postgresql, refusals
 
 
@@ -25,8 +26,12 @@ def record_many(session: Session, kind: type[Base], given: Sequence[Values]) -> 
     with refusals(session):
         if on_postgresql(session):
             session.connection().execute(_RECORD, {"kind": kind.__tablename__, "rows": json.dumps(list(given))})
+            recorded(session, kind.__tablename__, [{**given[0], "id": 0}])
         else:
+            newest = session.scalar(text(f"SELECT max(id) FROM {kind.__tablename__}")) or 0  # noqa: S608
             session.connection().execute(insert(kind.__table__), list(given))  # type: ignore[arg-type]
+            made = session.scalars(text(f"SELECT id FROM {kind.__tablename__} WHERE id > {newest} ORDER BY id"))  # noqa: S608
+            recorded(session, kind.__tablename__, [{**each, "id": n} for each, n in zip(given, made, strict=True)])
 
 
 _RECORD = text("SELECT count(*) FROM almoner_record(:kind, CAST(:rows AS jsonb))")

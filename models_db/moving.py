@@ -1,4 +1,4 @@
-"""How the budget moves: mechanisms, holds and entries go into the ledger together with the link that tells of them.
+"""How the budget moves: mechanisms, holds and entries go into the ledger together with their link.
 
 One call a step on PostgreSQL, of a door that migration 0003 has made for it; on SQLite a row at a time. The guards are
 asked in the same order.
@@ -12,20 +12,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
-from models_db.recording import Values, append_link, on_postgresql, refusals
+from models_db.bounds import require_shallow
+from models_db.linking import Step, link_step
+from models_db.recording import Values, on_postgresql, refusals
 from models_db.wire import Statement
-
-
-@dataclass(frozen=True)
-class Told:
-    """A link of the chain that is still to be made; `body` is canonical JSON."""
-
-    actor_id: int
-    actor: str
-    kind: str
-    body: str
-    dataset: str
-    request_id: int
 
 
 @dataclass(frozen=True)
@@ -36,7 +26,7 @@ class Planned:
     holds: Sequence[tuple[int, int, int, int]]
 
 
-def reserve(session: Session, plan: Sequence[Planned], told: Told) -> None:
+def reserve(session: Session, actor_id: int, plan: Sequence[Planned]) -> None:
     """Record mechanisms, their holds, an entry HOLD for each of these, and the link.
 
     Raises:
@@ -44,14 +34,15 @@ def reserve(session: Session, plan: Sequence[Planned], told: Told) -> None:
     """
     with refusals(session):
         if on_postgresql(session):
-            _reserve_at_once(session, plan, told)
-        else:
-            for planned in plan:
-                _reserve_one(session, planned, told)
-            _tell(session, told)
+            _RESERVE.rows(session, {**told_plan(plan), "at": moment(), "actor": actor_id})
+            return
+        made = Step([], [], [])
+        for planned in plan:
+            _reserve_one(session, actor_id, planned, made)
+        link_step(session, actor_id, made)
 
 
-def enter(session: Session, entries: Sequence[tuple[int, str]], told: Told) -> None:
+def enter(session: Session, actor_id: int, entries: Sequence[tuple[int, str]]) -> None:
     """Record entries, each a hold and what happens to it, and the link.
 
     Raises:
@@ -59,27 +50,28 @@ def enter(session: Session, entries: Sequence[tuple[int, str]], told: Told) -> N
     """
     with refusals(session):
         if on_postgresql(session):
-            _enter_at_once(session, entries, told)
-        else:
-            for hold, kind in entries:
-                _enter_one(session, hold, kind, told)
-            _tell(session, told)
+            given = {"holds": array(hold for hold, _ in entries), "kinds": array(kind for _, kind in entries)}
+            _ENTER.rows(session, {**given, "at": moment(), "actor": actor_id})
+            return
+        made = [_enter_one(session, actor_id, hold, kind) for hold, kind in entries]
+        link_step(session, actor_id, Step([], [], made))
 
 
-def _tell(session: Session, told: Told) -> None:
-    append_link(session, told.actor, told.kind, told.body, told.dataset, told.request_id)
-
-
-def _reserve_one(session: Session, planned: Planned, told: Told) -> None:
-    made = {**planned.invocation, "created_at": moment(), "created_by": told.actor_id}
-    number = _INVOCATION.insert(session, made)
+def _reserve_one(session: Session, actor_id: int, planned: Planned, made: Step) -> None:
+    require_shallow("invocation", planned.invocation)
+    invocation = {**planned.invocation, "created_at": moment(), "created_by": actor_id}
+    number = _INVOCATION.insert(session, invocation)
+    made.invocations.append({**invocation, "id": number})
     for account, instalment, rho, delta in planned.holds:
-        given = {"invocation": number, "account": account, "instalment": instalment, "rho": rho, "delta": delta}
-        _enter_one(session, _HOLD.insert(session, given), "HOLD", told)
+        hold = {"invocation_id": number, "account_id": account, "instalment": instalment, "rho": rho, "delta": delta}
+        hold_id = _HOLD.insert(session, hold)
+        made.holds.append({**hold, "id": hold_id})
+        made.entries.append(_enter_one(session, actor_id, hold_id, "HOLD"))
 
 
-def _enter_one(session: Session, hold: int, kind: str, told: Told) -> None:
-    _ENTRY.insert(session, {"hold_id": hold, "kind": kind, "at": moment(), "actor_id": told.actor_id})
+def _enter_one(session: Session, actor_id: int, hold: int, kind: str) -> Values:
+    entry = {"hold_id": hold, "kind": kind, "at": moment(), "actor_id": actor_id}
+    return {**entry, "id": _ENTRY.insert(session, entry)}
 
 
 _INVOCATION = Statement("""
@@ -90,18 +82,9 @@ VALUES (:request_id, :attempt, :sequence, :mechanism, :event, :relation, :rng_ki
 """)
 _HOLD = Statement("""
 INSERT INTO hold (invocation_id, account_id, instalment, rho, delta)
-VALUES (:invocation, :account, :instalment, :rho, :delta)
+VALUES (:invocation_id, :account_id, :instalment, :rho, :delta)
 """)
 _ENTRY = Statement("INSERT INTO entry (hold_id, kind, at, actor_id) VALUES (:hold_id, :kind, :at, :actor_id)")
-
-
-def _enter_at_once(session: Session, entries: Sequence[tuple[int, str]], told: Told) -> None:
-    given = {"holds": array(hold for hold, _ in entries), "kinds": array(kind for _, kind in entries)}
-    _ENTER.rows(session, {**given, "at": moment(), **link(told)})
-
-
-def _reserve_at_once(session: Session, plan: Sequence[Planned], told: Told) -> None:
-    _RESERVE.rows(session, {**told_plan(plan), "at": moment(), **link(told)})
 
 
 def told_plan(plan: Sequence[Planned]) -> Values:
@@ -118,16 +101,10 @@ def array(values: Iterable[int | str]) -> str:
     return f"{{{','.join(map(str, values))}}}"
 
 
-def link(told: Told) -> Values:
-    """What a door is told of the link."""
-    return {"actor": told.actor_id, "who": told.actor, "told": told.kind, "dataset": told.dataset,
-            "request": told.request_id, "body": told.body}  # fmt: skip
-
-
 _ENTER = Statement("""
-SELECT almoner_enter(:holds, :kinds, :at, :actor, :who, :told, :dataset, :request, :body)
+SELECT almoner_enter(:holds, :kinds, :at, :actor)
 """)
 _RESERVE = Statement("""
 SELECT almoner_reserve(CAST(:plan AS jsonb), :places, :accounts, :instalments, :rhos, :deltas,
-:at, :actor, :who, :told, :dataset, :request, :body)
+:at, :actor)
 """)

@@ -6,10 +6,9 @@ the server's clock where a client could lie.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import islice
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Table, insert, text
@@ -17,15 +16,15 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
 from models_db.base import Base, moment
-from models_db.chain import link_hash
+from models_db.bounds import require_shallow
+from models_db.pending import recorded
 from models_db.services.denials import ClockWentBack, Denied, translated
-from models_db.tables import Lease, UnitMark
+from models_db.tables import Lease
 from models_db.wire import Statement
 
 Row = TypeVar("Row", bound=Base)
 Values = dict[str, Any]
 
-_MARKS, _SORTED = 5000, 50_000
 _STAMPED = ("id", "at", "created_at")
 
 
@@ -54,6 +53,22 @@ def record_all(session: Session, rows: Sequence[Row]) -> None:
     for row, stored in zip(rows, made, strict=True):
         for name, value in stored.items():
             setattr(row, name, value)
+    recorded(session, table.name, [{**each, **stored} for each, stored in zip(given, made, strict=True)])
+    if table.name == "cohort" and not on_postgresql(session):
+        for row in rows:
+            recorded(session, "account", _opened_blocks(session, cast("Any", row).id))
+
+
+def _opened_blocks(session: Session, cohort_id: int) -> list[Values]:
+    """The blocks that the database has opened with a cohort."""
+    return [{"id": number, "kind": "block"} for number in session.scalars(_BLOCKS, {"cohort": cohort_id})]
+
+
+_BLOCKS = text("""
+SELECT a.id FROM cohort c JOIN partition_scheme s ON s.account_id = c.account_id JOIN account a
+ON a.parent_id = c.account_id AND a.kind = 'block' AND a.block / s.blocks = c.number - 1
+WHERE c.id = :cohort ORDER BY a.id
+""")
 
 
 @contextmanager
@@ -82,6 +97,8 @@ _NEWEST = text("SELECT y.at FROM audit y WHERE y.seq = (SELECT k.seq FROM audit_
 
 
 def _one_by_one(connection: Connection, table: Table, given: Sequence[Values]) -> list[Values]:
+    for values in given:
+        require_shallow(table.name, values)
     statement = _insertion(table)
     return [{"id": connection.execute(statement, values).scalar_one()} for values in given]
 
@@ -106,34 +123,6 @@ def _values(table: Table, row: Base) -> Values:
     return {name: value for name, value in vars(row).items() if value is not None and name in table.c}
 
 
-def append_link(
-    session: Session, actor: str, kind: str, body: str, dataset: str | None, request_id: int | None
-) -> tuple[int, str]:
-    """Add a link to the audit chain; returns its number and hash. The head is locked from here to the end.
-
-    Raises:
-        ClockWentBack: the newest link is from a later time than now.
-    """
-    given: Values = {"actor": actor, "kind": kind, "dataset": dataset, "request_id": request_id, "body": body}
-    with translated():
-        if on_postgresql(session):
-            number, made = _APPEND.rows(session, given)[0]
-            return number, made
-        ((last, previous),) = _HEAD.rows(session, {})
-        link = {"seq": last + 1, "prev_hash": previous, "at": moment(), **given}
-        made = link_hash(**link)
-        _LINK.insert(session, {**link, "row_hash": made})
-        return last + 1, made
-
-
-_APPEND = Statement("SELECT seq, hash FROM almoner_append(:actor, :kind, :dataset, :request_id, :body)")
-_HEAD = Statement("SELECT seq, hash FROM audit_head")
-_LINK = Statement("""
-INSERT INTO audit (seq, prev_hash, row_hash, at, actor, kind, dataset, request_id, body)
-VALUES (:seq, :prev_hash, :row_hash, :at, :actor, :kind, :dataset, :request_id, :body)
-""")
-
-
 def lock_accounts(session: Session, root: int, blocks: Sequence[int]) -> None:
     """Until the transaction ends nobody else moves these accounts, nor the envelopes and windows of their root."""
     if on_postgresql(session):
@@ -148,6 +137,12 @@ def when_locked(session: Session, root: int, blocks: Sequence[int], query: State
 
 
 _LOCK_ACCOUNTS = Statement("SELECT almoner_lock_accounts(:root, :blocks)")
+
+
+def lock_head(session: Session) -> None:
+    """Until the transaction ends nobody else adds a link; for the owner of the tables alone."""
+    if on_postgresql(session):
+        session.execute(text("SELECT seq FROM audit_head FOR UPDATE"))
 
 
 def lock_request(session: Session, number: int) -> None:
@@ -188,37 +183,6 @@ UPDATE lease SET expires_at = :expires_at WHERE request_id = :request_id AND tok
 
 def _lease_values(lease: Lease) -> Mapping[str, Any]:
     return {column.name: getattr(lease, column.name) for column in Lease.__table__.columns}
-
-
-Unit = tuple[bytes, int]
-"""A unit's mark, and the cohort in which the account first saw it."""
-
-
-def claim_units(session: Session, account_id: int, units: Iterable[Unit]) -> None:
-    """Claim units for a root account; those it holds already stay, in their cohort.
-
-    Raises:
-        Denied: another account holds one of them, or one is neither known in that cohort nor new in the newest.
-    """
-    with translated():
-        for batch in _batched(units):
-            if on_postgresql(session):
-                marks, cohorts = [mark for mark, _ in batch], [cohort for _, cohort in batch]
-                session.execute(_CLAIM, {"root": account_id, "marks": marks, "cohorts": cohorts})
-            else:
-                statement = insert(UnitMark).prefix_with("OR IGNORE")
-                rows = [{"mark": mark, "account_id": account_id, "cohort": cohort} for mark, cohort in batch]
-                session.execute(statement, rows)
-
-
-_CLAIM = text("SELECT almoner_claim_units(:root, CAST(:marks AS bytea[]), CAST(:cohorts AS integer[]))")
-
-
-def _batched(items: Iterable[Unit]) -> Iterable[list[Unit]]:
-    """In batches of _MARKS; of every _SORTED of them in order, because neighbours lie on one page of the index."""
-    coming = iter(items)
-    while near := sorted(islice(coming, _SORTED)):
-        yield from (near[first : first + _MARKS] for first in range(0, len(near), _MARKS))
 
 
 def on_postgresql(session: Session) -> bool:

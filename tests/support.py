@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db import at_once, moving
+from models_db import at_once, linking, moving
 from models_db.base import Base, moment
 from models_db.budgets import Amount
-from models_db.canonical import Json, digest
+from models_db.canonical import Json, canonical, digest
 from models_db.engine import Database
 from models_db.events import PrivacyEvent
 from models_db.policy_terms import PolicyTerms
@@ -139,6 +139,16 @@ def execute(database: Database, *statements: str, **values: object) -> None:
     with database.write() as session:
         for statement in statements:
             session.execute(text(statement), values)
+
+
+def append_link(session: Session, actor: Actor, kind: str, body: dict[str, Json], dataset: str | None = None) -> int:
+    """A link of no row, which only the owner of the tables can add. Returns its number."""
+    said = canonical(body).decode()
+    if session.get_bind().dialect.name == "sqlite":
+        return linking.append(session, actor.name, kind, said, dataset, None)
+    query = text("SELECT almoner_chain(:who, :kind, :dataset, NULL, :body)")
+    given = {"who": actor.name, "kind": kind, "dataset": dataset, "body": said}
+    return int(session.execute(query, given).scalar_one())
 
 
 def fetch(database: Database, query: str, **values: object) -> list[tuple[object, ...]]:
@@ -274,7 +284,7 @@ class World:
         """A root account with its blocks. Returns its id."""
         claim = LifetimeClaim("8", "0.000001", 9 * 10**11, cap)
         with self.database.write() as session:
-            return datasets.open_account(session, claim, blocks, f"scheme-{next(self._numbers)}").id
+            return datasets.open_account(session, claim, blocks, f"scheme-{next(self._numbers)}", self.steward).id
 
     def dataset(
         self,

@@ -100,7 +100,7 @@ def _details(link: Link) -> Iterator[tuple[str, str]]:
         yield "unreadable", unreadable(link)
         return
     for name, value in said.items():
-        if value is not None:
+        if value is not None and name != "rows":  # what commits to rows; an export has it
             yield visible(name), visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 

@@ -226,24 +226,6 @@ RECORDS: dict[str, list[tuple[str, ...]]] = {
     "planned_instalment": [("request_id", "sequence", "first_instalment")],
 }
 
-TIMES: dict[str, tuple[str, ...]] = {
-    "account": ("opens_at", "closes_at"), "approval": ("at", "expires_at"), "artifact": ("created_at",),
-    "audit": ("at",), "cap": ("created_at",), "carried": ("at",), "checkpoint": ("at",), "cohort": ("created_at",),
-    "dataset": ("created_at",), "dataset_version": ("created_at",), "delegation": ("valid_from", "valid_to", "at"),
-    "delegation_end": ("at",), "delivery": ("at",), "entry": ("at",), "evaluation": ("created_at",),
-    "invocation": ("created_at",), "lease": ("expires_at",), "motion": ("created_at", "expires_at", "until"),
-    "policy_adoption": ("at",), "policy_version": ("created_at",), "principal": ("created_at",),
-    "publication": ("at",), "request": ("created_at", "expires_at"),
-    "role_grant": ("valid_from", "valid_to", "at"), "role_revocation": ("at",),
-    "schedule": ("starts_at", "created_at"), "schedule_change": ("at",), "schedule_slot": ("slot", "at"),
-    "scope_end": ("at",), "slot_end": ("at",), "standing_use": ("at",), "transition": ("at",), "withdrawal": ("at",),
-}  # fmt: skip
-"""Every column that holds a time. Times are compared as text, so there is one form of each: 27 characters, in UTC."""
-
-ONE_FORM = "a time is written in its one form, in UTC"
-ONE_TYPE = "a value is of the type of its column"
-OWN_NUMBERS = "the ledger numbers its rows itself"
-
 
 def guards(**backend: str) -> list[tuple[str, str, str, str, str]]:
     made = [(n, t, o, rendered(c, backend), m) for n, t, o, c, m in GUARDS]
@@ -317,33 +299,6 @@ PLAN_MISSING = (  # a statement that ignores conflicts would go on without a row
 )
 PLAN_NOT_WRITTEN = "the plan did not follow the request"
 
-DIGITS = "[0-9]"
-FORM = "-".join((DIGITS * 4, DIGITS * 2, DIGITS * 2)) + f"T{':'.join([DIGITS * 2] * 3)}.{DIGITS * 6}Z"
-
-
-def untimely_sqlite(column: str) -> str:
-    """Not of the form, or no moment that there is: SQLite would count the 31st of February from the 1st of March."""
-    return (
-        f"({column} IS NOT NULL AND (typeof({column}) <> 'text' OR length({column}) <> 27"
-        f" OR {column} NOT GLOB '{FORM}'"
-        f" OR strftime('%Y-%m-%dT%H:%M:%S', substr({column}, 1, 19)) IS NOT substr({column}, 1, 19)))"
-    )
-
-
-def of_other_type(connection: sa.Connection, table: str) -> str:
-    """Some value is not of its column's type: SQLite itself takes 0.5 as an integer, and a blob as text."""
-    wrong = []
-    for row in connection.execute(sa.text(f"PRAGMA table_info({table})")):
-        kind = str(row.type).upper()
-        type_ = "text" if kind.startswith(("VARCHAR", "TEXT")) else "blob" if kind == "BLOB" else "integer"
-        wrong.append(f"typeof(NEW.{row.name}) NOT IN ('{type_}', 'null')")
-    return " OR ".join(wrong)
-
-
-def numbered(connection: sa.Connection, table: str) -> bool:
-    found = [str(row.name) for row in connection.execute(sa.text(f"PRAGMA table_info({table})")) if row.pk]
-    return found == ["id"]
-
 
 def arm_sqlite() -> None:
     connection = op.get_bind()
@@ -358,15 +313,6 @@ def arm_sqlite() -> None:
         made.append(
             (f"{table}_no_replace", table, "INSERT", collision(table, keys), f"{table} has recorded this already")
         )
-    for table, columns in TIMES.items():
-        untimely = " OR ".join(untimely_sqlite(f"NEW.{column}") for column in columns)
-        made.append((f"{table}_times", table, "INSERT", untimely, ONE_FORM))
-    made.append(("lease_times_renewed", "lease", "UPDATE", untimely_sqlite("NEW.expires_at"), ONE_FORM))
-    ledger = connection.scalars(
-        sa.text("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'alembic_version' ORDER BY name")
-    ).all()
-    for table in ledger:
-        made.append((f"{table}_types", table, "INSERT", of_other_type(connection, table), ONE_TYPE))
     for name, table, operation, condition, message in made:
         change, _, only = operation.partition(" WHEN ")
         connection.exec_driver_sql(
@@ -375,9 +321,6 @@ def arm_sqlite() -> None:
             f" BEGIN SELECT RAISE(ABORT, 'almoner: {message}'); END"
         )
     write_plans_sqlite(connection)
-    for table in ledger:
-        if numbered(connection, table) and table != "audit_head":
-            number_sqlite(connection, table)
 
 
 def write_plans_sqlite(connection: sa.Connection) -> None:
@@ -388,22 +331,9 @@ def write_plans_sqlite(connection: sa.Connection) -> None:
     )
 
 
-def number_sqlite(connection: sa.Connection, table: str) -> None:
-    """A row has the number that follows the last one: behind the largest number there is, nothing could be recorded."""
-    connection.exec_driver_sql(
-        f"CREATE TRIGGER {table}_numbers AFTER INSERT ON {table}"
-        f" WHEN NEW.id <> (SELECT max(x.id) FROM {table} x)"
-        f" OR NEW.id <> 1 + coalesce((SELECT max(x.id) FROM {table} x WHERE x.id < NEW.id), 0)"
-        f" BEGIN SELECT RAISE(ABORT, 'almoner: {OWN_NUMBERS}'); END"
-    )
-
-
 # --- PostgreSQL ----------------------------------------------------------------------------------------------
 
 BY_KEYS = ("plan_cache_mode = force_generic_plan", "enable_hashjoin = off", "enable_mergejoin = off")
-IN_UTC = "timezone = 'UTC'"
-"""Since PostgreSQL 18 a session's own time zone says what UTC and Z are: under `<UTC>-167` it is always next week."""
-
 MOMENT = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{6}Z$"
 PLAN_UNFIT_POSTGRESQL = (
     "CASE WHEN pg_input_is_valid(NEW.canonical, 'json') THEN"
@@ -469,11 +399,6 @@ def arm_postgresql() -> None:
     for table in RECORDS:
         denies = f"BEGIN RAISE EXCEPTION 'almoner: {table} is append-only' USING ERRCODE = '23514'; END"
         trigger(f"{table}_no_truncate", table, "BEFORE TRUNCATE", "FOR EACH STATEMENT", denies, path)
-    for table, columns in TIMES.items():
-        for column in columns:
-            name, check = f"ck_{table}_{column}_moment", f"{column} ~ '{MOMENT}'".replace(":", "\\:")
-            op.execute(sa.text(f"ALTER TABLE {table} ADD CONSTRAINT {name} CHECK ({check})"))
-    tell_time_in_utc()
 
 
 def written(column: str) -> str:
@@ -489,19 +414,6 @@ def merge(name: str, condition: str, message: str, path: str) -> None:
         raise ValueError(f"{name} is not the guard it was")
     body = source.replace(end, f" WHEN {condition} THEN 'almoner: {message}'{end}")
     function("CREATE OR REPLACE", name, "() RETURNS trigger", "LANGUAGE plpgsql", body, path)
-
-
-def tell_time_in_utc() -> None:
-    """Whatever time zone a session has chosen, functions that read or tell a time do it in UTC."""
-    timed = op.get_bind().scalars(
-        sa.text(
-            "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace"
-            " AND p.prosrc ~* 'timestamp|time zone|::date|to_char' AND (p.prorettype = 'trigger'::regtype"
-            " OR starts_with(p.proname, 'almoner_')) ORDER BY 1".replace(":", "\\:")
-        )
-    )
-    for signature in timed.all():
-        op.execute(sa.text(f"ALTER FUNCTION {signature} SET {IN_UTC}".replace(":", "\\:")))
 
 
 def function(create: str, name: str, signature: str, properties: str, source: str, path: str) -> None:

@@ -10,12 +10,11 @@ from models_db.base import moment
 from models_db.canonical import Json, canonical, digest
 from models_db.link_body import parse_body
 from models_db.recording import lock_accounts, lock_request, record, record_all
-from models_db.services import audits, gates, ledger, releases, runs
+from models_db.services import gates, ledger, releases, runs
 from models_db.services.audits import Actor
 from models_db.tables import (
     Artifact,
     Audit,
-    Dataset,
     Delivery,
     Evaluation,
     Invocation,
@@ -54,18 +53,11 @@ def produce(
         folder=folder,
         created_at=moment(),
         created_by=actor.id,
+        values_digest=values,
     )
     record(session, made)
     record_metrics(session, made, metrics, charged)
     releases.move(session, actor, attempt.request_id, "running", "produced")
-    audits.append(
-        session,
-        actor,
-        "run.produced",
-        {"attempt": attempt.number, "artifact": made.digest, **({} if values is None else {"values": values})},
-        attempt.dataset,
-        attempt.request_id,
-    )
     return made
 
 
@@ -74,8 +66,9 @@ def record_metrics(
     artifact: Artifact,
     metrics: Sequence[tuple[str, str, Json]],
     charged: Mapping[str, int] = MappingProxyType({}),
+    by: Actor | None = None,
 ) -> None:
-    """Store evaluations of an artifact; `charged` as for `produce`.
+    """Store evaluations of an artifact; `charged` as for `produce`, `by` who looks at them where it is later.
 
     Raises:
         Denied: an internal metric before the publish decision, on governed data (PRIVACY §7).
@@ -91,6 +84,7 @@ def record_metrics(
                 invocation_id=invocations[charged[metric]] if metric in charged else None,
                 result=canonical(result).decode(),
                 created_at=moment(),
+                created_by=by.id if by else None,
             )
             for metric, exposure, result in metrics
         ],
@@ -119,7 +113,12 @@ def artifact_of(session: Session, request_id: int) -> Artifact | None:
 
 
 def values_of(session: Session, artifact: Artifact) -> str | None:
-    """The digest of the values that an artifact was made of, as the chain tells it; None where it tells none."""
+    """The digest of the values that an artifact was made of; None where it was made of none that are kept.
+
+    A release that was produced before artifacts kept it has it in its link.
+    """
+    if artifact.values_digest is not None:
+        return artifact.values_digest
     query = select(Audit.body).where(Audit.kind == "run.produced", Audit.request_id == artifact.request_id)
     told = [parse_body(body) or {} for body in session.scalars(query)]
     values = next((body.get("values") for body in told if body.get("artifact") == artifact.digest), None)
@@ -163,14 +162,12 @@ def publish(session: Session, actor: Actor, request_id: int) -> Publication:
         gates.GateClosed: the publish gate is not passed for exactly these bytes.
     """
     lock_request(session, request_id)  # of two at once, the second must find the first
-    request, artifact = require_publishable(session, request_id)
+    _, artifact = require_publishable(session, request_id)
     found = session.scalars(select(Publication).where(Publication.artifact_id == artifact.id)).one_or_none()
     if found is not None:
         return found
     found = record(session, Publication(artifact_id=artifact.id, at=moment(), actor_id=actor.id))
     releases.move(session, actor, request_id, "produced", "published")
-    dataset = session.get_one(Dataset, request.dataset_id)
-    audits.append(session, actor, "release.published", {"artifact": artifact.digest}, dataset.name, request_id)
     return found
 
 
@@ -188,11 +185,6 @@ def deliveries(session: Session, request_id: int) -> Sequence[str]:
 
 def delivered(session: Session, actor: Actor, publication: Publication, destination: str, bundle: str) -> None:
     """Record that a bundle arrived whole."""
-    made = Delivery(publication_id=publication.id, destination=destination, bundle_digest=bundle, at=moment())
+    made = Delivery(publication_id=publication.id, destination=destination, bundle_digest=bundle, at=moment(),
+                    created_by=actor.id)  # fmt: skip
     record(session, made)
-    artifact = session.get_one(Artifact, publication.artifact_id)
-    request = session.get_one(Request, artifact.request_id)
-    dataset = session.get_one(Dataset, request.dataset_id)
-    audits.append(
-        session, actor, "release.delivered", {"destination": destination, "bundle": bundle}, dataset.name, request.id
-    )

@@ -20,10 +20,9 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
-from models_db.canonical import Json
 from models_db.errors import Refused, UsageError
 from models_db.recording import lock_accounts, record
-from models_db.services import audits, people
+from models_db.services import people
 from models_db.services.audits import Actor
 from models_db.tables import Account, Cohort, Dataset, DatasetVersion, PartitionScheme, UnitMark
 
@@ -200,12 +199,6 @@ def open_with(session: Session, actor: Actor, dataset: Dataset, version: Dataset
         created_by=actor.id,
     )
     record(session, made)
-    root = session.get_one(Account, dataset.account_id, populate_existing=True)
-    told: dict[str, Json] = {
-        "cohort": known.newest, "version": version.number, "blocks": _blocks(session, root.id),
-        "rho": str(root.rho_cap), "delta": str(root.delta_cap), "population": known.population,
-    }  # fmt: skip
-    audits.append(session, actor, "cohort.opened", told, dataset.name)
     return made
 
 

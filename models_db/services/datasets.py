@@ -10,8 +10,8 @@ from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.errors import Refused, UsageError
 from models_db.many import record_many
-from models_db.recording import Unit, claim_units, record
-from models_db.services import audits, cohorts, erasures
+from models_db.recording import record
+from models_db.services import cohorts, erasures
 from models_db.services.audits import Actor
 from models_db.services.cohorts import CohortsMoved, Growth
 from models_db.services.denials import AlreadyRecorded, Denied
@@ -25,6 +25,7 @@ from models_db.tables import (
     Motion,
     PartitionScheme,
 )
+from models_db.units import Unit, claim_units
 
 RELATION = "add_or_remove_one"
 LONGEST_NAME = 100
@@ -144,9 +145,12 @@ class UnnamedUnitsAgain(Refused):
         )
 
 
-def open_account(session: Session, claim: LifetimeClaim, blocks: int, key_name: str) -> Account:
+def open_account(
+    session: Session, claim: LifetimeClaim, blocks: int, key_name: str, by: Actor | None = None
+) -> Account:
     """A root account with one account per block, and the partition scheme that will never change."""
-    root = record(session, Account(kind="root", rho_cap=claim.cap.rho, delta_cap=claim.cap.delta))
+    opened_by = by.id if by else None
+    root = record(session, Account(kind="root", rho_cap=claim.cap.rho, delta_cap=claim.cap.delta, created_by=opened_by))
     record(
         session,
         Cap(
@@ -155,6 +159,8 @@ def open_account(session: Session, claim: LifetimeClaim, blocks: int, key_name: 
             delta=claim.delta,
             delta_conversion=claim.delta_conversion,
             created_at=moment(),
+            rho=claim.cap.rho,
+            delta_fail=claim.cap.delta,
         ),
     )
     record(session, PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name))
@@ -187,24 +193,6 @@ def register(session: Session, actor: Actor, wanted: Registration, account_id: i
         record(session, made)
     except AlreadyRecorded:
         raise DatasetExists(wanted.name) from None
-    cap, scheme = lifetime(session, made), partition(session, made)
-    audits.append(
-        session,
-        actor,
-        "dataset.registered",
-        {
-            "name": wanted.name,
-            "unit": wanted.unit_field,
-            "relation": RELATION,
-            "governed": wanted.governed,
-            "epsilon": cap.epsilon,
-            "delta": cap.delta,
-            "blocks": scheme.blocks,
-            "account": account_id,
-            "population": wanted.population,
-        },
-        dataset=wanted.name,
-    )
     return made
 
 
@@ -356,7 +344,7 @@ def add_version(
     """
     known = growth or Growth()
     if not known.opens:
-        _claim(session, dataset, units)  # from here on nobody else claims any
+        _claim(session, actor, dataset, units)  # from here on nobody else claims any
     cohorts.require_unmoved(session, dataset, known)  # whoever opens a cohort waits here for all others
     admit_another_version(session, dataset)
     _refuse_foreign_source(session, dataset, source_mark)
@@ -372,16 +360,15 @@ def add_version(
     record(session, made)
     if known.opens:
         cohorts.open_with(session, actor, dataset, made, known)
-        _claim(session, dataset, units)
+        _claim(session, actor, dataset, units)
     if erasures.erased_units(session, dataset) != erased:  # nobody erases before this ends: the marks are locked
         raise ErasedMeanwhile(dataset.name)
-    audits.append(session, actor, "dataset.ingested", {"version": made.number, "uid": uid}, dataset=dataset.name)
     return made
 
 
-def _claim(session: Session, dataset: Dataset, units: Iterable[Unit]) -> None:
+def _claim(session: Session, actor: Actor, dataset: Dataset, units: Iterable[Unit]) -> None:
     try:
-        claim_units(session, dataset.account_id, units)
+        claim_units(session, dataset.account_id, units, actor.id)
     except Denied as refusal:
         if refusal.facts["rule"] == _OTHER_COHORT:
             raise CohortsMoved(dataset.name) from None

@@ -14,12 +14,11 @@ from sqlalchemy.orm import Session
 
 from models_db.base import moment
 from models_db.budgets import Amount
-from models_db.canonical import Json
 from models_db.errors import Refused, UsageError
 from models_db.pacing import pacing_window
 from models_db.policy import Period
 from models_db.recording import record
-from models_db.services import audits, people
+from models_db.services import people
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded, Denied
 from models_db.tables import Account, Dataset, PolicyVersion, Request, ScopeEnd
@@ -87,7 +86,8 @@ def open_scope(session: Session, actor: Actor, dataset: Dataset, name: str, cap:
         NotYourRole: the actor is no steward.
     """
     people.require_role(session, actor, "steward")
-    made = Account(kind="scope", parent_id=dataset.account_id, name=name, rho_cap=cap.rho, delta_cap=cap.delta)
+    made = Account(kind="scope", parent_id=dataset.account_id, name=name, rho_cap=cap.rho, delta_cap=cap.delta,
+                   created_by=actor.id, reason=reason)  # fmt: skip
     try:
         record(session, made)
     except AlreadyRecorded:
@@ -96,8 +96,6 @@ def open_scope(session: Session, actor: Actor, dataset: Dataset, name: str, cap:
         if refusal.facts["rule"] != "the envelope does not fit what is left":
             raise
         raise ScopeTooLarge(dataset.name, name, cap) from None
-    told: dict[str, Json] = {"scope": name, "rho": str(cap.rho), "delta": str(cap.delta), "reason": reason}
-    audits.append(session, actor, "scope.opened", told, dataset.name)
     return session.get_one(Account, made.id)  # with the counters that the database gave it
 
 
@@ -111,7 +109,6 @@ def close_scope(session: Session, actor: Actor, dataset: Dataset, name: str, rea
     people.require_role(session, actor, "steward")
     account = find_scope(session, dataset, name)
     record(session, ScopeEnd(account_id=account.id, ended_by=actor.id, reason=reason, at=moment()))
-    audits.append(session, actor, "scope.closed", {"scope": name, "reason": reason}, dataset.name)
 
 
 def scopes(session: Session, account_id: int) -> Sequence[Account]:
@@ -161,7 +158,7 @@ def room(account: Account) -> Amount:
     )
 
 
-def narrowing(session: Session, request: Request) -> list[Narrowing]:
+def narrowing(session: Session, actor: Actor, request: Request) -> list[Narrowing]:
     """The envelope of the request and the window of its policy's pacing, as they are now; a new window is opened.
 
     Raises:
@@ -173,7 +170,7 @@ def narrowing(session: Session, request: Request) -> list[Narrowing]:
         found.append(Narrowing(scope.id, f"in the envelope {scope.name!r}", room(scope)))
     policy = session.get_one(PolicyVersion, request.policy_id)
     if policy.pacing_period is not None:
-        window = _window(session, session.get_one(Dataset, request.dataset_id), policy)
+        window = _window(session, actor, session.get_one(Dataset, request.dataset_id), policy)
         found.append(Narrowing(window.id, f"until {str(window.closes_at)[:10]} ({policy.pacing_period})", room(window)))
     return found
 
@@ -183,7 +180,7 @@ def share(root: Account, permille: int) -> Amount:
     return Amount(root.rho_cap // 1000 * permille, root.delta_cap // 1000 * permille)
 
 
-def _window(session: Session, dataset: Dataset, policy: PolicyVersion) -> Account:
+def _window(session: Session, actor: Actor, dataset: Dataset, policy: PolicyVersion) -> Account:
     current = current_window(session, dataset.account_id)
     if current is not None:
         return current
@@ -191,7 +188,7 @@ def _window(session: Session, dataset: Dataset, policy: PolicyVersion) -> Accoun
     opens_at, closes_at = _next(windows(session, root.id), cast("Period", policy.pacing_period))
     cap = share(root, policy.pacing_permille or 0)
     opened = Account(kind="pacing", parent_id=root.id, rho_cap=cap.rho, delta_cap=cap.delta,
-                     opens_at=opens_at, closes_at=closes_at)  # fmt: skip
+                     opens_at=opens_at, closes_at=closes_at, created_by=actor.id)  # fmt: skip
     record(session, opened)
     return session.get_one(Account, opened.id)  # with the counters that the database gave it
 

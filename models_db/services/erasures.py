@@ -12,10 +12,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
-from models_db.canonical import Json, digest
 from models_db.errors import Refused
 from models_db.recording import record, record_all
-from models_db.services import audits, people
+from models_db.services import people
 from models_db.services.audits import Actor
 from models_db.tables import Dataset, DatasetVersion, ErasedVersion, Erasure, ErasureEnd, Request, Transition
 
@@ -64,7 +63,6 @@ def record_erasure(session: Session, actor: Actor, dataset: Dataset, wanted: Wan
         for number, mark in sorted(wanted.left.items())
     ]
     record_all(session, rows)
-    audits.append(session, actor, "dataset.erased", told(session, made), dataset.name)
     return made
 
 
@@ -73,22 +71,6 @@ def end(session: Session, actor: Actor, made: Erasure) -> None:
     if made.id in ended(session):
         return
     record(session, ErasureEnd(erasure_id=made.id, actor_id=actor.id, at=moment()))
-    name = session.get_one(Dataset, made.dataset_id).name
-    audits.append(session, actor, "dataset.erasure_ended", {"erasure": made.id}, name)
-
-
-def told(session: Session, made: Erasure) -> dict[str, Json]:
-    """What the chain says of an erasure: marks of people and texts stay in the ledger, the link commits to them."""
-    version = None if made.version_id is None else session.get_one(DatasetVersion, made.version_id).number
-    query = select(ErasedVersion).where(ErasedVersion.erasure_id == made.id).order_by(ErasedVersion.version_id)
-    left: list[Json] = [[one.version_id, one.manifest_mark] for one in session.scalars(query)]
-    return {
-        "erasure": made.id,
-        "scope": made.scope,
-        "version": version,
-        "reason": made.reason,
-        "content": digest({"unit_mark": made.unit_mark, "left": left}),
-    }
 
 
 def every(session: Session, dataset: Dataset | None = None) -> Sequence[Erasure]:

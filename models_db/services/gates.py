@@ -10,7 +10,7 @@ from models_db.base import moment
 from models_db.canonical import Json, canonical
 from models_db.errors import Refused
 from models_db.recording import lock_motion, lock_request, record
-from models_db.services import audits, erasures, internal_views, motions, people, releases
+from models_db.services import erasures, internal_views, motions, people, releases
 from models_db.services.audits import Actor
 from models_db.services.derivation import Applicable, require_applicable
 from models_db.tables import (
@@ -128,26 +128,17 @@ def decide(
     waiting = {"spend": ("submitted", "approved"), "publish": ("produced",)}[decision.gate]
     if state not in waiting:
         raise releases.WrongState(request.id, state, f"{waiting[0]} ({decision.gate} gate)")
-    made = _approval(session, decision, signature, approver or actor)
+    made = _approval(session, decision, signature, approver or actor, actor)
     made.request_id, made.attestation = request.id, attestation
     _require_not_barred(session, request, made)
     if (decision.gate, decision.verdict) == ("spend", "approve"):
         erasures.require_left(session, request.version_id)
     record(session, made)
     _follow(session, actor, request, decision)
-    dataset = session.get_one(Dataset, request.dataset_id)
-    audits.append(
-        session,
-        actor,
-        f"request.{decision.verdict}",
-        _told(decision, signature, actor, approver),
-        dataset=dataset.name,
-        request_id=request.id,
-    )
     return releases.state_of(session, request.id)
 
 
-def _approval(session: Session, decision: Decision, signature: str, approver: Actor) -> Approval:
+def _approval(session: Session, decision: Decision, signature: str, approver: Actor, by: Actor) -> Approval:
     giver = people.find(session, decision.on_behalf_of).id if decision.on_behalf_of else None
     return Approval(
         gate=decision.gate,
@@ -159,6 +150,7 @@ def _approval(session: Session, decision: Decision, signature: str, approver: Ac
         at=moment(),
         expires_at=decision.expires_at,
         signature=signature,
+        brought_by=by.id,
     )
 
 
@@ -166,13 +158,6 @@ def _require_not_barred(session: Session, asked: Request | Motion, made: Approva
     policy, dataset = session.get_one(PolicyVersion, asked.policy_id), session.get_one(Dataset, asked.dataset_id)
     people = (made.approver_id, made.on_behalf_of)
     internal_views.require_not_barred(session, policy, dataset, people, f"the {made.gate} gate")
-
-
-def _told(decision: Decision, signature: str, actor: Actor, approver: Actor | None) -> dict[str, Json]:
-    other = {"approver": approver.name} if approver and approver.id != actor.id else {}
-    behalf = {"on_behalf_of": decision.on_behalf_of} if decision.on_behalf_of else {}
-    return {"gate": decision.gate, "subject": decision.subject_digest, "reason": decision.reason,
-            "expires_at": decision.expires_at, "signature": signature, **other, **behalf}  # fmt: skip
 
 
 def _follow(session: Session, actor: Actor, request: Request, decision: Decision) -> None:
@@ -199,19 +184,14 @@ def _decide_motion(
     ends_standing = state == "carried" and motion.kind == "standing" and decision.verdict == "reject"
     if state != "open" and not ends_standing:
         raise motions.MotionDecided(motion.id, state)
-    made = _approval(session, decision, signature, approver)
+    made = _approval(session, decision, signature, approver, actor)
     made.motion_id = motion.id
     _require_not_barred(session, motion, made)
     record(session, made)
     given, needed = motion_count(session, motion)
     carries = decision.verdict == "approve" and given >= needed
     if carries:
-        motions.carry(session, actor, motion, applicable)  # before any link: the head of the chain is locked last
-    dataset = session.get_one(Dataset, motion.dataset_id)
-    told = {"motion": motion.id, **_told(decision, signature, actor, approver)}
-    audits.append(session, actor, f"motion.{decision.verdict}", told, dataset.name)
-    if carries:
-        motions.tell_carried(session, actor, motion)
+        motions.carry(session, actor, motion, applicable)
     return motions.state_of(session, motion)
 
 
@@ -225,18 +205,14 @@ def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, re
     (lock_motion if gate == "motion" else lock_request)(session, number)
     found = standing_of(session, actor, number, gate)
     for each in (a for a in found if a.subject_digest == found[-1].subject_digest):
-        record(session, Withdrawal(approval_id=each.id, reason=reason, signature=signature, at=moment()))
-    told: dict[str, Json] = {"gate": gate, "reason": reason, "signature": signature}
+        record(session, Withdrawal(approval_id=each.id, reason=reason, signature=signature, at=moment(),
+                                   brought_by=actor.id))  # fmt: skip
     if gate == "motion":
         motion = motions.find(session, number)
-        name = session.get_one(Dataset, motion.dataset_id).name
-        audits.append(session, actor, "motion.approval_withdrawn", {"motion": number, **told}, name)
         return motions.state_of(session, motion)
     request = releases.find(session, number)
     if releases.state_of(session, number) == "approved" and not _open(session, request, "spend", request.digest):
         releases.move(session, actor, number, "approved", "submitted", "an approval was withdrawn")
-    name = session.get_one(Dataset, request.dataset_id).name
-    audits.append(session, actor, "request.approval_withdrawn", told, name, number)
     return releases.state_of(session, number)
 
 

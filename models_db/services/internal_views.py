@@ -7,16 +7,13 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
-from models_db.canonical import Json
 from models_db.recording import record
-from models_db.services import audits
 from models_db.services.audits import Actor
 from models_db.tables import Artifact, Dataset, InternalView, PolicyRule, PolicyVersion, Principal, Request, Transition
 from models_db.viewing import ReleaseUndecided, ViewerBarred, Viewing
 
 Kind = Literal["computed", "shown"]
-SHOWN = "evaluation.shown"
-"""The kind of the link that records figures shown again; that of computed ones is `evaluation.internal`."""
+"""Whether figures were computed or stored ones shown again; their links: `evaluation.internal`, `evaluation.shown`."""
 
 
 def require_viewable(session: Session, artifact: Artifact) -> None:
@@ -49,18 +46,6 @@ def record_view(session: Session, actor: Actor, artifact: Artifact, kind: Kind) 
     )
     record(session, made)
     return True
-
-
-def record_shown(session: Session, actor: Actor, artifact: Artifact, metrics: Sequence[str]) -> None:
-    """Record, with its link, that stored internal figures are shown to the actor again.
-
-    Raises:
-        as `record_view`.
-    """
-    if record_view(session, actor, artifact, "shown"):
-        told: list[Json] = list(metrics)
-        name = _dataset_of(session, artifact).name
-        audits.append(session, actor, SHOWN, {"metrics": told}, name, artifact.request_id)
 
 
 def of_account(session: Session, account_id: int) -> Viewing | None:

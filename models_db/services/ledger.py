@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
-from models_db.at_once import DELTA, RHO, arm_at_once, reserve_at_once
+from models_db.at_once import arm_at_once, reserve_at_once
 from models_db.budgets import Amount, total
-from models_db.canonical import Json, canonical, digest
+from models_db.canonical import canonical, digest
 from models_db.errors import Refused
 from models_db.events import PrivacyEvent
-from models_db.moving import Planned, Told, enter, reserve
+from models_db.moving import Planned, enter, reserve
 from models_db.recording import renew_lease, when_locked
 from models_db.services import envelopes
 from models_db.services.audits import Actor
@@ -160,12 +160,10 @@ def hold(
     mechanisms = [_invocation(attempt, number, each, provenance) for number, each in enumerate(plan)]
     parts = [_parts(each, number) for each, number in zip(plan, paid or [0] * len(plan), strict=True)]
     asked = total([amount for each in parts for _, amount in each])
-    told = _told(actor, attempt, "ledger.hold", {"rho": str(asked.rho), "delta": str(asked.delta),
-                 "mechanisms": [p.event.mechanism for p in plan], "blocks": list(attempt.blocks)})  # fmt: skip
     if whole:
         spots = range(1, len(attempt.blocks) + 1)
         every = [Planned(m, _holds(each, spots)) for m, each in zip(mechanisms, parts, strict=True)]
-        if reserve_at_once(session, attempt.account_id, attempt.blocks, every, told):
+        if reserve_at_once(session, actor.id, attempt.request_id, attempt.account_id, attempt.blocks, every):
             return
     given = {"root": attempt.account_id, "request_id": attempt.request_id}
     found = when_locked(session, attempt.account_id, attempt.blocks, _ACCOUNTS, given)
@@ -174,7 +172,7 @@ def hold(
     if len(accounts) != len(attempt.blocks):
         raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
     request = session.get_one(Request, attempt.request_id) if any(each.narrowed for each in accounts) else None
-    narrower = envelopes.narrowing(session, request) if request else []
+    narrower = envelopes.narrowing(session, actor, request) if request else []
     left = _balance(accounts, _reserved(under)).left
     rooms = [(each.label, each.left) for each in narrower]
     for label, room in rooms if request and request.scope_id else [("", left), *rooms]:
@@ -182,7 +180,7 @@ def hold(
             raise BudgetExceeded(attempt.dataset, asked, room, label)
     ids = [account.id for account in accounts] + [each.account_id for each in narrower]
     try:
-        reserve(session, [Planned(m, _holds(each, ids)) for m, each in zip(mechanisms, parts, strict=True)], told)
+        reserve(session, actor.id, [Planned(m, _holds(each, ids)) for m, each in zip(mechanisms, parts, strict=True)])
     except OverCap:
         raise BudgetExceeded(attempt.dataset, asked, left) from None
 
@@ -226,9 +224,8 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
         Denied: nothing is held, or the spend gate is not passed (any more).
     """
     if whole:
-        told = _told_armed(actor, attempt, sequence, instalment, RHO, DELTA)
-        which = attempt.number, sequence, instalment
-        known = arm_at_once(session, attempt.account_id, attempt.blocks, which, lease, told)
+        which = attempt.request_id, attempt.number, sequence, instalment
+        known = arm_at_once(session, actor.id, attempt.account_id, attempt.blocks, which, lease)
         if known is not None:
             return known
     if lease and not renew_lease(session, attempt.request_id, *lease):
@@ -239,14 +236,8 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
     if any(each.entries != {"HOLD"} for each in holds):
         raise Fenced
     spent = holds[0].amount
-    told = _told_armed(actor, attempt, sequence, instalment, str(spent.rho), str(spent.delta))
-    enter(session, [(each.id, "ARM") for each in holds], told)
+    enter(session, actor.id, [(each.id, "ARM") for each in holds])
     return spent
-
-
-def _told_armed(actor: Actor, attempt: Attempt, sequence: int, instalment: int, rho: str, delta: str) -> Told:
-    body: dict[str, Json] = {"sequence": sequence, "instalment": instalment, "rho": rho, "delta": delta}
-    return _told(actor, attempt, "ledger.arm", body)
 
 
 def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> None:
@@ -261,9 +252,7 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
     if len(armed) + len(untouched) != len(holds):
         raise Fenced
     if holds:
-        told = _told(actor, attempt, f"ledger.{outcome.lower()}",
-                     {"armed_holds": len(armed), "released_holds": len(untouched)})  # fmt: skip
-        enter(session, [(each, outcome) for each in armed] + [(each, "RELEASE") for each in untouched], told)
+        enter(session, actor.id, [(each, outcome) for each in armed] + [(each, "RELEASE") for each in untouched])
 
 
 class _Counters(NamedTuple):
@@ -324,11 +313,6 @@ def _held(session: Session, query: Statement, attempt: Attempt, **more: int) -> 
             found[number] = _Held(number, Amount(rho, delta), set())
         found[number].entries.add(kind)
     return list(found.values())
-
-
-def _told(actor: Actor, attempt: Attempt, kind: str, body: dict[str, Json]) -> Told:
-    text = canonical({"attempt": attempt.number, **body}).decode()
-    return Told(actor.id, actor.name, kind, text, attempt.dataset, attempt.request_id)
 
 
 def recomputed(session: Session) -> list[tuple[int, str]]:

@@ -18,7 +18,7 @@ from models_db.canonical import Json, canonical, digest
 from models_db.configurations import because, cost_of, differing
 from models_db.errors import Refused, UsageError
 from models_db.recording import lock_accounts, lock_motion, record
-from models_db.services import audits, cohorts, datasets, internal_views, ledger, releases
+from models_db.services import cohorts, datasets, internal_views, ledger, releases
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.derivation import Applicable, require_applicable
@@ -196,8 +196,6 @@ def _propose(session: Session, actor: Actor, dataset: Dataset, made: Motion) -> 
     policy = session.get_one(PolicyVersion, made.policy_id)
     internal_views.require_not_barred(session, policy, dataset, [actor.id], "proposing")
     record(session, made)
-    told: dict[str, Json] = {"motion": made.id, "kind": made.kind, "digest": made.digest, "reason": made.reason}
-    audits.append(session, actor, "motion.proposed", told, dataset.name)
     return made
 
 
@@ -281,14 +279,6 @@ def carry(session: Session, actor: Actor, motion: Motion, applicable: Applicable
     record(session, Carried(motion_id=motion.id, actor_id=actor.id, at=moment()))
     if motion.kind == "retraction":
         releases.move(session, actor, retracted_request(session, motion), "published", "retracted", motion.reason)
-
-
-def tell_carried(session: Session, actor: Actor, motion: Motion) -> None:
-    """The link of the chain that tells what `carry` did."""
-    dataset = session.get_one(Dataset, motion.dataset_id)
-    request_id = retracted_request(session, motion) if motion.kind == "retraction" else None
-    told: dict[str, Json] = {"motion": motion.id, "kind": motion.kind, "digest": motion.digest}
-    audits.append(session, actor, "motion.carried", told, dataset.name, request_id)
 
 
 def retracted_request(session: Session, motion: Motion) -> int:

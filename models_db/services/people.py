@@ -8,10 +8,10 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
-from models_db.canonical import Json, canonical
+from models_db.canonical import canonical
 from models_db.errors import EnvironmentProblem, Refused, UsageError
-from models_db.recording import on_postgresql, record
-from models_db.services import access, audits
+from models_db.recording import lock_head, on_postgresql, record
+from models_db.services import access
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded
 from models_db.tables import Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
@@ -132,11 +132,10 @@ def found(session: Session, name: str, public_key: str, login: str | None = None
         return Actor(known.id, known.name)
     if is_founded(session):
         raise PrincipalUnknown(name)
-    told: dict[str, Json] = {"name": name, "public_key": public_key, "roles": list(ROLES)}
-    audits.append(session, Actor(0, name), "principal.enrolled", told)  # the head is locked: who comes second waits
+    lock_head(session)  # who comes second waits
     if is_founded(session):
         raise PrincipalUnknown(name)
-    actor = _enter(session, fit_name(name), public_key, login or access.login(session))
+    actor = _enter(session, fit_name(name), public_key, login or access.login(session), None)
     at = moment()
     for role in ("admin", *(role for role in ROLES if role != "admin")):
         record(session, _grant(actor, actor, role, at, None, "founded the ledger"))
@@ -164,15 +163,15 @@ def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str
     if plain_name(name) in {plain_name(taken) for taken in session.scalars(select(Principal.name))}:
         raise NameTaken(name)
     try:
-        made = _enter(session, name, public_key, login)
+        made = _enter(session, name, public_key, login, actor)
     except AlreadyRecorded:
         raise NameTaken(name) from None
-    audits.append(session, actor, "principal.enrolled", {"name": name, "public_key": public_key, "login": login})
     return made
 
 
-def _enter(session: Session, name: str, public_key: str, login: str | None) -> Actor:
-    made = record(session, Principal(name=name, public_key=public_key, created_at=moment(), login=login))
+def _enter(session: Session, name: str, public_key: str, login: str | None, by: Actor | None) -> Actor:
+    made = Principal(name=name, public_key=public_key, created_at=moment(), login=login, created_by=by and by.id)
+    record(session, made)
     return Actor(made.id, name)
 
 
@@ -310,10 +309,7 @@ def grant(
     if role not in ROLES:
         raise RoleUnknown(role)
     whom = find(session, name)
-    made = record(session, _grant(actor, Actor(whom.id, name), role, valid_from or moment(), valid_to, reason))
-    told: dict[str, Json] = {"name": name, "role": role, "from": made.valid_from, "to": valid_to, "reason": reason}
-    audits.append(session, actor, "role.granted", told)
-    return made
+    return record(session, _grant(actor, Actor(whom.id, name), role, valid_from or moment(), valid_to, reason))
 
 
 def _grant(by: Actor, to: Actor, role: str, valid_from: str, valid_to: str | None, reason: str) -> RoleGrant:
@@ -335,7 +331,6 @@ def revoke(session: Session, actor: Actor, name: str, role: str, reason: str) ->
         raise RoleNotHeld(name, role)
     for each in held:
         record(session, RoleRevocation(grant_id=each.id, revoked_by=actor.id, reason=reason, at=moment()))
-    audits.append(session, actor, "role.revoked", {"name": name, "role": role, "reason": reason})
     return len(held)
 
 
@@ -352,7 +347,7 @@ def delegate(session: Session, actor: Actor, mandate: Mandate, signature: str) -
     dataset, taker = datasets.find(session, mandate.dataset), find(session, mandate.to)
     if taker.id == actor.id:
         raise SelfDelegation
-    made = record(
+    return record(
         session,
         Delegation(
             from_id=actor.id,
@@ -365,10 +360,6 @@ def delegate(session: Session, actor: Actor, mandate: Mandate, signature: str) -
             at=moment(),
         ),
     )
-    told: dict[str, Json] = {"delegation": made.id, "to": mandate.to, "from": mandate.valid_from,
-                             "until": mandate.valid_to, "reason": mandate.reason, "signature": signature}  # fmt: skip
-    audits.append(session, actor, "delegation.given", told, dataset.name)
-    return made
 
 
 def end_delegation(session: Session, actor: Actor, delegation_id: int) -> None:
@@ -381,7 +372,6 @@ def end_delegation(session: Session, actor: Actor, delegation_id: int) -> None:
     if delegation_id not in {each.id for each in delegations(session)}:
         raise DelegationUnknown(delegation_id)
     record(session, DelegationEnd(delegation_id=delegation_id, ended_by=actor.id, at=moment()))
-    audits.append(session, actor, "delegation.ended", {"delegation": delegation_id})
 
 
 def delegations(session: Session) -> Sequence[Delegation]:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from models_db.base import moment
 from models_db.policy_terms import DatasetTerms, PolicyTerms
 from models_db.recording import record, record_all
-from models_db.services import audits, people
+from models_db.services import people
 from models_db.services.audits import Actor
 from models_db.tables import PolicyAdoption, PolicyRule, PolicyVersion
 
@@ -47,12 +47,6 @@ def adopt(session: Session, actor: Actor, terms: PolicyTerms) -> PolicyVersion:
     known = session.scalars(select(PolicyVersion).where(PolicyVersion.digest == terms.digest)).one_or_none()
     version = known or _recorded(session, terms)
     record(session, PolicyAdoption(policy_id=version.id, adopted_by=actor.id, at=moment()))
-    audits.append(
-        session,
-        actor,
-        "policy.adopted",
-        {"digest": terms.digest, "before": now.digest if now else None, "several_roles": terms.several_roles},
-    )
     return version
 
 

@@ -16,7 +16,7 @@ from models_db.canonical import Json, canonical, digest
 from models_db.configurations import whichever_turn
 from models_db.errors import Refused, UsageError
 from models_db.recording import lock_request, record
-from models_db.services import audits, internal_views
+from models_db.services import internal_views
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded
 from models_db.tables import (
@@ -105,15 +105,6 @@ def submit(
     move(session, actor, made.id, "draft", "submitted")
     if standing:
         move(session, actor, made.id, "submitted", "approved", f"standing authorisation {standing.id}")
-    audits.append(
-        session,
-        actor,
-        "request.submitted",
-        {"digest": made.digest, "kind": body["kind"], "mechanism": body["mechanism"], "epsilon": body["epsilon"],
-         **({"scope": scope.name} if scope else {}), **({"standing": standing.id} if standing else {})},
-        dataset=dataset.name,
-        request_id=made.id,
-    )  # fmt: skip
     return made
 
 
@@ -187,13 +178,11 @@ def withdraw(session: Session, actor: Actor, request_id: int, reason: str) -> No
         WrongState: it has run, or is decided.
     """
     lock_request(session, request_id)  # a run may start at this moment
-    request = find(session, request_id)
+    find(session, request_id)
     state = state_of(session, request_id)
     if state not in ("submitted", "approved"):
         raise WrongState(request_id, state, "submitted or approved")
     move(session, actor, request_id, state, "withdrawn", reason)
-    dataset = session.get_one(Dataset, request.dataset_id)
-    audits.append(session, actor, "request.withdrawn", {"reason": reason}, dataset.name, request_id)
 
 
 def planned_blocks(request: Request) -> tuple[int, ...]:

@@ -7,13 +7,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
-from models_db.canonical import Json
 from models_db.errors import Refused
 from models_db.recording import lock_accounts, lock_request, renew_lease, take_lease
-from models_db.services import audits, erasures, gates, ledger, motions, releases
+from models_db.services import erasures, gates, ledger, motions, releases
 from models_db.services.audits import Actor
 from models_db.tables import (
-    Dataset,
     Entry,
     Hold,
     Invocation,
@@ -76,14 +74,10 @@ def start(
     attempt = _attempts(session, request_id) + 1
     if request.standing_id is not None:
         motions.draw(session, actor, request, attempt)
-    releases.move(session, actor, request_id, "approved", "running")
+    going_on = "" if goes_on_from is None else str(goes_on_from)
+    releases.move(session, actor, request_id, "approved", "running", going_on)
     expires_at = moment(datetime.now(UTC) + LEASE)
     take_lease(session, Lease(request_id=request_id, attempt=attempt, token=token, owner=owner, expires_at=expires_at))
-    dataset = session.get_one(Dataset, request.dataset_id)
-    told: dict[str, Json] = {"attempt": attempt}
-    if goes_on_from is not None:
-        told["goes_on_from"] = goes_on_from
-    audits.append(session, actor, "run.started", told, dataset.name, request_id)
     return attempt
 
 
@@ -160,6 +154,3 @@ def fail(session: Session, actor: Actor, attempt: ledger.Attempt, reason: str) -
     """
     _settle(session, actor, attempt, "FORFEIT")
     releases.move(session, actor, attempt.request_id, "running", "approved", reason)
-    audits.append(
-        session, actor, "run.failed", {"attempt": attempt.number, "reason": reason}, attempt.dataset, attempt.request_id
-    )

@@ -12,10 +12,8 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from models_db.base import moment
-from models_db.canonical import Json
 from models_db.errors import Refused, UsageError
 from models_db.recording import on_postgresql, record
-from models_db.services import audits
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded, Denied
 from models_db.tables import Dataset, Motion, Schedule, ScheduleChange, ScheduleSlot, SlotEnd, Transition
@@ -81,15 +79,11 @@ def create(session: Session, actor: Actor, dataset: Dataset, standing: Motion, t
         RoleMissing: the actor is no analyst.
         Denied: the motion is no standing authorisation of that dataset.
     """
-    made = record(
+    return record(
         session,
         Schedule(dataset_id=dataset.id, standing_id=standing.id, kind=timing.kind, rule=timing.rule, zone=timing.zone,
                  starts_at=timing.starts_at, reason=reason, created_at=moment(), created_by=actor.id),
     )  # fmt: skip
-    told: dict[str, Json] = {"schedule": made.id, "standing": standing.id, "kind": timing.kind, "rule": timing.rule,
-                             "zone": timing.zone, "starts_at": timing.starts_at, "reason": reason}  # fmt: skip
-    audits.append(session, actor, "schedule.created", told, dataset.name)
-    return made
 
 
 def find(session: Session, number: int) -> Schedule:
@@ -139,7 +133,7 @@ def change(session: Session, actor: Actor, number: int, kind: str, reason: str) 
         RoleMissing: only a steward or who made it changes it, and what another has paused a steward resumes.
     """
     lock(session, number)
-    schedule = find(session, number)
+    find(session, number)
     wanted = {"paused": ("active",), "resumed": ("paused",), "ended": ("active", "paused")}[kind]
     state = state_of(session, number)
     if state not in wanted:
@@ -147,9 +141,6 @@ def change(session: Session, actor: Actor, number: int, kind: str, reason: str) 
     made = ScheduleChange(schedule_id=number, number=len(changes(session, number)) + 1, kind=kind, reason=reason,
                           at=moment(), actor_id=actor.id)  # fmt: skip
     record(session, made)
-    dataset = session.get_one(Dataset, schedule.dataset_id)
-    told: dict[str, Json] = {"schedule": number, "kind": kind, "reason": reason}
-    audits.append(session, actor, "schedule.changed", told, dataset.name)
 
 
 def lock(session: Session, number: int) -> None:
@@ -213,9 +204,6 @@ def decide(
         if refusal.facts["rule"] == _IDLE:
             raise ScheduleIdle(schedule.id, "paused or over") from None
         raise
-    dataset = session.get_one(Dataset, schedule.dataset_id)
-    told: dict[str, Json] = {"schedule": schedule.id, "slot": slot, "skipped": skipped}
-    audits.append(session, actor, "slot.decided", told, dataset.name, request_id)
     return made
 
 
@@ -249,7 +237,3 @@ def give_up(session: Session, actor: Actor, slot: ScheduleSlot, reason: str, det
         Denied, RoleMissing: its request runs, or has run, or the actor is no runner.
     """
     record(session, SlotEnd(slot_id=slot.id, reason=reason, detail=detail, at=moment(), actor_id=actor.id))
-    schedule = session.get_one(Schedule, slot.schedule_id)
-    dataset = session.get_one(Dataset, schedule.dataset_id)
-    told: dict[str, Json] = {"schedule": schedule.id, "slot": slot.slot, "reason": reason}
-    audits.append(session, actor, "slot.ended", told, dataset.name, slot.request_id)

@@ -2,7 +2,7 @@
 
 from models_db.base import Base, check_times
 from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, ScopeEnd
-from models_db.tables.audits import Audit, AuditHead, Checkpoint
+from models_db.tables.audits import Audit, AuditHead, Checkpoint, PendingLink, Restoration
 from models_db.tables.datasets import (
     Cohort,
     Dataset,
@@ -11,6 +11,7 @@ from models_db.tables.datasets import (
     Erasure,
     ErasureEnd,
     PartitionScheme,
+    UnitClaim,
     UnitMark,
 )
 from models_db.tables.motions import Carried, Motion, StandingUse
@@ -35,6 +36,7 @@ from models_db.tables.releases import (
     Publication,
     Request,
     Transition,
+    TwinAttack,
     Withdrawal,
 )
 from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, SlotEnd
@@ -44,8 +46,9 @@ check_times(Base.metadata)
 __all__ = [
     "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Cohort", "Dataset",
     "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "ErasedVersion", "Erasure", "ErasureEnd",
-    "Evaluation", "Hold", "InternalView", "Invocation", "Lease", "Motion", "PartitionScheme", "PlannedBlock",
-    "PlannedInstalment", "PlannedInvocation", "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion",
-    "Principal", "Publication", "Request", "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot",
-    "ScopeEnd", "SlotEnd", "StandingUse", "Transition", "UnitMark", "Withdrawal",
+    "Evaluation", "Hold", "InternalView", "Invocation", "Lease", "Motion", "PartitionScheme", "PendingLink",
+    "PlannedBlock", "PlannedInstalment", "PlannedInvocation", "PlannedRelease", "PolicyAdoption", "PolicyRule",
+    "PolicyVersion", "Principal", "Publication", "Request", "Restoration", "RoleGrant", "RoleRevocation", "Schedule",
+    "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse", "Transition", "TwinAttack", "UnitClaim",
+    "UnitMark", "Withdrawal",
 ]  # fmt: skip

@@ -55,6 +55,10 @@ class Account(Base):
     name: Mapped[Line | None]
     opens_at: Mapped[Moment | None]
     closes_at: Mapped[Moment | None]
+    created_by: Mapped[int | None] = mapped_column(reference("principal"))
+    """Who opened it; None of a block, which is opened with its root or with a cohort."""
+    reason: Mapped[Body | None]
+    """Why an envelope was opened."""
 
 
 class ScopeEnd(Base):
@@ -81,6 +85,9 @@ class Cap(Base):
     delta: Mapped[Line]
     delta_conversion: Mapped[Units]
     created_at: Mapped[Moment]
+    rho: Mapped[Units | None]
+    delta_fail: Mapped[Units | None]
+    """The same in units; None where stewards had changed it before this was kept."""
 
 
 class Invocation(Base):

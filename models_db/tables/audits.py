@@ -3,7 +3,7 @@
 from sqlalchemy import CheckConstraint, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models_db.base import Base, Body, Digest, Id, Key, Line, Moment
+from models_db.base import Base, Body, Digest, Id, Key, Line, Moment, reference
 from models_db.canonical import digest
 
 
@@ -67,3 +67,30 @@ class Checkpoint(Base):
     at: Mapped[Moment]
     signature: Mapped[Line]
     public_key: Mapped[Line]
+    created_by: Mapped[int | None] = mapped_column(reference("principal"))
+
+
+class Restoration(Base):
+    """A backup was put back: between the link that it had last and this one, facts may be missing."""
+
+    __tablename__ = "restoration"
+    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
+
+    id: Mapped[Key]
+    taken_at: Mapped[Moment]
+    link: Mapped[int] = mapped_column(Id)
+    reason: Mapped[Body]
+    at: Mapped[Moment]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
+
+
+class PendingLink(Base):
+    """What a transaction on PostgreSQL has recorded and not yet told; empty between transactions."""
+
+    __tablename__ = "pending_link"
+
+    id: Mapped[Key]
+    kind: Mapped[Line]
+    row_id: Mapped[int] = mapped_column(Id)
+    rank: Mapped[int]
+    account_id: Mapped[int | None] = mapped_column(Id)

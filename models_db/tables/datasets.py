@@ -3,7 +3,7 @@
 from sqlalchemy import CheckConstraint, LargeBinary, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models_db.base import Base, Body, Digest, Key, Line, Moment, Units, reference
+from models_db.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
 
 
 class Dataset(Base):
@@ -136,3 +136,20 @@ class UnitMark(Base):
     mark: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
     account_id: Mapped[int] = mapped_column(reference("account"))
     cohort: Mapped[int] = mapped_column(server_default="1")
+    claim: Mapped[int] = mapped_column(Id, server_default="0")
+    """Of those units that were new: the claim by which they came."""
+
+
+class UnitClaim(Base):
+    """The units that a version brought, committed to by a digest; salted, because how many were new is private."""
+
+    __tablename__ = "unit_claim"
+
+    id: Mapped[Key]
+    account_id: Mapped[int | None] = mapped_column(reference("account"))
+    """None of claim 0, which has the units of all accounts from before claims were recorded."""
+    salt: Mapped[Digest]
+    digest: Mapped[Digest]
+    """SHA-256 of the salt and, in the order of their marks, the marks with their accounts and cohorts."""
+    created_at: Mapped[Moment]
+    created_by: Mapped[int | None] = mapped_column(reference("principal"))

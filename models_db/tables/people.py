@@ -20,6 +20,8 @@ class Principal(Base):
     created_at: Mapped[Moment]
     login: Mapped[Line | None]
     """The PostgreSQL role; None on SQLite, and for a steward who signs elsewhere and has no account."""
+    created_by: Mapped[int | None] = mapped_column(reference("principal"))
+    """Who enrolled them; None of the founder."""
 
 
 class RoleGrant(Base):

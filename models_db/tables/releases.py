@@ -97,6 +97,8 @@ class Approval(Base):
     on_behalf_of: Mapped[int | None] = mapped_column(reference("principal"))
     attestation: Mapped[Body | None]
     """At the publish gate, the approver's signature of the release's in-toto statement."""
+    brought_by: Mapped[int | None] = mapped_column(reference("principal"))
+    """Who recorded it, where that is not the approver; on PostgreSQL always."""
 
 
 class Withdrawal(Base):
@@ -110,6 +112,7 @@ class Withdrawal(Base):
     reason: Mapped[Body]
     signature: Mapped[Line]
     at: Mapped[Moment]
+    brought_by: Mapped[int | None] = mapped_column(reference("principal"))
 
 
 class Lease(Base):
@@ -139,6 +142,8 @@ class Artifact(Base):
     folder: Mapped[Line]
     created_at: Mapped[Moment]
     created_by: Mapped[int] = mapped_column(reference("principal"))
+    values_digest: Mapped[Digest | None]
+    """Of what its mechanisms released, where later releases may be made of that."""
 
 
 class Evaluation(Base):
@@ -157,6 +162,7 @@ class Evaluation(Base):
     invocation_id: Mapped[int | None] = mapped_column(reference("invocation"))
     result: Mapped[Body]
     created_at: Mapped[Moment]
+    created_by: Mapped[int | None] = mapped_column(reference("principal"))
 
 
 class InternalView(Base):
@@ -196,3 +202,20 @@ class Delivery(Base):
     destination: Mapped[Body]
     bundle_digest: Mapped[Digest]
     at: Mapped[Moment]
+    created_by: Mapped[int | None] = mapped_column(reference("principal"))
+
+
+class TwinAttack(Base):
+    """A configuration was attacked on public data: the digest of what was found, and with which attacks."""
+
+    __tablename__ = "twin_attack"
+
+    id: Mapped[Key]
+    dataset: Mapped[Line]
+    """The public twin."""
+    request_id: Mapped[int | None] = mapped_column(reference("request"))
+    configuration: Mapped[Digest]
+    result: Mapped[Digest]
+    attacks: Mapped[Body]
+    at: Mapped[Moment]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))

@@ -8,8 +8,13 @@ def door(kind: str, *rows: str) -> str:
     return f"SELECT almoner_record('{kind}', '[{', '.join(rows)}]'::jsonb)"
 
 
-def link(name: str) -> str:
-    return f"SELECT almoner_append('bad {name}', 'request.submitted', NULL, NULL, '{{}}')"
+LINK = "SELECT almoner_link()"
+"""A link of what the transaction has recorded; nobody says what it tells."""
+
+
+def forged(kind: str, who: str = "steward", body: str = "{}") -> str:
+    """A link of nothing, past the door."""
+    return f"SELECT almoner_chain('{who}', '{kind}', NULL, NULL, '{body}')"
 
 
 SESSION = {
@@ -411,19 +416,24 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         [door("checkpoint", '{"seq": 0, "hash": "$d", "at": "$now", "signature": "s", "public_key": "k"}')],
         "your roles do not record that",
     ),
-    "a link of somebody else": (
-        "runner", ["SELECT almoner_append('steward', 'request.approve', NULL, NULL, '{}')"], "own login"),
-    "a link of nobody": ("runner", ["SELECT almoner_append(NULL, 'request.approve', NULL, NULL, '{}')"], "own login"),
-    "a link that no reader can read": (
-        "runner",
-        ["SELECT almoner_append('bad runner', 'ledger.arm', NULL, NULL, 'no json')"],
-        r"invalid input|no link"),
-    "a link that is a list": (
-        "runner", ["SELECT almoner_append('bad runner', 'ledger.arm', NULL, NULL, '[]')"], "that is no link"),
-    "a link with a strange kind": (
-        "runner", ["SELECT almoner_append('bad runner', E'ledger.arm\\x1b[2J', NULL, NULL, '{}')"], "that is no link"),
-    "a link on a dataset that is not there": (
-        "runner", ["SELECT almoner_append('bad runner', 'ledger.arm', 'nowhere', NULL, '{}')"], "that is no link"),
+    **{
+        f"{kind} forged by the {who}": (who, [forged(kind)], "permission denied")
+        for kind in ("policy.adopted", "request.approve", "note.x", "ledger.upgraded")
+        for who in ("analyst", "runner", "steward", "admin", "auditor", "nobody", "former")
+    },
+    **{
+        f"the {what} of a link of one's own": ("runner", [f"SELECT {call}"], "permission denied|does not exist")
+        for what, call in {
+            "old door": "almoner_append('bad runner', 'note.x', NULL, NULL, '{}')",
+            "pending row": "almoner_pend('approval', '{\"id\": 1}')",
+            "step": "almoner_step('arm', '{}', ARRAY[$held], '{}', $bad_runner)",
+            "body": "almoner_body('{}', '[]')",
+            "claim": "almoner_close_claims()",
+        }.items()
+    },
+    "what waits for a link": ("runner", ["DELETE FROM pending_link"], "permission denied"),
+    "what shall wait for a link": (
+        "runner", ["INSERT INTO pending_link (kind, row_id, rank) VALUES ('approval', 1, 1)"], "permission denied"),
     # leases and units
     "take over another's run": (
         "runner", ["SELECT almoner_lease($running, 1, 'mine', 'me', '$late')"], "only a runner"),
@@ -452,15 +462,14 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         "runner", ["SELECT almoner_claim_units($block, ARRAY['\\x01'::bytea], ARRAY[1])"], "one root account"),
     # strangers
     "record as nobody": ("nobody", [door("entry", ENTRY % ("$held", "ARM", "runner"))], "knows nobody"),
-    "link as nobody": ("nobody", ["SELECT almoner_append(NULL, 'ledger.arm', NULL, NULL, '{}')"], "own login"),
+    "link as nobody": ("nobody", [LINK], "knows nobody"),
     "lock as nobody": ("nobody", ["SELECT almoner_lock_accounts($root, ARRAY[0])"], "knows nobody"),
     "lock a request as nobody": ("nobody", ["SELECT almoner_lock_request($submitted)"], "knows nobody"),
     "lock a motion as nobody": ("nobody", ["SELECT almoner_lock_motion($motion)"], "knows nobody"),
     "take in data as nobody": (
         "nobody", ["SELECT almoner_claim_units($root, ARRAY['\\x01'::bytea], ARRAY[1])"], "only a runner or a steward"),
     "record as a reader": ("auditor", [door("checkpoint", "{}")], "permission denied"),
-    "link as a reader": ("auditor", ["SELECT almoner_append('bad auditor', 'x', NULL, NULL, '{}')"],
-                         "permission denied"),
+    "link as a reader": ("auditor", [LINK], "permission denied"),
     # things that stand in for the ledger's
     "a table of roles of one's own": (
         "runner",
@@ -491,14 +500,15 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         "runner",
         ["CREATE TEMP TABLE audit_head AS SELECT 1 AS id, 0::bigint AS seq, repeat('0', 64) AS hash",
          "SET search_path = pg_temp, public",
-         "SELECT public.almoner_append('steward', 'ledger.arm', NULL, NULL, '{}')"],
-        "own login",
+         "CREATE TEMP TABLE pending_link AS SELECT 1 AS id, 'approval' AS kind, 1 AS row_id, 1 AS rank",
+         door("entry", ENTRY % ("$held", "ARM", "runner")).replace("almoner_", "public.almoner_")],
+        "every change is told",
     ),
     "another way to read strings": (
         "runner",
         ["SET standard_conforming_strings = off", "SET backslash_quote = on",
-         "SELECT almoner_append('steward'' OR TRUE --', 'ledger.arm', NULL, NULL, '{}')"],
-        "own login",
+         "SELECT almoner_chain('steward'' OR TRUE --', 'ledger.arm', NULL, NULL, '{}')"],
+        "permission denied|syntax",
     ),
 }  # fmt: skip
 

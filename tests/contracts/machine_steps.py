@@ -30,7 +30,7 @@ from models_db.services.people import Mandate
 from tests.conftest import Ledgers
 from tests.contracts.machine_model import STEWARDS, Attempt, Motion, Paper, Policy, Request, Vote
 from tests.contracts.moving_clock import MovingClock
-from tests.support import World, execute, planned, terms
+from tests.support import World, append_link, execute, planned, terms
 
 UNIT = 1000
 CAP = Amount(60 * UNIT, 60 * UNIT)
@@ -430,7 +430,7 @@ class Steps:
             self.paper.now += hours
             self.clock.ahead += timedelta(hours=hours)
             if self.database.is_sqlite:
-                self.step(True, self.writing(lambda s: audits.append(s, self.world.admin, "time.passed", {})))
+                self.step(True, self.writing(lambda s: append_link(s, self.world.admin, "time.passed", {})))
 
     def set_the_clock_back(self) -> None:
         """PostgreSQL's own clock decides, and cannot be set here (test_clock.py)."""

@@ -23,7 +23,7 @@ from models_db.services import audit_check, ledger, people
 from models_db.services.audits import Actor
 from models_db.services.denials import Denied
 from tests.conftest import Ledgers, PostgreSQL
-from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, SESSION, door, link
+from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, LINK, MOTION, SESSION, door
 from tests.contracts.step_lies import STEP_LIES
 from tests.contracts.town import ORIGINS, Town, town_of
 from tests.support import LATE, SOON, World, execute, fetch, planned, snapshot
@@ -90,7 +90,8 @@ def facts(town: Town) -> dict[str, str]:
         "schedule": town.schedule, "published": town.published.request_id, "settled": town.settled.request_id,
         "digest": town.world.subject(town.submitted, "spend"), "artifact_digest": town.digest(town.produced),
         "artifact": town.artifact(town.produced), "cleared_artifact": town.artifact(town.cleared),
-        "held": town.hold(town.held), "armed": town.hold(town.armed), "vetoed": town.hold(town.vetoed),
+        "held": town.hold(town.held), "second": town.hold(town.held, 1),
+        "armed": town.hold(town.armed), "vetoed": town.hold(town.vetoed),
         "scoped": town.hold(town.scoped, on="scope"), "invocation": town.invocation(town.held),
         "routine": town.invocation(town.routine),
         "root": town.account("clinic", None), "block": town.account("clinic"), "harbour": town.account("harbour"),
@@ -183,7 +184,7 @@ def test_there_are_enough_attacks() -> None:
 def test_no_change_goes_untold(siege: Siege, change: str, way: str) -> None:
     who, statement = LEGAL[change]
     with pytest.raises(DBAPIError, match="every change is told in the chain"):
-        attempt(siege.logins[who], [siege.filled(each) for each in HIDDEN[way](statement, link(who))])
+        attempt(siege.logins[who], [siege.filled(each) for each in HIDDEN[way](statement, LINK)])
 
 
 @pytest.mark.parametrize("change", LEGAL)
@@ -192,7 +193,7 @@ def test_the_same_change_is_admitted_when_it_is_told(siege: Siege, change: str) 
     who, statement = LEGAL[change]
     with siege.logins[who].engine.connect() as connection:
         connection.exec_driver_sql(siege.filled(statement))
-        connection.exec_driver_sql(link(who))
+        connection.exec_driver_sql(LINK)
         connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
         connection.rollback()
 
@@ -214,15 +215,40 @@ def test_the_time_is_the_servers(siege: Siege, runner: Connection, claimed: str)
     assert moment()[:13] == stored["at"][:13]
 
 
-def test_a_link_is_the_callers_and_fits(siege: Siege, runner: Connection) -> None:
-    body = '{"note":"\\u0001 é \\" \\\\ \\n"}'
-    seq, row_hash = runner.execute(
-        text("SELECT * FROM almoner_append('bad runner', 'ledger.arm', 'clinic', 7, :body)"), {"body": body}
-    ).one()
-    link = runner.execute(text("SELECT * FROM audit WHERE seq = :seq"), {"seq": seq}).mappings().one()
+def test_a_link_says_what_was_recorded_by_whom(siege: Siege) -> None:
+    reason = r"\u0001 é \" \\ \n"
+    with siege.logins["analyst"].engine.connect() as analyst:
+        made = siege.filled(door("motion", MOTION % ("$policy", "$bad_analyst", 9)).replace("because", reason))
+        number = analyst.exec_driver_sql(made).scalar_one()["id"]
+        seq = analyst.exec_driver_sql(LINK).scalar_one()
+        link = analyst.execute(text("SELECT * FROM audit WHERE seq = :seq"), {"seq": seq}).mappings().one()
+        analyst.rollback()
     told = {**link, "seq": str(seq)}
-    told.pop("row_hash")
-    assert digest(told) == row_hash == link["row_hash"]
+    assert digest({name: value for name, value in told.items() if name != "row_hash"}) == link["row_hash"]
+    assert (link["kind"], link["actor"], link["dataset"]) == ("motion.proposed", "bad analyst", "clinic")
+    body = json.loads(link["body"])
+    assert (body["motion"], body["reason"]) == (number, json.loads(f'"{reason}"'))
+    assert [each["table"] for each in body["rows"]] == ["motion"]
+
+
+def test_what_people_with_a_login_may_call(siege: Siege) -> None:
+    """None of it takes a kind, an actor or the body of a link."""
+    callable_ = text(
+        "SELECT p.proname, pg_get_function_identity_arguments(p.oid) FROM pg_proc p WHERE p.pronamespace ="
+        " 'public'::regnamespace AND has_function_privilege(:login, p.oid, 'EXECUTE') ORDER BY 1"
+    )
+    with siege.town.world.database.read() as session:
+        found = {who: dict(map(tuple, session.execute(callable_, {"login": f"almoner_test_{who}"}).all()))
+                 for who in (*ROLES, "nobody", "former")}  # fmt: skip
+    assert set(found.pop("auditor")) == set()
+    assert len({frozenset(each) for each in found.values()}) == 1
+    doors = found["runner"]
+    assert set(doors) == {
+        "almoner_claim_units", "almoner_enter", "almoner_lease", "almoner_link", "almoner_lock_accounts",
+        "almoner_lock_motion", "almoner_lock_request", "almoner_lock_schedule", "almoner_owner", "almoner_record",
+        "almoner_renew", "almoner_reserve",
+    }  # fmt: skip
+    assert not [name for name, given in doors.items() if "body" in given or "who" in given]
 
 
 @pytest.mark.parametrize("token", ["guessed", "$token"])
@@ -275,10 +301,10 @@ def test_an_old_snapshot_changes_nothing(siege: Siege) -> None:
     with siege.logins["runner"].engine.connect() as old:
         old.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.exec_driver_sql("SELECT 1 FROM approval")
-        attempt(siege.logins["admin"], [link("admin")])
+        execute(siege.town.world.database, "SELECT almoner_chain('admin', 'test', NULL, NULL, '{}')")
         old.exec_driver_sql(siege.filled(LEGAL["money"][1]))
         with pytest.raises(DBAPIError, match="could not serialize"):
-            old.exec_driver_sql(link("runner"))
+            old.exec_driver_sql(LINK)
         old.rollback()
 
 
@@ -331,7 +357,10 @@ def test_a_function_that_was_changed_is_found(postgresql_database: Database) -> 
         "ALTER FUNCTION almoner_reserve RESET search_path",
         "ALTER FUNCTION almoner_enter SECURITY INVOKER",
         "CREATE OR REPLACE FUNCTION entry_is_sound() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
-        "ALTER FUNCTION almoner_append(text, text, text, integer, text) SECURITY INVOKER",
+        "ALTER FUNCTION almoner_chain(text, text, text, integer, text) SECURITY DEFINER",
+        "ALTER FUNCTION almoner_link() SECURITY INVOKER",
+        "DROP VIEW link_of_approval",
+        "DROP TRIGGER pending_link_is_told ON pending_link",
         "CREATE OR REPLACE FUNCTION almoner_owner() RETURNS boolean LANGUAGE sql STABLE AS 'SELECT TRUE'",
         "DROP TRIGGER entry_is_told ON entry",
     ):

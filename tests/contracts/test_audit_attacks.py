@@ -17,7 +17,7 @@ from models_db.services.audit_log import Link, LogFilter
 from models_db.tables import Audit
 from tests.conftest import Ledgers
 from tests.contracts.tampering import FORGET_CHECKPOINTS, rewrite, superuser, truncate
-from tests.support import World
+from tests.support import World, append_link
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def test_another_ledger(story: Story, ledgers: Ledgers) -> None:
             stranger = people.found(session, "stranger", "key of a stranger")
         with database.write() as session:
             for _ in range(40):
-                audits.append(session, stranger, "test", {})
+                append_link(session, stranger, "test", {})
         assert verdicts(database, story) == ["another ledger"] * 2
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from models_db.services import audit_log, audits
 from models_db.services.audit_log import Link, LogFilter
 from tests.conftest import Ledgers
-from tests.support import World, fetch
+from tests.support import World, append_link, fetch
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -111,7 +111,7 @@ def test_pages_lose_and_repeat_nothing_while_others_write(
     def others() -> None:
         with world.database.write() as session:
             for _ in range(appended):
-                audits.append(session, world.steward, "test", {}, dataset="clinic")
+                append_link(session, world.steward, "test", {}, dataset="clinic")
 
     wanted = LogFilter(dataset=dataset)
     before = everything(world, wanted)
@@ -169,9 +169,9 @@ def test_a_reason_that_quotes_a_mechanism_is_not_one(ledgers: Ledgers) -> None:
         world = World.create(database)
         with database.write() as session:
             for body in ({"reason": "noise"}, {"mechanism": "noise"}, {"mechanisms": ["draw", "noise"]}, {"x": 1}):
-                audits.append(session, world.steward, "test", dict(body))
+                append_link(session, world.steward, "test", dict(body))
             for _ in range(audit_log.CHUNK + 5):
-                audits.append(session, world.steward, "test", {"reason": "noise"})
+                append_link(session, world.steward, "test", {"reason": "noise"})
         with database.read() as session:
             page = audit_log.page(session, LogFilter(mechanism="noise"), 1)
             assert [link.body for link in page.links] == ['{"mechanisms":["draw","noise"]}']

@@ -16,12 +16,12 @@ from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.engine import Database
 from models_db.pacing import pacing_window
-from models_db.services import audit_check, audits, datasets, envelopes, gates, policies, releases
+from models_db.services import audit_check, datasets, envelopes, gates, policies, releases
 from models_db.services.denials import ClockWentBack, Denied
 from models_db.services.gates import GateClosed
 from models_db.services.ledger import BudgetExceeded
 from tests.contracts.moving_clock import MovingClock
-from tests.support import SOON, TEN, World, execute, fetch, planned, snapshot, terms
+from tests.support import SOON, TEN, World, append_link, execute, fetch, planned, snapshot, terms
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 AHEAD = "clock went backwards"
@@ -164,7 +164,7 @@ def test_an_expired_approval_is_not_revived_by_a_back_dated_arm(database: Databa
     with pytest.raises(Denied, match="spend gate"):
         world.arm(attempt)
     if database.is_sqlite:  # any command at the true time closes the way back
-        written(database, lambda s: audits.append(s, world.admin, "time.passed", {}))
+        written(database, lambda s: append_link(s, world.admin, "time.passed", {}))
         with pytest.raises(IntegrityError, match=AHEAD):
             execute(
                 database,

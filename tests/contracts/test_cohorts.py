@@ -66,10 +66,10 @@ def test_new_units_are_of_the_new_cohort_and_known_ones_stay(world: World) -> No
         ]
         assert audit_check.verify(session).holds
     kinds = fetch(world.database, "SELECT kind, body FROM audit ORDER BY seq DESC LIMIT 2")
-    assert [kind for kind, _ in kinds] == ["dataset.ingested", "cohort.opened"]
-    assert json.loads(kinds[1][1]) == {
-        "cohort": 3, "version": 5, "blocks": 2, "rho": "1000", "delta": "100", "population": None,
-    }  # fmt: skip
+    assert [kind for kind, _ in kinds] == ["cohort.opened", "dataset.ingested"]
+    told = json.loads(kinds[0][1])
+    assert told == {"cohort": 3, "version": 5, "blocks": 2, "rows": told["rows"]}
+    assert [each["table"] for each in told["rows"]] == ["cohort", "account", "unit_claim"]
 
 
 def test_one_unit_less_leaves_all_others_in_their_cohorts(world: World) -> None:

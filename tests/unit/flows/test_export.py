@@ -25,7 +25,7 @@ from models_db.services import audit_log, audits, runs
 from models_db.services.audit_log import Link, LogFilter
 from tasks.progress import listening
 from tests.conftest import Ledgers
-from tests.support import MECHANISMS, TEN, World, planned
+from tests.support import MECHANISMS, TEN, World, append_link, planned
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -42,7 +42,7 @@ def world(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
             with database.write() as session:
                 runs.fail(session, world.runner, attempt, reason)
         with database.write() as session:
-            audits.append(session, audits.Actor(1, "=cmd|' /C calc'!A0"), "@kind", {"reason": "=1+1"}, "+clinic")
+            append_link(session, audits.Actor(1, "=cmd|' /C calc'!A0"), "@kind", {"reason": "=1+1"}, "+clinic")
         yield world
 
 

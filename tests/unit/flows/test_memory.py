@@ -17,7 +17,7 @@ from models_db.services import audits
 from models_db.services.audits import Head
 from tests.conftest import Ledgers
 from tests.contracts.tampering import FORGET_CHECKPOINTS, rewrite, superuser, truncate
-from tests.support import World
+from tests.support import World, append_link
 
 
 @pytest.fixture
@@ -72,9 +72,9 @@ def test_the_file_is_private_and_alone(told: World, home: ProjectHome) -> None:
 def test_what_was_not_committed_is_not_remembered(told: World, home: ProjectHome) -> None:
     before = home.seen.read_bytes()
     with pytest.raises(ZeroDivisionError), told.database.write() as session:
-        raise ZeroDivisionError(audits.append(session, told.steward, "test", {}))
+        raise ZeroDivisionError(append_link(session, told.steward, "test", {}))
     with told.database.write() as session:
-        audits.append(session, told.steward, "test", {})
+        append_link(session, told.steward, "test", {})
         session.rollback()
     assert home.seen.read_bytes() == before
 
@@ -256,7 +256,7 @@ def writers(told: World) -> Iterator[None]:
     def write() -> None:
         while not stop.is_set():
             with told.database.write() as session:
-                audits.append(session, told.steward, "test", {})
+                append_link(session, told.steward, "test", {})
 
     threads = [threading.Thread(target=write) for _ in range(3)]
     for thread in threads:

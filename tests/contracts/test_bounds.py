@@ -1,0 +1,108 @@
+"""What people write into the ledger has a bounded size, depth and number of digits, whoever else would refuse it."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+from sqlalchemy import UniqueConstraint
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from models_db.base import Base
+from models_db.bounds import DEPTH, JSON, UNBOUNDED
+from models_db.engine import Database
+from models_db.recording import record
+from models_db.services import policies
+from models_db.services.denials import Denied
+from models_db.tables import Evaluation
+from tests.conftest import Ledgers
+from tests.contracts import whole_story
+from tests.contracts.test_every_column import altered, some_row
+from tests.support import World, terms
+
+revision: Any = import_module("migrations.versions.0009_links")
+COLUMNS = [(table, column, most) for table, texts in revision.TEXTS.items() for column, most in texts.items()]
+JSON_COLUMNS = [(table, column) for table, columns in revision.JSON.items() for column in columns]
+DEEP = '{"a":' * (DEPTH + 1) + "1" + "}" * (DEPTH + 1)
+LONG_NUMBER = '{"a":' + "9" * revision.DIGITS + "}"
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def worked(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[Database]:
+    with ledgers.new(request.param) as database:
+        whole_story.tell(World.create(database))
+        yield database
+
+
+@pytest.fixture
+def bounded(worked: Database) -> Iterator[Session]:
+    """A transaction in which no other guard is left, and that is taken back."""
+    with worked._session(**({"almoner_begin": "IMMEDIATE"} if worked.is_sqlite else {})) as session:
+        connection = session.connection()
+        if worked.is_sqlite:
+            query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name NOT LIKE '%_bounded'"
+            for name in connection.exec_driver_sql(query).scalars().all():
+                connection.exec_driver_sql(f"DROP TRIGGER {name}")
+            connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+        else:
+            for table in revision.TEXTS:
+                connection.exec_driver_sql(f"ALTER TABLE {table} DISABLE TRIGGER ALL")
+                connection.exec_driver_sql(f"ALTER TABLE {table} ENABLE TRIGGER {table}_bounded")
+        yield session
+        session.rollback()
+
+
+def put_in(session: Session, table: str, **given: object) -> None:
+    """A row like one that is there."""
+    made = Base.metadata.tables[table]
+    row = some_row(session, made)
+    assert row is not None
+    unique = {c.name for c in made.columns if c.unique or c.primary_key}
+    unique |= {c.name for u in made.constraints if isinstance(u, UniqueConstraint) for c in u.columns}
+    unique |= {c.name for i in made.indexes if i.unique for c in i.columns}
+    whole = {name: altered(made.c[name], value) if name in unique else value for name, value in row.items()}
+    if table == "account":  # an envelope's
+        whole |= {"kind": "scope", "block": None, "opens_at": None, "closes_at": None}
+    session.execute(made.insert().values({**whole, **given}))
+
+
+@pytest.mark.parametrize(("table", "column", "most"), COLUMNS)
+def test_a_text_is_bounded_in_bytes(bounded: Session, table: str, column: str, most: int) -> None:
+    with bounded.begin_nested():
+        put_in(bounded, table, **{column: "é" * (most // 2)})
+        bounded.execute(Base.metadata.tables[table].delete().where(Base.metadata.tables[table].c[column].like("éé%")))
+    with pytest.raises(IntegrityError, match=UNBOUNDED), bounded.begin_nested():
+        put_in(bounded, table, **{column: "é" * (most // 2) + "e"})
+
+
+@pytest.mark.parametrize(("table", "column"), JSON_COLUMNS)
+def test_a_number_is_bounded_in_digits(bounded: Session, table: str, column: str) -> None:
+    with pytest.raises(IntegrityError, match=UNBOUNDED), bounded.begin_nested():
+        put_in(bounded, table, **{column: LONG_NUMBER})
+    put_in(bounded, table, **{column: LONG_NUMBER.replace("9", "", 1)})
+
+
+@pytest.mark.parametrize(("table", "column"), JSON_COLUMNS)
+def test_json_is_bounded_in_depth(bounded: Session, table: str, column: str) -> None:
+    if bounded.get_bind().dialect.name == "postgresql":
+        with pytest.raises(IntegrityError, match=UNBOUNDED), bounded.begin_nested():
+            put_in(bounded, table, **{column: DEEP})
+        put_in(bounded, table, **{column: DEEP[5:-1] + " "})
+    assert (table, column) in [(name, each) for name, columns in JSON.items() for each in columns]
+
+
+@pytest.mark.parametrize("body", [DEEP, "[" * 3000 + "]" * 3000, LONG_NUMBER, '{"a":"' + "x" * 10**6 + '"}'])
+def test_the_services_refuse_by_name(world: World, body: str) -> None:
+    """Also on SQLite, where the door looks at the depth."""
+    with pytest.raises(Denied, match=UNBOUNDED), world.database.write() as session:
+        policies.adopt(session, world.admin, terms(body=body))
+    world.dataset()
+    world.produced("clinic")
+    with pytest.raises(Denied, match=UNBOUNDED), world.database.write() as session:
+        record(session, Evaluation(artifact_id=1, metric="m", exposure="public", result=body * 20, created_at="now"))
+
+
+def test_brackets_in_strings_do_not_count(world: World) -> None:
+    with world.database.write() as session:
+        policies.adopt(session, world.admin, terms(body='{"a":"' + "[" * 100 + '\\"{"}'))

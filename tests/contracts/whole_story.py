@@ -1,0 +1,109 @@
+"""A ledger with rows in every table, all recorded by the services: what the comparison with the chain is tried on."""
+
+from datetime import UTC, datetime, timedelta
+
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.policy_terms import DatasetTerms
+from models_db.recording import record
+from models_db.services import artifacts, audits, datasets, envelopes, motions, people, policies, schedules
+from models_db.services.people import Mandate
+from models_db.services.schedules import Timing
+from models_db.tables import Restoration, TwinAttack
+from tests.support import TEN, World, planned, terms
+
+
+def tell(world: World) -> None:
+    """Everything that can be done is done at least once."""
+    second, dora = world.person("second steward"), world.person("dora", "auditor")
+    _prepare(world)
+    with world.database.write() as session:
+        now = datetime.now(UTC)
+        mandate = Mandate("clinic", "dora", moment(now), moment(now + timedelta(days=9)), "away")
+        lent = people.delegate(session, world.steward, mandate, "s")
+    world.decide(world.request(), by=dora, on_behalf_of="steward")
+    with world.database.write() as session:
+        people.end_delegation(session, world.steward, lent.id)
+    _run(world)
+    _repeat(world)
+    _publish(world)
+    request_id = world.request(name='Ä "quoted" \\ \t ☃ \x7f')
+    world.decide(request_id)
+    world.take_back(request_id)
+    world.decide(request_id, verdict="reject", by=second)
+    world.revoke("second steward", "steward")
+    with world.database.write() as session:
+        now_ = moment()
+        record(session, Restoration(taken_at=now_, link=3, reason="a disk", at=now_, actor_id=world.admin.id))
+        record(session, TwinAttack(dataset="twin", request_id=1, configuration="c" * 64, result="d" * 64,
+                                   attacks="membership", at=now_, actor_id=world.runner.id))  # fmt: skip
+        audits.record_checkpoint(session, audits.head(session).hash, "signature", "key of steward")
+
+
+def _prepare(world: World) -> None:
+    world.dataset(blocks=2)
+    world.dataset("estate")
+    world.dataset("grown", blocks=2)
+    later = [b"later-unit".ljust(32, b"\0")]
+    world.version("grown", later, growth=world.growth("grown", opens=True, declared=7))
+    rule = DatasetTerms("clinic", 1, 1, 1, None, None)
+    with world.database.write() as session:
+        paced = terms(pacing_period="week", pacing_permille=900, rules=(rule,))
+        for given in (terms(spend_approvals=2), paced, terms()):
+            policies.adopt(session, world.admin, given)
+        estate = datasets.find(session, "estate")
+        envelopes.open_scope(session, world.steward, estate, "study", Amount(100, 10), "a study")
+        envelopes.open_scope(session, world.steward, estate, "other", Amount(100, 10), "a study")
+        envelopes.close_scope(session, world.steward, estate, "other", "over")
+
+
+def _run(world: World) -> None:
+    inside = world.request("estate", scope="study")
+    world.decide(inside)
+    scoped = world.start(inside)
+    world.hold(scoped, planned(TEN, TEN))
+    world.arm(scoped)
+    world.fail(scoped)
+    again = world.start(inside)
+    world.hold(again, planned(TEN), planned(Amount(3, 1)))
+    world.arm(again, 1)
+    with world.database.write() as session:
+        policies.adopt(session, world.admin, terms(pacing_period="month", pacing_permille=900))
+    paced = world.running("clinic")
+    world.hold(paced, planned(TEN))
+    world.arm(paced)
+    with world.database.write() as session:
+        policies.adopt(session, world.admin, terms())
+
+
+def _repeat(world: World) -> None:
+    standing, begins = world.standing(), moment()
+    routine = world.start(world.routine(standing))
+    world.hold(routine, planned(TEN))
+    world.arm(routine)
+    with world.database.write() as session:
+        clinic, motion = datasets.find(session, "clinic"), motions.find(session, standing)
+        made = schedules.create(session, world.analyst, clinic, motion, Timing("interval", "1h", "UTC", begins), "why")
+        schedules.decide(session, world.analyst, made, begins, skipped="BudgetExceeded")
+    due, asked = moment(), world.routine(standing)
+    with world.database.write() as session:
+        made = schedules.find(session, made.id)
+        slot = schedules.decide(session, world.analyst, made, due, request_id=asked)
+        schedules.give_up(session, world.runner, slot, "PlanChanged", "")
+        schedules.change(session, world.steward, made.id, "paused", "a doubt")
+
+
+def _publish(world: World) -> None:
+    world.cap(Amount(2000, 200))
+    attempt = world.running()
+    world.hold(attempt, planned(TEN))
+    world.arm(attempt)
+    artifact = world.produce(attempt, [("length", "public", {"mean": 3})])
+    world.decide(attempt.request_id, "publish")
+    with world.database.write() as session:
+        publication = artifacts.publish(session, world.runner, attempt.request_id)
+        artifacts.delivered(session, world.runner, publication, "out", "b" * 64)
+    with world.database.write() as session:
+        measured = [("overlap", "internal", {"longest": 3}), ("mauve", "internal", {"value": 1})]
+        artifacts.record_metrics(session, artifact, measured, by=world.steward)
+    world.retraction(attempt.request_id)
