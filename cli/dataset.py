@@ -22,7 +22,7 @@ from flows.written import read_fields
 from models_db.canonical import canonical
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.requests import PublicGroup, PublicMetadata, as_json, parse
-from models_db.services import datasets
+from models_db.services import datasets, erasures
 from models_db.services.datasets import Registration
 from tasks.corpus.store import open_corpus
 from tasks.generation.quote import lifetime_epsilon
@@ -170,12 +170,19 @@ def show(opened: Opened, name: Name) -> Answer:
     with workspace.database.read() as session:
         dataset = datasets.find(session, name)
         (shown,) = described(session, [dataset])
+        gone = erasures.erased_versions(session)
         versions = [
-            {"version": v.number, "ingested_at": v.created_at, "uid": v.uid, "labels": _label_field(workspace, v.uid)}
+            {
+                "version": v.number,
+                "ingested_at": v.created_at,
+                "uid": v.uid,
+                "labels": None if v.id in gone else _label_field(workspace, v.uid),
+                "erased": v.id in gone,
+            }
             for v in datasets.versions(session, dataset)
         ]
     rows = [list(version.values()) for version in versions]
-    columns = ("version", "ingested", "uid", "labels from")
+    columns = ("version", "ingested", "uid", "labels from", "erased")
     return Answer({**shown, "history": versions}, [*_page(shown), table(columns, rows)])
 
 

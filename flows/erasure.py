@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from flows import erasure_places
 from flows.erasure_places import Concerned
-from flows.sweep import sweep
+from flows.sweep import remove_orphans
 from flows.workspace import Workspace, overlap_key_path
 from models_db.canonical import Json
 from models_db.errors import EnvironmentProblem, Refused, UsageError
@@ -101,8 +101,6 @@ def erase(workspace: Workspace, name: str, target: Target, reason: str, *, dry_r
         VersionMissing: a version of the dataset is in another home.
     """
     _require_reason(reason, target)
-    if not dry_run:
-        sweep(workspace)
     with workspace.database.read() as session:
         people.require_role(session, workspace.actor, *erasures.ROLES)
         dataset = datasets.find(session, name)
@@ -112,6 +110,7 @@ def erase(workspace: Workspace, name: str, target: Target, reason: str, *, dry_r
         listing = _listing(workspace, session, dataset, target, versions)
     if dry_run:
         return listing
+    remove_orphans(workspace)
     made = known or _record(workspace, dataset, target, reason)
     _carry_out(workspace, made.id, target)
     return Listing(**{**vars(listing), "number": made.id})

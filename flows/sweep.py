@@ -28,7 +28,7 @@ def sweep(workspace: Workspace) -> Swept:
     with workspace.database.read() as session:
         dead = [lease for lease in runs.running(session) if is_dead(lease)]
     closed = [lease.request_id for lease in dead if close(workspace, lease)]
-    return Swept(tuple(closed), _remove_orphans(workspace))
+    return Swept(tuple(closed), remove_orphans(workspace))
 
 
 def close_own_remains(workspace: Workspace, request_id: int) -> None:
@@ -68,7 +68,8 @@ def _alive(holder: str) -> bool:
         return False
 
 
-def _remove_orphans(workspace: Workspace) -> int:
+def remove_orphans(workspace: Workspace) -> int:
+    """Remove what nobody owns, and every temporary file; how many folders and files went."""
     removed = sweep_incoming(workspace.home) + sweep_values(workspace)
     removed += sweep_unrecorded(workspace.home, lambda uid: _is_recorded(workspace, uid))
     # Listed before the ledger is read: a folder made later is not looked at, one made earlier has its lease.

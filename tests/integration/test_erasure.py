@@ -13,6 +13,8 @@ import flows.erasure
 import flows.erasure_places
 import flows.execute
 from flows.resuming import journal_folder
+from models_db.services import people
+from models_db.services.audits import Actor
 from tasks.corpus.versions import version_uids
 from tasks.insights import facet_cache
 from tasks.insights.values import Facets
@@ -146,11 +148,11 @@ def test_the_proof_finds_each_place_that_is_left_out(
         del places[kind]
         monkeypatch.setattr(flows.erasure_places, "PLACES", places)
         if kind == "scratch":
-            monkeypatch.setattr(flows.erasure, "sweep", lambda workspace: None)
+            monkeypatch.setattr(flows.erasure, "remove_orphans", lambda workspace: 0)
     elif kind == "stores":
         monkeypatch.setattr(flows.erasure, "remove_version", lambda home, uid: None)
     elif kind == "sweep":
-        monkeypatch.setattr(flows.erasure, "sweep", lambda workspace: None)
+        monkeypatch.setattr(flows.erasure, "remove_orphans", lambda workspace: 0)
     else:
         monkeypatch.setattr(flows.erasure, "remove_beside", lambda home, uid: None)
     scope = "unit" if kind == "beside stores" else "all"
@@ -215,6 +217,31 @@ def test_a_request_reads_the_newest_version_that_is_left(almoner: Almoner) -> No
     assert almoner.ask(f"dataset erase clinic --version 2 {REASON}")["erasure"] == 1
     assert almoner.ask(f"dataset erase clinic --version 3 {REASON}", 2)["error"] == "VersionUnknown"
     healthy(almoner)
+
+
+def test_a_unit_that_is_not_there_yet_stays_out(almoner: Almoner) -> None:
+    almoner.registered()
+    assert erase(almoner, "unit")["documents"] == 0
+    almoner.type(f"dataset ingest clinic {almoner.notes_file()}")
+    assert left_of(almoner, "unit") == {}
+    healthy(almoner)
+
+
+def test_an_analyst_does_not_erase(almoner: Almoner) -> None:
+    almoner.ingested()
+    with almoner.database.write() as session:
+        owner = people.every(session)[0]
+        for role in ("steward", "admin"):
+            if role == "admin":
+                other = people.enrol(session, Actor(owner.id, owner.name), "other", "key of other")
+                people.grant(session, Actor(owner.id, owner.name), other.name, "admin", "takes over")
+            people.revoke(session, Actor(owner.id, owner.name), owner.name, role, "only an analyst now")
+    almoner.type("dataset list")  # the home sees the newest link
+    before = almoner.everything()
+    for option in ("", "--dry-run"):
+        told = almoner.ask(f"dataset erase clinic {TARGETS['unit']} {REASON} {option}", 1)
+        assert told["error"] == "NotYourRole"
+    assert almoner.everything() == before
 
 
 @BOTH

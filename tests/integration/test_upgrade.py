@@ -18,7 +18,7 @@ from migrations.inventory import Item, differences, inventory
 from migrations.upgrade import SchemaDiffers, upgrade
 from models_db.budgets import Amount
 from models_db.engine import Database
-from models_db.services import artifacts, gates, health, people, policies, releases, runs
+from models_db.services import artifacts, audits, gates, health, people, policies, releases, runs
 from models_db.services.audits import Actor
 from models_db.services.denials import Denied
 from tasks.corpus.keys import create_key
@@ -122,6 +122,23 @@ def test_every_row_of_0002_is_kept(old: Database) -> None:
     new = {name: now[name] for name in now.keys() - before.keys() - {"alembic_version", "audit_head"}}
     assert len(new.pop("unit_claim")) == 1
     assert list(new.values()) == [[]] * 12  # 0004, 0005, 0008, 0009
+    is_sound(old)
+
+
+def test_whoever_looked_before_0008_is_marked(old: Database) -> None:
+    upgrade(old, "0006")
+    query = (
+        "SELECT min(r.id), min(d.name) FROM request r JOIN dataset d ON d.id = r.dataset_id"
+        " JOIN artifact f ON f.request_id = r.id JOIN publication p ON p.artifact_id = f.id WHERE d.governed"
+    )
+    [(request, dataset)] = fetch(old, query)
+    with old.write() as session:
+        actor = people.find(session, "steward")
+        by = Actor(actor.id, actor.name)
+        audits.append(session, by, "evaluation.internal", {"metrics": ["overlap"]}, str(dataset), int(str(request)))
+    upgrade(old)
+    query = "SELECT f.request_id, v.actor_id, v.kind FROM internal_view v JOIN artifact f ON f.id = v.artifact_id"
+    assert fetch(old, query) == [(request, by.id, "computed")]
     is_sound(old)
 
 
