@@ -28,9 +28,12 @@ several_roles: true
 # before a cap is raised, a schedule authorised or a release retracted (motion).
 approvals: {spend: 1, publish: 1, motion: 1}
 
-# Days until an approval, or an undecided request, expires.
+# Days until an approval, or an undecided request or motion, expires.
 approval_days: 30
 request_days: 90
+
+# Days after which a delegation ends at the latest.
+delegation_days: 365
 
 # How often one approved request may be run; a failed run has spent what it armed.
 attempts: 5

@@ -4,6 +4,7 @@ import getpass
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from models_db.base import moment
 from models_db.services import access
 from tests.conftest import PostgreSQL
 from tests.integration.story import Almoner
@@ -223,7 +225,7 @@ def approval(name: str, request: int = 1) -> str:
     return (
         "SELECT almoner_record('approval', jsonb_build_array(jsonb_build_object('request_id', r.id, 'gate', 'spend',"
         f" 'subject_digest', r.digest, 'approver_id', p.id, 'decision', 'approve', 'reason', 'forged', 'at', '2026',"
-        " 'expires_at', '9999', 'signature', repeat('0', 128))))"
+        f" 'expires_at', '{moment(datetime.now(UTC) + timedelta(days=20))}', 'signature', repeat('0', 128))))"
         f" FROM request r, principal p WHERE r.id = {request} AND p.name = '{name}'"
     )
 
