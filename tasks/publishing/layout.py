@@ -106,7 +106,7 @@ def parse_document(data: bytes, name: str) -> Json:
         FileUnfit: not JSON, or not in its canonical form (a float, a repeated key, another spelling).
     """
     try:
-        value: Json = parse_json(data, most_bytes=_LARGEST_DOCUMENT, most_depth=_DEEPEST_DOCUMENT)
+        value: Json = parse_json(data, most_bytes=len(data), most_depth=_DEEPEST_DOCUMENT)  # who read it had a bound
         same = document(value) == data
     except (ValueError, TypeError, RecursionError):
         raise FileUnfit(name, "is not canonical JSON") from None
