@@ -4,8 +4,8 @@ An embedder that reads texts of different lengths together lets each of them mov
 1e-7: enough to tell that a unit is gone. So here a text is padded to the next of a few public lengths, which is a
 function of that text alone, and read in passes that all have one public shape at that length, free places filled with
 empty texts. That is enough where the machine's arithmetic treats every place of a pass alike. Whether it does is asked
-once for every shape, with public texts: in one order, then half of them in other places beside other neighbours. Where
-it does not, and with embedders that have no shapes, every text is read by itself.
+once for every shape, with public texts: one of them in every place, all in one order, then half of them in other places
+beside other neighbours. Where it does not, and with embedders that have no shapes, every text is read by itself.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -95,13 +95,15 @@ def places_alike(embed: Any, places: int, length: int) -> bool:
         places, length: the shape of the pass.
     """
     texts = [_public_text(number, length) for number in range(places)]
+    alone = embed.rows_at([texts[0]] * places, length)
     others = [_public_text(number + places, length) for number in range(places)]
     straight = embed.rows_at(texts, length)
     mixed = [own if number % 2 else other for number, (own, other) in enumerate(zip(texts, others, strict=True))]
     kept = np.arange(places) % 2 == 1
     turned = embed.rows_at(mixed[::-1], length)[::-1]
     moved = np.roll(embed.rows_at([*mixed[1:], mixed[0]], length), 1, axis=0)
-    return bool((turned[kept] == straight[kept]).all() and (moved[kept] == straight[kept]).all())
+    same = (alone == straight[0]).all() and (turned[kept] == straight[kept]).all()
+    return bool(same and (moved[kept] == straight[kept]).all())
 
 
 def _public_text(number: int, length: int) -> str:

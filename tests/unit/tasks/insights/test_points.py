@@ -45,6 +45,8 @@ class Shaped:
         rows = Letters()(texts)
         if self.leak == "place":
             rows[len(texts) // 2 :] *= np.float32(1 + 1e-6)
+        if self.leak == "middle":
+            rows[len(texts) // 3 : -(len(texts) // 3) or None] *= np.float32(1 + 1e-6)
         if self.leak == "neighbour":
             rows *= np.float32(1 + 1e-7 * len(texts[0]))
         return rows
@@ -123,7 +125,7 @@ def test_passes_have_public_shapes_alone() -> None:
     assert told[-1] == (len(TEXTS) + 1, len(TEXTS) + 1)
 
 
-@pytest.mark.parametrize("leak", ["place", "neighbour"])
+@pytest.mark.parametrize("leak", ["place", "middle", "neighbour"])
 def test_where_places_are_not_alike_every_text_is_read_alone(leak: str) -> None:
     made = Shaped(leak)
     assert not places_alike(made, 4, 16)
@@ -131,7 +133,7 @@ def test_where_places_are_not_alike_every_text_is_read_alone(leak: str) -> None:
     points_of(made, TEXTS)
     points_of(made, TEXTS)
     checks = [shape for shape in made.shapes if shape[0] > 1]
-    assert len(checks) == 3 * len(set(checks))  # once for each shape
+    assert len(checks) == 4 * len(set(checks))  # once for each shape
     assert len(made.shapes) == len(checks) + 2 * len(TEXTS)
 
 
