@@ -430,6 +430,8 @@ KNOWN = (
     + DENY.format(message="the ledger knows nobody with this login")
     + " END IF;"
 )
+OF_NOBODY = ("cap", "partition_scheme", "policy_version", "policy_rule")
+"""Tables that do not say who records a row: its link is that of an account, a dataset or an adoption."""
 COUNTERS = "'rho_held', 'rho_spent', 'delta_held', 'delta_spent', 'last_entry_id'"
 ACTING = (
     "IF NOT almoner_owner() THEN me := almoner_principal(); IF me IS NULL THEN "
@@ -518,6 +520,8 @@ FUNCTIONS: list[tuple[str, str, str, str]] = [
      "DECLARE top integer; lead record; after bigint; before bigint := 0; rows text; told jsonb; number bigint; BEGIN "
      + KNOWN + " PERFORM almoner_close_claims(); SELECT min(p.rank) INTO top FROM pending_link p;"
      " FOR lead IN SELECT p.id, p.kind, p.row_id FROM pending_link p WHERE p.rank = top ORDER BY p.id LOOP"
+     " IF NOT almoner_owner() AND lead.kind IN (" + ", ".join(f"'{table}'" for table in OF_NOBODY) + ") THEN "
+     + DENY.format(message="that is recorded together with what it belongs to") + " END IF;"
      " SELECT min(q.id) INTO after FROM pending_link q WHERE q.rank = top AND q.id > lead.id;"
      " rows := almoner_rows(lead.kind, ARRAY[lead.row_id]) || coalesce((SELECT string_agg(',' ||"
      " almoner_rows(f.kind, f.ids), '' ORDER BY f.kind COLLATE \"C\") FROM (SELECT q.kind, array_agg(q.row_id) AS ids"

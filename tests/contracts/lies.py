@@ -431,6 +431,12 @@ LIES: dict[str, tuple[str, list[str], str]] = {
             "claim": "almoner_close_claims()",
         }.items()
     },
+    "a policy of nobody": (
+        "admin",
+        [door("policy_version", '{"digest": "$d", "body": "{}", "several_roles": false, "spend_approvals": 1,'
+                                ' "publish_approvals": 1, "created_at": "$now"}'), LINK],
+        "together with what it belongs to",
+    ),
     "what waits for a link": ("runner", ["DELETE FROM pending_link"], "permission denied"),
     "what shall wait for a link": (
         "runner", ["INSERT INTO pending_link (kind, row_id, rank) VALUES ('approval', 1, 1)"], "permission denied"),

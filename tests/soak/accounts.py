@@ -72,7 +72,7 @@ def plans(database: Database) -> dict[int, Plan]:
     for number, text in fetch(database, "SELECT request_id, body FROM audit WHERE kind = 'run.started' ORDER BY seq"):
         body, plan = json.loads(str(text)), found[number]
         before = body.get("goes_on_from")
-        plan.first_of[body["attempt"]] = plan.first_of[before] if before else body["attempt"]
+        plan.first_of[body["attempt"]] = plan.first_of[int(before)] if before else body["attempt"]
     return found  # type: ignore[return-value]
 
 

@@ -105,7 +105,7 @@ def _notices(almoner: Almoner, database: Database) -> Iterator[str]:
     wanted, known = set(), set()
     for seq, kind, body in fetch(database, "SELECT seq, kind, body FROM audit"):
         known.add(seq)
-        skipped = kind == "slot.decided" and json.loads(str(body))["skipped"]
+        skipped = kind == "slot.decided" and json.loads(str(body)).get("skipped")
         wanted |= {seq} if kind in TOLD or skipped else set()
     had = set(_numbers(world.notices(almoner)))
     if missing := sorted(wanted - had):
