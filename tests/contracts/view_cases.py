@@ -14,6 +14,7 @@ from tests.contracts.rows import (
     insert,
     internal_view,
     motion,
+    policy,
     request,
     role_grant,
     transition,
@@ -40,12 +41,8 @@ def moved(town: Town, dataset: str, policy_id: int, **given: object) -> list[Exe
 def ruled(town: Town, dataset: str, bars: bool) -> list[Executable]:
     """A request on `seen` under a policy with a rule for another dataset, which shares its account or has its own."""
     number = town.id_of("policy_version", "TRUE") + 1
-    policy = insert(
-        "policy_version", id=number, digest=f"{number:064}", body="{}", several_roles=False, spend_approvals=1,
-        publish_approvals=1, created_at=town.now,
-    )  # fmt: skip
     rule = insert("policy_rule", policy_id=number, dataset=dataset, bars_viewers=bars)
-    return [policy, rule, *asked(town, "seen", number)]
+    return [policy(town, 1, 1, id=number, digest=f"{number:064}"), rule, *asked(town, "seen", number)]
 
 
 def old_steward(town: Town) -> Executable:

@@ -4,9 +4,21 @@ from datetime import UTC, datetime, timedelta
 
 from models_db.base import moment
 from models_db.budgets import Amount
+from models_db.canonical import Json
 from models_db.policy_terms import DatasetTerms
 from models_db.recording import record
-from models_db.services import artifacts, audits, datasets, envelopes, motions, people, policies, schedules
+from models_db.services import (
+    artifacts,
+    audits,
+    datasets,
+    envelopes,
+    erasures,
+    internal_views,
+    motions,
+    people,
+    policies,
+    schedules,
+)
 from models_db.services.people import Mandate
 from models_db.services.schedules import Timing
 from models_db.tables import Restoration, TwinAttack
@@ -27,6 +39,8 @@ def tell(world: World) -> None:
     _run(world)
     _repeat(world)
     _publish(world)
+    _look(world)
+    _erase(world)
     request_id = world.request(name='Ä "quoted" \\ \t ☃ \x7f')
     world.decide(request_id)
     world.take_back(request_id)
@@ -98,12 +112,31 @@ def _publish(world: World) -> None:
     attempt = world.running()
     world.hold(attempt, planned(TEN))
     world.arm(attempt)
-    artifact = world.produce(attempt, [("length", "public", {"mean": 3})])
+    world.produce(attempt, [("length", "public", {"mean": 3})])
     world.decide(attempt.request_id, "publish")
     with world.database.write() as session:
         publication = artifacts.publish(session, world.runner, attempt.request_id)
         artifacts.delivered(session, world.runner, publication, "out", "b" * 64)
-    with world.database.write() as session:
-        measured = [("overlap", "internal", {"longest": 3}), ("mauve", "internal", {"value": 1})]
-        artifacts.record_metrics(session, artifact, measured, by=world.steward)
     world.retraction(attempt.request_id)
+
+
+def _look(world: World) -> None:
+    """Somebody sees unprotected figures of a release."""
+    published = world.published(world.dataset("seen"))
+    with world.database.write() as session:
+        artifact = artifacts.artifact_of(session, published.request_id)
+        assert artifact is not None
+        internal_views.record_view(session, world.steward, artifact, "computed")
+        measured: list[tuple[str, str, Json]] = [("overlap", "internal", {"longest": 3}), ("mauve", "internal", {})]
+        artifacts.record_metrics(session, artifact, measured, by=world.steward)
+    with world.database.write() as session:
+        internal_views.record_view(session, world.steward, artifact, "shown")
+
+
+def _erase(world: World) -> None:
+    """One version of a dataset is gone."""
+    with world.database.write() as session:
+        seen = datasets.find(session, "seen")
+        number = datasets.newest_version(session, seen).id
+        wanted = erasures.Wanted("version", "somebody asked for it", {number: None}, version=number)
+        erasures.end(session, world.steward, erasures.record_erasure(session, world.steward, seen, wanted))
