@@ -22,7 +22,7 @@ from models_db.services.denials import translated
 from models_db.units import close_claims
 from models_db.wire import Statement
 
-MANY = 500
+MANY = 5_000
 
 
 def record_links(session: Session) -> int | None:

@@ -11,7 +11,7 @@ from flows.pages.looking import Look
 from flows.pages.request_rows import body_of, cohorts_in, cost, said_delta
 from models_db.base import moment
 from models_db.budgets import Amount
-from models_db.services import listings
+from models_db.services import erasures, internal_views, listings
 from models_db.services.listings import People, Rulebook
 from models_db.tables import Approval, Artifact, Dataset, Motion, Request
 from tasks.generation.reading import in_words
@@ -92,6 +92,8 @@ class _Gate:
     decisions: Sequence[Approval]
     excluded: Collection[int]
     """Principals who took part in it, and may not decide where roles are separate."""
+    barred: frozenset[int]
+    """Principals who have seen unprotected figures of the account, where the policy bars them."""
 
 
 def queue(look: Look, after: int = 0, motions_after: int = 0) -> Queue:
@@ -127,6 +129,9 @@ class _Desk:
     runners: Collection[tuple[int, int]]
     uses: Mapping[int, int]
     retracted: Mapping[int, int]
+    viewers: Mapping[int, frozenset[int]]
+    erased: frozenset[int]
+    """Versions of which nothing is left: no request that reads one is approved."""
 
     @classmethod
     def of(cls, look: Look, requests: Sequence[Request], motions: Sequence[Motion]) -> "_Desk":
@@ -151,6 +156,8 @@ class _Desk:
             runners=listings.runners_of_each(session, numbers),
             uses=listings.uses_of_each(session, motion_numbers),
             retracted=listings.requests_of_publications(session, publications),
+            erased=erasures.erased_versions(session),
+            viewers=internal_views.viewers(session, {dataset.account_id for dataset in found.values()}),
         )
 
     def request(self, request: Request, state: str) -> Waiting:
@@ -175,7 +182,7 @@ class _Desk:
             expires_at=request.expires_at,
             standing=request.standing_id,
             expired=expired,
-            approvals=self._approvals(gate, counting, request.dataset_id, asked=step in GATES and not expired),
+            approvals=self._approvals(gate, counting, request.dataset_id, asked=self._may_be_decided(request, step, expired)),
             command=None if expired else _command(request.id, step),
         )
 
@@ -187,6 +194,7 @@ class _Desk:
             self.rules.policies[motion.policy_id].several_roles,
             [one for one in self.decisions if one.motion_id == motion.id],
             (motion.proposer_id,),
+            self._barred(motion.policy_id, dataset.account_id),
         )
         return Waiting(
             what="motion",
@@ -207,6 +215,10 @@ class _Desk:
             command=_command(motion.id, "motion"),
         )
 
+    def _may_be_decided(self, request: Request, step: str, expired: bool) -> bool:
+        erased = step == "spend" and request.version_id in self.erased
+        return step in GATES and not expired and not erased
+
     def _gate_of(self, request: Request, state: str) -> _Gate:
         name = "spend" if state in ("submitted", "approved") else "publish"
         made = self.artifacts.get(request.id)
@@ -218,7 +230,12 @@ class _Desk:
         ran = (person for number, person in self.runners if number == request.id)
         policy, account = self.rules.policies[request.policy_id], self.datasets[request.dataset_id].account_id
         needed = self.rules.needed(policy.id, account, name)
-        return _Gate(needed, policy.several_roles, decided, (request.requester_id, *ran))
+        barred = self._barred(policy.id, account)
+        return _Gate(needed, policy.several_roles, decided, (request.requester_id, *ran), barred)
+
+    def _barred(self, policy_id: int, account_id: int) -> frozenset[int]:
+        seen = self.viewers.get(account_id, frozenset())
+        return seen if seen and self.rules.bars_viewers(policy_id, account_id) else frozenset()
 
     def _counting(self, gate: _Gate, dataset_id: int) -> frozenset[int]:
         """The people whose approvals count: whoever acts for somebody is that somebody."""
@@ -231,6 +248,7 @@ class _Desk:
         if len(given) < len(gate.decisions):
             return  # one rejection is enough
         taken = {person for one in given for person in (one.approver_id, one.on_behalf_of)}
+        taken |= gate.barred
         barred = taken if gate.several_roles else taken | {*gate.excluded} | self.people.admins
         yield from (taker for taker, giver in self.people.pairs(dataset_id) if barred.isdisjoint((taker, giver)))
 

@@ -1,6 +1,6 @@
 """Who has seen unprotected figures of an account, as rows that are never removed (PRIVACY §10.3)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from sqlalchemy import func, select
@@ -62,6 +62,15 @@ def has_seen(session: Session, account_id: int, principal_id: int) -> bool:
     """Whether somebody has seen unprotected figures of an account."""
     query = select(func.count()).where(InternalView.account_id == account_id, InternalView.actor_id == principal_id)
     return bool(session.scalar(query))
+
+
+def viewers(session: Session, accounts: Collection[int]) -> dict[int, frozenset[int]]:
+    """Who has seen unprotected figures of each of some accounts."""
+    query = select(InternalView.account_id, InternalView.actor_id).where(InternalView.account_id.in_(accounts))
+    found: dict[int, set[int]] = {}
+    for account, person in session.execute(query.distinct()):
+        found.setdefault(account, set()).add(person)
+    return {account: frozenset(people) for account, people in found.items()}
 
 
 def require_not_barred(

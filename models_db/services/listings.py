@@ -351,6 +351,12 @@ class Rulebook:
         asked = [None if rule is None else getattr(rule, column) for rule in own]
         return max(default if number is None else int(number) for number in asked)
 
+    def bars_viewers(self, policy_id: int, account_id: int) -> bool:
+        """Whether a policy bars those who have seen unprotected figures of an account; see `internal_views`."""
+        own = (self.rules.get((policy_id, name)) for name in self.sharing[account_id])
+        said = [None if rule is None else rule.bars_viewers for rule in own]
+        return any(bool(self.policies[policy_id].bars_viewers if bars is None else bars) for bars in said)
+
 
 def rulebook(session: Session, policy_ids: Iterable[int], accounts: Iterable[int]) -> Rulebook:
     """What some policies ask of the datasets of some accounts."""

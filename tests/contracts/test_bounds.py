@@ -9,7 +9,7 @@ from sqlalchemy import UniqueConstraint
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from models_db.base import Base
+from models_db.base import Base, moment
 from models_db.bounds import DEPTH, JSON, UNBOUNDED
 from models_db.engine import Database
 from models_db.recording import record
@@ -100,7 +100,7 @@ def test_the_services_refuse_by_name(world: World, body: str) -> None:
     world.dataset()
     world.produced("clinic")
     with pytest.raises(Denied, match=UNBOUNDED), world.database.write() as session:
-        record(session, Evaluation(artifact_id=1, metric="m", exposure="public", result=body * 20, created_at="now"))
+        record(session, Evaluation(artifact_id=1, metric="m", exposure="public", result=body * 20, created_at=moment()))
 
 
 def test_brackets_in_strings_do_not_count(world: World) -> None:

@@ -4,7 +4,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, String, Table, UniqueConstraint, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    UniqueConstraint,
+    and_,
+    text,
+)
 from sqlalchemy.orm import Session
 
 from models_db.base import Base
@@ -94,9 +106,8 @@ def some_row(session: Session, table: Table) -> dict[str, object] | None:
     return dict(rows[len(rows) // 2]) if rows else None
 
 
-def is_key(table: Table, row: dict[str, object]) -> object:
-    [key] = table.primary_key.columns
-    return key == row[key.name]
+def is_key(table: Table, row: dict[str, object]) -> ColumnElement[bool]:
+    return and_(*(key == row[key.name] for key in table.primary_key.columns))
 
 
 def test_the_story_is_whole_and_agrees_with_the_chain(worked: Database) -> None:

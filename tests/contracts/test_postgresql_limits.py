@@ -67,12 +67,10 @@ def reserved(
         connection.execute(
             text(
                 "SELECT almoner_reserve(CAST(:plan AS jsonb), '{1}', CAST(:accounts AS bigint[]),"
-                " CAST(:parts AS int[]), CAST(:rhos AS bigint[]), '{0}', :at, :actor, :who, 'ledger.hold', 'clinic',"
-                " :request, '{}')"
+                " CAST(:parts AS int[]), CAST(:rhos AS bigint[]), '{0}', :at, :actor)"
             ),
             {"plan": json.dumps(plan), "accounts": f"{{{account}}}", "parts": f"{{{instalment}}}",
-             "rhos": f"{{{rho}}}", "at": moment(), "actor": world.runner.id, "who": world.runner.name,
-             "request": request},
+             "rhos": f"{{{rho}}}", "at": moment(), "actor": world.runner.id},
         )  # fmt: skip
     return "held"
 
@@ -153,10 +151,7 @@ def test_an_analyst_with_sql_proposes_a_cap_that_lies_and_nobody_can_approve_it(
             "rho": honest.cap.rho * 500, "delta_fail": honest.cap.delta,
         }]  # fmt: skip
         connection.execute(text("SELECT almoner_record('motion', CAST(:given AS jsonb))"), {"given": json.dumps(given)})
-        connection.execute(
-            text("SELECT almoner_append(:who, 'motion.proposed', 'clinic', NULL, '{\"motion\": 1}')"),
-            {"who": analyst.analyst.name},
-        )
+        connection.execute(text("SELECT almoner_link()"))
     with analyst.database.read() as session:
         motion = motions.find(session, 1)
         assert isinstance(motion.rho, int)
@@ -170,10 +165,14 @@ def test_an_analyst_with_sql_proposes_a_cap_that_lies_and_nobody_can_approve_it(
 
 
 def append(connection: Connection, world: World) -> None:
-    """Take the lock that every writer needs."""
-    connection.execute(
-        text("SELECT almoner_append(:who, 'note.made', 'clinic', NULL, '{}')"), {"who": world.analyst.name}
-    )
+    """Take the lock that every writer needs, with something to tell."""
+    row = {
+        "kind": "cap", "dataset_id": 1, "policy_id": world.policy_id, "proposer_id": world.analyst.id, "reason": "r",
+        "nonce": "idle", "digest": "e" * 64, "created_at": moment(), "expires_at": SOON, "epsilon": "8",
+        "delta": "0.000001", "delta_conversion": 1, "rho": 1, "delta_fail": 1,
+    }  # fmt: skip
+    connection.execute(text("SELECT almoner_record('motion', CAST(:given AS jsonb))"), {"given": json.dumps([row])})
+    connection.execute(text("SELECT almoner_link()"))
 
 
 def test_the_database_ends_an_idle_transaction_that_keeps_writers_waiting(

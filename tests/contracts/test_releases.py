@@ -9,7 +9,7 @@ from models_db.base import moment
 from models_db.budgets import Amount
 from models_db.engine import Database
 from models_db.errors import Refused
-from models_db.services import artifacts, audit_check, audit_log, gates, ledger, people, releases, runs
+from models_db.services import artifacts, audit_check, audit_log, gates, internal_views, ledger, people, releases, runs
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded, Denied
 from models_db.services.gates import Decision, GateClosed
@@ -314,7 +314,7 @@ def test_the_lease_of_a_second_attempt_is_new(world: World) -> None:
 
 
 def test_internal_metrics_wait_for_the_decision(world: World) -> None:
-    attempt = world.running()
+    attempt = world.running(world.dataset("measured"))
     world.hold(attempt, planned(Amount(10)))
     world.arm(attempt)
     before = snapshot(world.database)
@@ -327,6 +327,7 @@ def test_internal_metrics_wait_for_the_decision(world: World) -> None:
     world.decide(attempt.request_id, "publish")
     publish(world, attempt.request_id)
     with world.database.write() as session:
+        internal_views.record_view(session, world.steward, artifact, "computed")
         artifacts.record_metrics(session, artifact, [("overlap", "internal", {"longest": 3})])
     with world.database.read() as session:
         found = [(e.metric, e.exposure, e.result) for e in artifacts.evaluations(session, artifact)]

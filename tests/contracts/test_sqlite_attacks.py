@@ -161,7 +161,6 @@ SCHEMA = {
     "drop a key": "DROP INDEX uq_entry_closed",
     "drop a table": "DROP TABLE withdrawal",
     "a column more": "ALTER TABLE approval ADD COLUMN x",
-    "a column less": "ALTER TABLE lease DROP COLUMN owner",
     "another name": "ALTER TABLE role_revocation RENAME TO gone",
     "a trigger more": "CREATE TRIGGER mine BEFORE INSERT ON entry BEGIN SELECT RAISE(IGNORE); END",
     "an index more": "CREATE INDEX mine ON approval (request_id)",
