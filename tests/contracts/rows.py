@@ -192,7 +192,8 @@ def withdrawal(town: "Town", condition: str, at: str = "") -> Executable:
 
 
 def unit_mark(town: "Town", dataset: str, name: bytes, **given: object) -> Executable:
-    return insert("unit_mark", mark=name.ljust(32, b"\0"), account_id=town.account(dataset, None), **given)
+    row = {"mark": name.ljust(32, b"\0"), "account_id": town.account(dataset, None), "claim": 10**6}  # an open one
+    return insert("unit_mark", **row | given)
 
 
 def cohort(town: "Town", of: str = "grown", **given: object) -> list[Executable]:
