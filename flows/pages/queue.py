@@ -182,7 +182,9 @@ class _Desk:
             expires_at=request.expires_at,
             standing=request.standing_id,
             expired=expired,
-            approvals=self._approvals(gate, counting, request.dataset_id, asked=self._may_be_decided(request, step, expired)),
+            approvals=self._approvals(
+                gate, counting, request.dataset_id, asked=self._may_be_decided(request, step, expired)
+            ),
             command=None if expired else _command(request.id, step),
         )
 

@@ -759,7 +759,7 @@ def content(table: str, row: dict[str, object]) -> str:
         if row["kind"] in ("root", "block"):
             row["rho_cap"] = row["delta_cap"] = None
     told = {
-        name: ("true" if value else "false") if name in TRUTHS else None if value is None else str(value)
+        name: None if value is None else ("true" if value else "false") if name in TRUTHS else str(value)
         for name, value in row.items()
     }
     return canonical(told)

@@ -11,14 +11,16 @@ from multiprocessing import get_context
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from sqlalchemy import MetaData, event, inspect
+from sqlalchemy import MetaData, event, inspect, text
+from sqlalchemy.orm import Session
 
 from flows.workspace import overlap_key_path, signing_key_path
 from migrations.inventory import Item, differences, inventory
 from migrations.upgrade import SchemaDiffers, upgrade
+from models_db import linking
 from models_db.budgets import Amount
 from models_db.engine import Database
-from models_db.services import artifacts, audits, gates, health, people, policies, releases, runs
+from models_db.services import artifacts, gates, health, people, policies, releases, runs
 from models_db.services.audits import Actor
 from models_db.services.denials import Denied
 from tasks.corpus.keys import create_key
@@ -141,8 +143,8 @@ def test_whoever_looked_before_0008_is_marked(old: Database) -> None:
         " JOIN artifact f ON f.request_id = r.id JOIN publication p ON p.artifact_id = f.id WHERE d.governed"
     )
     [(request, dataset)] = fetch(old, query)
+    [(by,)] = fetch(old, "SELECT id FROM principal WHERE name = 'steward'")
     with old.write() as session:
-        by = people.find(session, "steward").id
         link = ("steward", "evaluation.internal", '{"metrics":["overlap"]}', str(dataset), int(str(request)))
         append_as_0006(session, *link)
     upgrade(old)
