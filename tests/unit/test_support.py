@@ -30,6 +30,7 @@ def test_a_snapshot_sees_every_change(world: World) -> None:
         "dataset",
         "dataset_version",
         "partition_scheme",
+        "unit_claim",
         "unit_mark",
     }
 

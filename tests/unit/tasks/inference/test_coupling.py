@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from tasks.inference import adoption
+from tasks.inference.capabilities import can_pack
 from tasks.inference.companies import Witness
 from tasks.inference.engine import Engine
 from tasks.inference.isolation import IsolationCheck, RowsNotIsolated
 from tasks.inference.language_model import LanguageModel
-from tasks.inference.packed_linear import PackedLinear, can_pack
+from tasks.inference.packed_linear import PackedLinear
 from tasks.inference.plan import Sizes
 from tasks.inference.registry import UnsupportedModel
 from tasks.inference.structure import require_rowwise

@@ -17,7 +17,10 @@ MORE = PostProcessing(3, PAID.loss).event()
 def test_it_costs_nothing_and_claims_what_its_parent_claims():
     assert recompute(MORE) == MORE.loss == Amount()
     assert vouched([MORE]) == vouched([PAID]) == PAID.loss
-    assert state_claim([MORE], 3, "1e-6") == state_claim([PAID], 3, "1e-6")
+    more, paid = (state_claim([event], 3, "1e-6") for event in (MORE, PAID))
+    assert more.model_copy(update={"replace_one": paid.replace_one}) == paid
+    # Which of its parent's mechanisms were one-hot an extension does not know: it takes the larger factor.
+    assert state_claim([MORE], 3, "1e-6", one_hot=False) == state_claim([PAID], 3, "1e-6", one_hot=False) == more
 
 
 def test_it_cannot_claim_less_than_its_parent_has_paid():

@@ -17,7 +17,7 @@ from tasks.publishing.approvals import (
     voices,
 )
 from tasks.publishing.layout import FileUnfit, document
-from tests.support import World
+from tests.support import SOON, World
 from tests.unit.tasks.publishing.builders import POLICY, Steward, a_record, a_request, event, people, standing
 
 LIKE_SUE = ["Sue", " sue", "sue\u00a0", "SUE\t", "sue\u200b", "s\u00adue", "\u202esue"]
@@ -290,9 +290,7 @@ def test_a_row_of_the_ledger_becomes_a_decision(sqlite_database, new_key):
     world.dataset()
     number = world.request()
     key = new_key("steward")
-    decision = gates.Decision(
-        number, "spend", world.subject(number, "spend"), "approve", "fine", "2099-01-01T00:00:00.000000Z"
-    )
+    decision = gates.Decision(number, "spend", world.subject(number, "spend"), "approve", "fine", SOON)
     with world.database.write() as session:
         gates.decide(session, world.steward, decision, key.sign(decision.statement(world.steward.name)))
     with world.database.read() as session:
