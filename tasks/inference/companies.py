@@ -24,7 +24,7 @@ SHORT, LONG = 0, 1
 """The contents that stand alone in all slots: an ordinary one, and the longest that there is."""
 
 _FEW, _ROUNDS_OF_FEW = 2, 6
-_ROUNDS = 2
+_ROUNDS = 1
 
 
 def contents_of(slots: int) -> int:
