@@ -39,7 +39,7 @@ FIT = (
     f"(length(NEW.name) > 0 AND length(NEW.name) <= {LONGEST} AND NEW.name = trim(NEW.name)"
     f" AND NEW.name NOT GLOB ('*[' || char({CODES}) || ']*') AND instr(NEW.name, char(0)) = 0)"
 )
-ALIKE = "EXISTS (SELECT 1 FROM principal x WHERE lower(x.name) = lower(NEW.name))"
+ALIKE = "EXISTS (SELECT 1 FROM principal x WHERE x.name <> NEW.name AND lower(x.name) = lower(NEW.name))"
 
 GUARDS: list[tuple[str, str, str, str, str]] = [
     # name, table, operation, denied when, message

@@ -63,7 +63,7 @@ NAMES: dict[str, Case] = {
     ),
     "principal_name_own": Case(
         denied=[
-            *map(called, ("steward", "Steward", "STEWARD")),
+            *map(called, ("Steward", "STEWARD")),
             lambda t: [person(t, "Dr. Ann"), other_person(t, "DR. ANN")],
         ],
         allowed=[called("stewards"), lambda t: [person(t, "Dr. Ann"), other_person(t, "Dr. Anne")]],
