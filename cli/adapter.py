@@ -10,6 +10,7 @@ from cli.command import Answer, Opened, command
 from cli.models import DEFAULT
 from cli.progress import showing
 from cli.tables import facts, table
+from models_db.names import require_plain
 from models_db.requests import parse
 from tasks.summarization.adapter_meta import AdapterMeta, KnownAdapter
 from tasks.summarization.adapter_settings import DESCRIPTION, Called, TrainingSettings
@@ -59,6 +60,7 @@ def train(
         "precision": precision,
         **({} if noise else {"noise_least": 0, "noise_most": 0}),
     }
+    require_plain("an adapter", name)
     settings = parse(TrainingSettings, written, "The training", PAGE)
     called = parse(Called, {"name": name, "licence": licence}, "The training", PAGE)
     from tasks.summarization.adapter_training import Wanted, train_adapter

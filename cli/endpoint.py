@@ -8,6 +8,7 @@ from cli.command import Answer, Opened, command
 from cli.tables import table
 from flows.endpoints import add_endpoint, endpoints_of, made, remove_endpoint
 from models_db.canonical import Json
+from models_db.names import require_plain
 from models_db.requests import as_json
 from tasks.inference.backends.endpoints import PREFIX, Endpoint
 
@@ -54,6 +55,7 @@ def add(
         "tokens_per_minute": tokens_per_minute, "at_once": at_once, "timeout": timeout, "attempts": attempts,
         "token_limit": token_limit, "proxy": proxy, "ca_file": ca_file, "allow_http": allow_http or None,
     }  # fmt: skip
+    require_plain("an endpoint", name)
     endpoint = made(name, {field: value for field, value in given.items() if value is not None})
     add_endpoint(opened.home, endpoint, replace=replace)
     told = f"Requests can name it as `model: {PREFIX}{name}`, with mechanisms that show released values alone."

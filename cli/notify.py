@@ -10,6 +10,7 @@ from cli.tables import table
 from flows import notices
 from flows.channels import Channel, Email, LogChannel, Webhook, channels_of, made
 from models_db.errors import UsageError
+from models_db.names import require_plain
 
 app = typer.Typer(no_args_is_help=True, help="Notices (docs/schedules.md): add, list, remove, test, send.")
 
@@ -44,6 +45,7 @@ def add(
     if email:
         said = {"kind": "email", "to": email, "sender": sender, **_server(smtp or ""), "tls": tls,
                 "user_env": user_env, "password_env": password_env}  # fmt: skip
+    require_plain("a channel", name)
     channel = made(name, {field: value for field, value in said.items() if value is not None})
     notices.add_channel(opened.home, name, channel)
     return Answer(_data(name, channel), [_table({name: channel}), f"Try it: `almoner notify test {name}`."])

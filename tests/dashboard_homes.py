@@ -21,6 +21,7 @@ from models_db.services.schedules import Timing
 from tasks.accounting.lifetime import lifetime_claim
 from tasks.generation.reading import Reading
 from tasks.generation.rotation import Rotation
+from tests.contracts.tampering import before_0012
 from tests.support import World, plan_of, planned
 
 EVIL = '<script>alert("x")</script>'
@@ -128,14 +129,15 @@ def plenty(folder: Path) -> Home:
     for share in (7, 11, 9, 20):
         home.spent("clinic", cap * share // 100)
     home.spent("clinic", cap // 50, publish=True)
-    with home.world.database.write() as session:
+    with before_0012(home.world.database), home.world.database.write() as session:
         found = datasets.find(session, "clinic")
         envelopes.open_scope(session, home.world.steward, found, f"trial-7 {EVIL}", Amount(cap // 10, 10), "agreed")
     home.dataset("harbour")
     home.spent("harbour", home.world.balance("harbour").cap.rho * 93 // 100)
     home.request("harbour", home.world.balance("harbour").cap.rho // 5)
     for name in HOSTILE_NAMES:
-        home.dataset(name)
+        with before_0012(home.world.database):
+            home.dataset(name)
         home.request(name, kind=f"summaries{RTL}", mechanism="token_level_summary")
     home.world.cap(Amount(cap * 2, 10**12), carry=False)
     home.world.standing(Amount(cap // 100), carry=False)

@@ -173,6 +173,7 @@ def register(session: Session, actor: Actor, wanted: Registration, account_id: i
     """Record a dataset on a root account.
 
     Raises:
+        NameNotPlain: the name could be taken for another one.
         DatasetExists: the name is taken.
     """
     refuse_taken(session, wanted.name)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
+from models_db.names import NameNotPlain
 
 _GUARD = re.compile(r"almoner: ([^\n]+)")
 _CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
@@ -22,6 +23,7 @@ _NO_PLAN = "a request says its plan"
 _RECORDED = "has recorded this already"
 _CLOCK = "the clock went backwards"
 _ROLES = re.compile("only an? |everybody acts under|your roles do not|an analyst or a steward|the ledger knows nobody")
+_PLAIN = {"a dataset has a plain name": "a dataset", "an envelope has a plain name": "an envelope"}
 _UNIQUE = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505")
 
 
@@ -72,7 +74,7 @@ def translated() -> Iterator[None]:
     """Turn a refusal of the database inside the block into a named error.
 
     Raises:
-        OverCap, Denied, RoleMissing, AlreadyRecorded, ClockWentBack: by what the database said.
+        OverCap, Denied, RoleMissing, NameNotPlain, AlreadyRecorded, ClockWentBack: by what the database said.
     """
     try:
         yield
@@ -94,6 +96,8 @@ def _named(refusal: BaseException | None) -> AlmonerError:
             return ClockWentBack()
         if rule.endswith(_RECORDED):
             return AlreadyRecorded()
+        if rule in _PLAIN:
+            return NameNotPlain(_PLAIN[rule])
         return RoleMissing(rule) if _ROLES.match(rule) else Denied(rule)
     if getattr(refusal, "sqlite_errorcode", None) in _UNIQUE or getattr(refusal, "sqlstate", None) in _UNIQUE:
         return AlreadyRecorded()

@@ -81,6 +81,7 @@ def open_scope(session: Session, actor: Actor, dataset: Dataset, name: str, cap:
     """Reserve an envelope on every block of the dataset's account.
 
     Raises:
+        NameNotPlain: the name could be taken for another one.
         ScopeTooLarge: it does not fit.
         ScopeExists: the name was used before.
         NotYourRole: the actor is no steward.

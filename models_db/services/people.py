@@ -13,11 +13,12 @@ from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.recording import lock_head, on_postgresql, record
 from models_db.services import access
 from models_db.services.audits import Actor
-from models_db.services.denials import AlreadyRecorded
+from models_db.services.denials import AlreadyRecorded, Denied
 from models_db.tables import Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
 from models_db.tables.people import ROLES
 
 LONGEST_NAME = 100
+_READS_ALIKE = "the name of a person reads like that of nobody else"
 
 
 class PrincipalUnknown(EnvironmentProblem):
@@ -165,6 +166,10 @@ def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str
     try:
         made = _enter(session, name, public_key, login, actor)
     except AlreadyRecorded:
+        raise NameTaken(name) from None
+    except Denied as refusal:  # somebody of that name came in meanwhile
+        if refusal.facts["rule"] != _READS_ALIKE:
+            raise
         raise NameTaken(name) from None
     return made
 

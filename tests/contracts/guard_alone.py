@@ -14,7 +14,7 @@ from sqlglot import exp
 from models_db.engine import Database
 
 _TRIGGER = re.compile(
-    r"CREATE TRIGGER (?P<name>\w+) BEFORE (?P<operation>\w+) ON (?P<table>\w+) WHEN (?P<condition>.*)"
+    r"CREATE TRIGGER (?P<name>\w+) (?:BEFORE|AFTER) (?P<operation>\w+) ON (?P<table>\w+) WHEN (?P<condition>.*)"
     r" BEGIN SELECT RAISE\(ABORT, '(?P<message>.*)'\); END",
     re.DOTALL,
 )

@@ -178,6 +178,16 @@ def test_one_person_is_enrolled_once(world: World) -> None:
     assert len(fetch(world.database, "SELECT id FROM principal WHERE name = 'newcomer'")) == 1
 
 
+def test_of_two_names_that_read_alike_one_is_enrolled(world: World) -> None:
+    outcome = meanwhile(
+        world.database,
+        lambda session: people.enrol(session, world.admin, "Newcomer", "key of one"),
+        lambda: world.person("newcomer"),
+    )
+    assert outcome == NameTaken.__name__
+    assert fetch(world.database, "SELECT name FROM principal WHERE lower(name) = 'newcomer'") == [("Newcomer",)]
+
+
 def test_a_reader_sees_one_moment(world: World) -> None:
     """While a chain is verified somebody appends to it; the reader's chain and head are of one moment."""
     world.dataset()

@@ -18,6 +18,7 @@ from tests.contracts.decision_cases import DECISIONS
 from tests.contracts.governance_cases import WORK
 from tests.contracts.initial_cases import INITIAL, Make
 from tests.contracts.limit_cases import LIMITS
+from tests.contracts.name_cases import NAMES
 from tests.contracts.rows import DIGEST
 from tests.contracts.schedule_cases import SCHEDULES
 from tests.contracts.town import ORIGINS, Town, town_of
@@ -30,11 +31,12 @@ repeating = importlib.import_module("migrations.versions.0004_schedules")
 growing = importlib.import_module("migrations.versions.0005_cohorts")
 limiting = importlib.import_module("migrations.versions.0007_limits")
 erasing = importlib.import_module("migrations.versions.0008_erasure")
+naming = importlib.import_module("migrations.versions.0012_names")
 REVISIONS = (initial, governance, repeating, growing, limiting, erasing)
-GUARDS = tuple(guard for revision in REVISIONS for guard in revision.GUARDS)
+GUARDS = tuple(guard for revision in (*REVISIONS, naming) for guard in revision.GUARDS)
 MESSAGES = {name: message for name, _, _, _, message in GUARDS}
 GOVERNANCE = WORK | DECISIONS
-CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | LIMITS | VIEWS | ERASURES
+CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | LIMITS | VIEWS | ERASURES | NAMES
 RECORDS = tuple(table for revision in REVISIONS for table in revision.RECORDS)
 
 
@@ -72,6 +74,7 @@ def test_every_guard_has_a_case() -> None:
     assert {name for name, *_ in growing.GUARDS} == set(COHORTS)
     assert {name for name, *_ in limiting.GUARDS} - {name for name, _ in limiting.REPLACED} == set(LIMITS)
     assert {name for name, *_ in erasing.GUARDS} == set(VIEWS | ERASURES)
+    assert {name for name, *_ in naming.GUARDS} == set(NAMES)
 
 
 def test_a_cohort_has_as_many_blocks_as_the_first(town: Town) -> None:

@@ -507,7 +507,7 @@ def test_many_requests_take_no_more_statements_than_few(tmp_path: Path, monkeypa
     for more in (0, 60):
         for number in range(more):
             if number % 12 == 0:
-                name = home.dataset(f"dataset {number}", blocks=2)
+                name = home.dataset(f"dataset-{number}", blocks=2)
                 home.cohort(name)
                 home.request(name, cohorts=[2])
                 home.cohort("grown")

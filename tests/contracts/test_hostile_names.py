@@ -1,0 +1,94 @@
+"""Names that could be taken for others, or for paths, are refused where a service brings them, and nothing changes."""
+
+import pytest
+
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.names import NameNotPlain, require_plain
+from models_db.recording import record
+from models_db.services import datasets, envelopes, people
+from models_db.services.datasets import NameUnfit, Registration
+from models_db.services.denials import Denied
+from models_db.services.people import NameTaken, PersonNameUnfit
+from models_db.tables import Principal
+from tests.contracts.name_cases import FIT, NOT_PLAIN, PLAIN, UNFIT
+from tests.contracts.tampering import before_0012
+from tests.support import World, fetch, snapshot
+
+
+@pytest.fixture
+def clinic(world: World) -> World:
+    world.dataset()
+    return world
+
+
+@pytest.mark.parametrize("name", NOT_PLAIN)
+def test_the_database_and_the_commands_know_the_same_names(name: str) -> None:
+    with pytest.raises(NameNotPlain):
+        require_plain("a dataset", name)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_and_let_the_same_names_pass(name: str) -> None:
+    require_plain("a dataset", name)
+
+
+def register(clinic: World, name: str, account: int) -> None:
+    wanted = Registration(name, "id", "text", True, None, None)
+    with clinic.database.write() as session:
+        datasets.register(session, clinic.steward, wanted, account)
+
+
+def open_scope(clinic: World, name: str) -> None:
+    with clinic.database.write() as session:
+        envelopes.open_scope(session, clinic.steward, datasets.find(session, "clinic"), name, Amount(3), "a study")
+
+
+def test_no_service_records_a_dataset_of_such_a_name(clinic: World) -> None:
+    account = clinic.account()
+    before = snapshot(clinic.database)
+    for name in NOT_PLAIN:
+        with pytest.raises((NameNotPlain, NameUnfit)):
+            register(clinic, name, account)
+    assert snapshot(clinic.database) == before
+
+
+def test_no_service_opens_an_envelope_of_such_a_name(clinic: World) -> None:
+    before = snapshot(clinic.database)
+    for name in filter(None, NOT_PLAIN):
+        with pytest.raises(NameNotPlain):
+            open_scope(clinic, name)
+    assert snapshot(clinic.database) == before
+
+
+def test_no_service_enrols_anybody_of_such_a_name(clinic: World) -> None:
+    before = snapshot(clinic.database)
+    for name in UNFIT:
+        with pytest.raises(PersonNameUnfit), clinic.database.write() as session:
+            people.enrol(session, clinic.admin, name, "key of anna")
+    for name in ("Steward", "STEWARD", "ste\u00adward"):
+        with pytest.raises((NameTaken, PersonNameUnfit)), clinic.database.write() as session:
+            people.enrol(session, clinic.admin, name, "key of anna")
+    assert snapshot(clinic.database) == before
+
+
+def test_names_of_people_keep_their_signs(clinic: World) -> None:
+    for name in FIT:
+        assert clinic.person(name).name == name
+
+
+@pytest.mark.parametrize("name", [" anna", "an\u202ena", "Steward"])
+def test_a_row_of_a_person_past_the_service_is_denied(clinic: World, name: str) -> None:
+    row = Principal(name=name, public_key="k" * 64, created_at=moment(), created_by=clinic.admin.id)
+    with pytest.raises(Denied, match="the name of a person"), clinic.database.write() as session:
+        record(session, row)
+
+
+def test_names_from_before_the_rule_are_read(clinic: World) -> None:
+    with before_0012(clinic.database):
+        clinic.dataset("../Évil")
+    assert fetch(clinic.database, "SELECT name FROM dataset ORDER BY id") == [("clinic",), ("../Évil",)]
+    with clinic.database.read() as session:
+        assert datasets.find(session, "../Évil").name == "../Évil"
+    with pytest.raises(NameNotPlain):
+        clinic.dataset("../Évil too")
