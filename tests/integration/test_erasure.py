@@ -313,7 +313,7 @@ def test_refusals_change_nothing_and_name_nobody(almoner: Almoner) -> None:
     almoner.ingested()
     before = almoner.everything()
     for line, code, error in REFUSALS:
-        told = almoner.ask(f"dataset erase clinic {line}", code)
+        told = almoner.ask(f"dataset erase clinic {line}", code, piped=None)
         assert told["error"] == error
         assert UNIT not in json.dumps(told)
     assert almoner.everything() == before
