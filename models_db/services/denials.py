@@ -20,6 +20,7 @@ _BUDGET = ("the cap would be passed", "ck_account_rho", "ck_account_delta")
 _NO_JSON = "malformed JSON"
 """What SQLite says where a guard reads a text that is no JSON; PostgreSQL's guard says the rule itself."""
 _NO_PLAN = "a request says its plan"
+_DELEGATION = "a delegation ends as the policy says"
 _RECORDED = "has recorded this already"
 _CLOCK = "the clock went backwards"
 _ROLES = re.compile("only an? |everybody acts under|your roles do not|an analyst or a steward|the ledger knows nobody")
@@ -59,6 +60,14 @@ class RoleMissing(Denied):
         self.advice = "See your roles with `almoner user list`; an admin grants them: `almoner user grant NAME ROLE`."
 
 
+class DelegationTooLong(Denied):
+    """A delegation would last longer than the policy lets one last."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.advice = "Give an earlier day with --until; `delegation_days` of `almoner policy show` says how many days."
+
+
 class ClockWentBack(EnvironmentProblem):
     """What the ledger recorded last is from a later time than this machine's clock says."""
 
@@ -92,6 +101,8 @@ def _named(refusal: BaseException | None) -> AlmonerError:
         return OverCap("The account's cap would be passed.")
     if found := _GUARD.search(said):
         rule = found.group(1).strip()
+        if rule == _DELEGATION:
+            return DelegationTooLong(rule)
         if rule == _CLOCK:
             return ClockWentBack()
         if rule.endswith(_RECORDED):

@@ -2,6 +2,7 @@
 
 import getpass
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,6 +14,8 @@ from tests.integration.story import Almoner
 from tests.support import fetch, snapshot
 
 LATE = "2090-12-31"
+SOON = (datetime.now(UTC) + timedelta(days=200)).date().isoformat()
+"""A day on which a delegation may end."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def test_a_delegate_decides_in_the_stewards_name(circle: Circle) -> None:
     waiting(circle)
     line = 'approve 1 --gate spend --reason "for sue" --on-behalf-of sue'
     assert circle.at("dora").ask(line, expected=1, piped="clinic\n")["error"] == "Denied"
-    given = circle.at("sue").ask(f'user delegate dora --dataset clinic --until {LATE} --reason "a holiday"')
+    given = circle.at("sue").ask(f'user delegate dora --dataset clinic --until {SOON} --reason "a holiday"')
     listed = circle.at("root").ask("user list")["delegations"]
     assert [(d["number"], d["from"], d["to"], d["dataset"], d["signed"]) for d in listed] == [
         (given["delegation"], "sue", "dora", "clinic", True)
@@ -161,7 +164,7 @@ def test_a_delegate_decides_in_the_stewards_name(circle: Circle) -> None:
 
 def test_a_delegation_that_was_taken_back_counts_no_more(circle: Circle) -> None:
     waiting(circle)
-    number = circle.at("sue").ask(f"user delegate dora --dataset clinic --until {LATE} --reason x")["delegation"]
+    number = circle.at("sue").ask(f"user delegate dora --dataset clinic --until {SOON} --reason x")["delegation"]
     refused(circle.at("tom"), f"user undelegate {number}", "Denied")
     circle.at("dora").type('approve 1 --gate spend --reason "for sue" --on-behalf-of sue', piped="clinic\n")
     circle.at("sue").type(f"user undelegate {number}")
@@ -171,9 +174,10 @@ def test_a_delegation_that_was_taken_back_counts_no_more(circle: Circle) -> None
 
 def test_nobody_passes_a_delegation_on_or_gives_what_they_have_not(circle: Circle) -> None:
     waiting(circle)
-    circle.at("sue").type(f"user delegate dora --dataset clinic --until {LATE} --reason x")
-    refused(circle.at("dora"), f"user delegate anna --dataset clinic --until {LATE} --reason x", "RoleMissing")
-    circle.at("sue").type(f"user delegate anna --dataset clinic --until {LATE} --reason x")
+    circle.at("sue").type(f"user delegate dora --dataset clinic --until {SOON} --reason x")
+    refused(circle.at("dora"), f"user delegate anna --dataset clinic --until {SOON} --reason x", "RoleMissing")
+    circle.at("sue").type(f"user delegate anna --dataset clinic --until {SOON} --reason x")
+    refused(circle.at("sue"), f"user delegate dora --dataset clinic --until {LATE} --reason x", "DelegationTooLong")
     told = circle.at("anna").ask("approve 1 --gate spend --reason x --on-behalf-of sue", expected=1, piped="clinic\n")
     assert "what they requested" in told["message"]  # nor does the requester decide as somebody's delegate
 
@@ -184,7 +188,7 @@ def test_a_delegation_nobody_signed_opens_no_gate(circle: Circle) -> None:
     root = circle.at("root")
     with root.database.write() as session:
         sue = people.Actor(people.find(session, "sue").id, "sue")
-        mandate = Mandate("clinic", "dora", moment(), f"{LATE}T00:00:00.000000Z", "forged")
+        mandate = Mandate("clinic", "dora", moment(), f"{SOON}T00:00:00.000000Z", "forged")
         people.delegate(session, sue, mandate, "0" * 128)
     assert root.ask("user list")["delegations"][0]["signed"] is False
     circle.at("dora").type('approve 1 --gate spend --reason "for sue" --on-behalf-of sue', piped="clinic\n")

@@ -27,7 +27,13 @@ COLUMNS = [
 
 
 def altered(column: str) -> str:
-    words = {"digest": f"'{'e' * 64}'", "dataset": "'ward'", "pacing_period": "'week'", "several_roles": "0"}
+    words = {
+        "digest": f"'{'e' * 64}'",
+        "dataset": "'ward'",
+        "pacing_period": "'week'",
+        "several_roles": "0",
+        "bars_viewers": "1",
+    }
     return words.get(column, "replace(body, '\"spend\":2', '\"spend\":1')" if column == "body" else f"{column} + 1")
 
 
