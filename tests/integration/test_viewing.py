@@ -30,10 +30,10 @@ def request(almoner: Almoner, **changes: object) -> int:
     return int(almoner.ask(f"release request {almoner.request_file(**SMALL | changes)}")["request"])
 
 
-def publish(almoner: Almoner, number: int) -> Path:
-    almoner.type(f'approve {number} --gate spend --reason "again"')
+def publish(almoner: Almoner, number: int, dataset: str = "clinic") -> Path:
+    almoner.type(f'approve {number} --gate spend --reason "again" --confirm {dataset}')
     almoner.type(f"run {number}")
-    almoner.type(f'approve {number} --gate publish --reason "names nobody"')
+    almoner.type(f'approve {number} --gate publish --reason "names nobody" --confirm {dataset}')
     return Path(almoner.ask(f"publish {number} --to {almoner.folder / 'out'}")["bundle"])
 
 
@@ -99,7 +99,7 @@ def test_it_is_the_accounts(any_almoner: Almoner) -> None:
         number = request(almoner, dataset=name)
         assert (CONDITIONAL in plain(almoner.type(f"release show {number}").out)) is marked
         assert (CONDITIONAL in page(almoner, f"/datasets/{name}")) is marked
-        assert (CONDITIONAL in words((publish(almoner, number) / "README.md").read_text())) is marked
+        assert (CONDITIONAL in words((publish(almoner, number, name) / "README.md").read_text())) is marked
 
 
 def test_figures_of_public_data_mark_nothing(almoner: Almoner) -> None:
