@@ -14,6 +14,7 @@ from flows.settings import PRIVATE_FLOW
 from flows.stores import destined
 from flows.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
+from models_db.linking import record_links
 from models_db.services import artifacts, audits, gates, motions, releases
 from models_db.services.evidence import require_as_told
 from models_db.tables import Artifact, Dataset
@@ -63,6 +64,7 @@ def publish(home: Path, request_id: int, destination: Place) -> Published:
     with destined(workspace.home, destination) as place:
         with workspace.database.write() as session:
             publication = artifacts.publish(session, workspace.actor, request_id)
+            record_links(session)  # the head that the bundle carries is that of its own publication, or a later one
             papers = _papers(session, artifact)
         with telemetry.stage("deliver"):
             bundle = deliver(draft, artifact, papers, workspace.key, place)

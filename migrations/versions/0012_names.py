@@ -44,7 +44,7 @@ ALIKE = "EXISTS (SELECT 1 FROM principal x WHERE x.name <> NEW.name AND lower(x.
 GUARDS: list[tuple[str, str, str, str, str]] = [
     # name, table, operation, denied when, message
     ("dataset_name_plain", "dataset", "INSERT", f"NOT coalesce({PLAIN}, FALSE)", "a dataset has a plain name"),
-    ("account_scope_name_plain", "account", "INSERT", f"NEW.kind = 'scope' AND NOT coalesce({PLAIN}, FALSE)",
+    ("account_scope_name_plain", "account", "INSERT", f"NEW.kind = 'scope' AND NEW.name IS NOT NULL AND NOT {PLAIN}",
      "an envelope has a plain name"),
     ("principal_name_fit", "principal", "INSERT", f"NOT coalesce({FIT}, FALSE)",
      "the name of a person is printable, without space around it"),

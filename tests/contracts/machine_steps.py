@@ -364,7 +364,7 @@ class Steps:
     # --- envelopes, people, policy, time
 
     def open_envelope(self, size: Amount) -> None:
-        name = f"study {len(self.paper.scopes)}"
+        name = f"study-{len(self.paper.scopes)}"
         lawful = size.fits(self.paper.left()) and "steward" in self.paper.stewards
         self.step(lawful, self.writing(lambda s: envelopes.open_scope(
             s, self.world.steward, self.clinic(s), name, size, "a study")))  # fmt: skip

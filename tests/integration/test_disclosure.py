@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from models_db.tables import Dataset, DatasetVersion, Motion, PolicyVersion
 from tasks.accounting.zcdp import lifetime_cap
 from tasks.publishing.card_text import CAP_CHANGES, STANDING
 from tests.integration.story import Almoner
+from tests.support import any_amounts
 
 WEEK = timedelta(days=7)
-LATE = "2099-12-31T23:59:59.000000Z"
+SOON = moment(datetime.now(UTC) + WEEK)
 
 
 def read(folder: Path, name: str) -> Any:
@@ -29,9 +30,9 @@ def read(folder: Path, name: str) -> Any:
 
 
 def approve(workspace: Workspace, session: Session, motion: Motion) -> str:
-    decision = Decision(motion.id, "motion", motion.digest, "approve", "agreed", LATE)
+    decision = Decision(motion.id, "motion", motion.digest, "approve", "agreed", SOON)
     signature = workspace.key.sign(decision.statement(workspace.actor.name))
-    return gates.decide(session, workspace.actor, decision, signature)
+    return gates.decide(session, workspace.actor, decision, signature, applicable=any_amounts)
 
 
 def parts(session: Session) -> tuple[Dataset, PolicyVersion]:
@@ -51,7 +52,7 @@ def raise_the_cap(workspace: Workspace, epsilon: str) -> None:
 def authorise(workspace: Workspace, body: dict[str, Any]) -> int:
     """A standing authorisation for requests like `body`."""
     cost = sum(int(part["rho"]) for i in body["plan"]["invocations"] for part in i["instalments"])
-    wanted = motions.Authorisation(releases.configuration(body), cost, 0, 2, LATE)
+    wanted = motions.Authorisation(releases.configuration(body), cost, 0, 2, SOON)
     with workspace.database.write() as session:
         asked = motions.propose_standing(session, workspace.actor, *parts(session), wanted, "every month", WEEK)
         assert approve(workspace, session, asked) == "carried"
