@@ -97,7 +97,7 @@ ACCOUNTS: dict[str, list[Lone]] = {
     ],
     "account_windows_apart": [
         Lone(
-            (NO_CHECKS, "UPDATE account SET kind = 'scope' WHERE kind = 'pacing'"),
+            (NO_CHECKS, f"UPDATE account SET kind = 'scope', opens_at = '{PAST}' WHERE kind = 'pacing'"),
             allowed=[lambda t: window(t, "paced")[1]],
         )
     ],
