@@ -51,7 +51,7 @@ class Crowd:
             lambda: self.world.arm(chance.choice(self.attempts), 0, chance.randrange(2)),
             lambda: self.world.arm(chance.choice(self.attempts), 0, chance.randrange(2)),
             lambda: chance.choice([self.world.fail, self.world.produce])(chance.choice(self.attempts)),
-            lambda: self.write(lambda s: self.open(s, f"study {chance.randrange(10**9)}")),
+            lambda: self.write(lambda s: self.open(s, f"study-{chance.randrange(10**9)}")),
             lambda: self.come_and_go(*chance.choice([("second steward", "steward"), ("runner", "runner")])),
             lambda: self.write(lambda s: self.change(s, chance, steward)),
         ]
