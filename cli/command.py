@@ -81,15 +81,34 @@ def execute(function: Callable[..., Answer], home: Path | None, as_json: bool, p
     if home is not None:
         os.environ["ALMONER_HOME"] = str(home)  # tools started from here (Prefect) follow it
     try:
-        answer = function(Opened(ProjectHome.locate(home), as_json), **parameters)
+        return _answered(function, Opened(ProjectHome.locate(home), as_json), parameters)
     except AlmonerError as problem:
         _print_problem(problem, as_json)
         return problem.exit_code
     except KeyboardInterrupt:
         show(make_console(stderr=True), ["Interrupted; nothing was left half done."])
         return 130
-    _print_answer(answer, as_json)
-    return answer.exit_code
+
+
+def _answered(function: Callable[..., Answer], opened: Opened, parameters: Mapping[str, Any]) -> int:
+    """Run a command and print its answer; what failed because rows were altered says so, whatever it failed at.
+
+    Raises:
+        LedgerAltered: the ledger is not what its record tells.
+        and whatever the command raises.
+    """
+    try:
+        answer = function(opened, **parameters)
+        _print_answer(answer, opened.as_json)
+        return answer.exit_code
+    except AlmonerError:
+        raise
+    except Exception as problem:
+        from flows.record import ledger_altered  # most commands need nothing of it
+
+        if (altered := ledger_altered(opened.home)) is not None:
+            raise altered from problem
+        raise
 
 
 def make_console(*, stderr: bool = False) -> Console:

@@ -1,15 +1,14 @@
 """`almoner dataset erase`: text leaves the home for good."""
 
-import unicodedata
 from typing import Annotated
 
 import typer
 from rich.console import RenderableType
 
-from cli.asking import ConfirmationWrong, confirm
+from cli.asking import confirm
 from cli.command import Answer, Opened, command
 from cli.tables import facts
-from flows.erasure import Listing, Target, erase
+from flows.erasure import Listing, ReasonUnfit, Target, erase, list_erasure
 from flows.workspace import open_workspace
 
 _STAYS = (
@@ -27,10 +26,13 @@ def add_to(app: typer.Typer) -> None:
 def erase_(
     opened: Opened,
     name: Annotated[str, typer.Argument(help="The dataset.")],
-    reason: Annotated[str, typer.Option(help="Why; recorded for good. It must not name the unit.")],
     unit: Annotated[str | None, typer.Option(metavar="ID", help="One unit, in every version of the dataset.")] = None,
     version: Annotated[int | None, typer.Option(metavar="N", min=1, help="One version.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every version.")] = False,
+    reason: Annotated[
+        str | None,
+        typer.Option(help="Why; recorded for good. It must not name the unit. A dry run needs none."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be erased and stop.")] = False,
     confirmed: Annotated[
         str | None, typer.Option("--confirm", metavar="NAME", help="The dataset's name, where nobody can type it.")
@@ -40,28 +42,18 @@ def erase_(
 
     Typed again, it finishes an erasure that was cut short.
 
-    Example: almoner dataset erase clinic --version 1 --reason "agreed until May" --dry-run
+    Example: almoner dataset erase clinic --version 1 --dry-run
     """
     target, workspace = Target(unit, version, everything), open_workspace(opened.home)
-    listing = erase(workspace, name, target, reason, dry_run=True)
+    listing = list_erasure(workspace, name, target, reason)
     if dry_run:
         return Answer(listing.to_json(), [*_shown(listing, "Would be erased"), "Dry run: nothing was changed."])
-    _require_confirmed(name, confirmed)
+    if reason is None:
+        raise ReasonUnfit
+    confirm(name, f"This cannot be undone. Type the name of the dataset ({name})", confirmed)
     done = erase(workspace, name, target, reason)
     later = [_LATER] if target.unit is not None else []
     return Answer(done.to_json(), [*_shown(done, "Erased"), *later])
-
-
-def _require_confirmed(name: str, confirmed: str | None) -> None:
-    """Have the dataset's name typed, or compare the one that the command names.
-
-    Raises:
-        ConfirmationMissing, ConfirmationWrong.
-    """
-    if confirmed is None:
-        confirm(name, f"This cannot be undone. Type the name of the dataset ({name})")
-    elif unicodedata.normalize("NFC", confirmed.strip()) != unicodedata.normalize("NFC", name):
-        raise ConfirmationWrong
 
 
 def _shown(listing: Listing, title: str) -> list[RenderableType]:

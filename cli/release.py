@@ -1,6 +1,5 @@
 """`almoner release`: request, list, show, withdraw, retract; the last also as `almoner retract`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +18,7 @@ from flows.written import read_fields
 from models_db.canonical import Json
 from models_db.requests import ReleaseRequest
 from models_db.services import artifacts, gates, ledger, releases
+from models_db.stored_text import request_body
 from models_db.tables import Request
 
 app = typer.Typer(no_args_is_help=True, help="Release requests: submit, list, show, withdraw, retract.")
@@ -116,7 +116,7 @@ def show(opened: Opened, request: RequestId) -> Answer:
         ]
         data = {
             **_summary(session, found),
-            "canonical": json.loads(found.canonical),
+            "canonical": request_body(found),
             "rho_spent": ledger.spent_by(session, request).rho_text,
             "artifact": artifact.digest if artifact else None,
             "standing": found.standing_id,
@@ -185,7 +185,7 @@ def retract_(
 
 
 def _summary(session: Session, found: Request) -> dict[str, Json]:
-    body = json.loads(found.canonical)
+    body = request_body(found)
     return {
         "request": found.id,
         "dataset": body["dataset"]["name"],

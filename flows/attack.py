@@ -7,7 +7,6 @@ itself. An attack that finds nothing there cannot win, and its failure against t
 Nothing of governed data is read, nothing is charged, and every result is public.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -25,6 +24,7 @@ from models_db.home import ProjectHome
 from models_db.recording import record
 from models_db.requests import ReleaseRequest, parse
 from models_db.services import datasets, releases
+from models_db.stored_text import request_body
 from models_db.tables import TwinAttack
 from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
 from tasks.attacks.twin import CANARIES, COPIES, Stage, set_stage
@@ -113,7 +113,7 @@ def _request(workspace: Workspace, wanted: Wanted) -> ReleaseRequest:
     """What is asked for, on the twin."""
     if isinstance(wanted.request, int):
         with workspace.database.read() as session:
-            request = written_request(json.loads(releases.find(session, wanted.request).canonical))
+            request = written_request(request_body(releases.find(session, wanted.request)))
     else:
         written = {name: value for name, value in wanted.request.items() if name not in NO_PART}
         on_twin = {"dataset": wanted.twin} if wanted.twin else {}

@@ -1,6 +1,5 @@
 """The questions of requests and motions, collected from the ledger."""
 
-import json
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
@@ -25,6 +24,7 @@ from models_db.services import (
     policies,
     releases,
 )
+from models_db.stored_text import configuration_of, request_body
 from models_db.tables import Approval, Artifact, Dataset, Motion, PolicyVersion, Principal, Publication, Request
 from tasks.publishing.record import Person
 from tasks.source import code_digest
@@ -40,7 +40,7 @@ def question(session: Session, request_id: int, gate: Gate) -> Question:
     """
     request = releases.find(session, request_id)
     state = releases.state_of(session, request_id)
-    body = json.loads(request.canonical)
+    body = request_body(request)
     dataset = session.get_one(Dataset, request.dataset_id)
     artifact = artifacts.artifact_of(session, request_id)
     subject = request.digest if gate == "spend" or artifact is None else artifact.digest
@@ -115,7 +115,7 @@ def _previous(session: Session, request: Request) -> Previous | None:
     found = session.scalars(query).one_or_none()
     if found is None:
         return None
-    return Previous(number=found.id, state=releases.state_of(session, found.id), request=json.loads(found.canonical))
+    return Previous(number=found.id, state=releases.state_of(session, found.id), request=request_body(found))
 
 
 def _views(session: Session, dataset: Dataset) -> Views | None:
@@ -160,7 +160,7 @@ def motion_question(session: Session, number: int) -> MotionQuestion:
             "number": number,
             "state": motions.state_of(session, motion),
             "motion": motions.said(motion, dataset.name),
-            "configuration": json.loads(motion.configuration) if motion.configuration else None,
+            "configuration": configuration_of(motion) if motion.configuration else None,
             "proposer": _person(session.get_one(Principal, motion.proposer_id)),
             "policy": as_json(read_version(session, session.get_one(PolicyVersion, motion.policy_id))),
             "stewards": stewards(session),
@@ -178,4 +178,4 @@ def _retracted(session: Session, motion: Motion) -> Previous | None:
         return None
     request = releases.find(session, motions.retracted_request(session, motion))
     state = releases.state_of(session, request.id)
-    return Previous(number=request.id, state=state, request=json.loads(request.canonical))
+    return Previous(number=request.id, state=state, request=request_body(request))

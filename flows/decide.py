@@ -1,6 +1,5 @@
 """A steward's decision: what is decided on, the signed record, and approvals that were signed elsewhere."""
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from models_db.services import artifacts, gates, motions, people, plans, release
 from models_db.services.gates import Decision, withdrawal_statement
 from models_db.services.motions import MotionDecided
 from models_db.services.releases import WrongState
+from models_db.stored_text import files_of
 from models_db.tables import Artifact, Dataset
 from tasks.evaluation.bounds import OutsideBounds
 from tasks.evaluation.override import NothingToOverride, overriding
@@ -73,7 +73,7 @@ def _at_spend(workspace: Workspace, session: Session, number: int) -> Matter:
 
 def _at_publish(workspace: Workspace, session: Session, number: int) -> Matter:
     asked, artifact, folder = _produced(workspace, session, number)
-    return at_publish(asked, folder, json.loads(artifact.files), workspace.key.public_key)
+    return at_publish(asked, folder, files_of(artifact), workspace.key.public_key)
 
 
 def _at_motion(workspace: Workspace, session: Session, number: int) -> Matter:

@@ -89,8 +89,17 @@ class Listing:
         }
 
 
-def erase(workspace: Workspace, name: str, target: Target, reason: str, *, dry_run: bool = False) -> Listing:
-    """Erase, or say what would be erased; the same call again finishes one that was cut short.
+def list_erasure(workspace: Workspace, name: str, target: Target, reason: str | None = None) -> Listing:
+    """What `erase` would erase; nothing is changed. A reason is checked if there is one already.
+
+    Raises:
+        as `erase`.
+    """
+    return _listed(workspace, name, target, reason)[-1]
+
+
+def erase(workspace: Workspace, name: str, target: Target, reason: str) -> Listing:
+    """Erase; the same call again finishes an erasure that was cut short.
 
     Raises:
         DatasetUnknown, VersionUnknown, UnitsUnnamed, ReasonUnfit: there is nothing like that to erase.
@@ -100,16 +109,7 @@ def erase(workspace: Workspace, name: str, target: Target, reason: str, *, dry_r
         StoreDiffers: a version holds something else than the ledger says.
         VersionMissing: a version of the dataset is in another home.
     """
-    _require_reason(reason, target)
-    with workspace.database.read() as session:
-        people.require_role(session, workspace.actor, *erasures.ROLES)
-        dataset = datasets.find(session, name)
-        erasures.require_unblocked(session, dataset)
-        known = _known(workspace, session, dataset, target)
-        versions = _versions(session, dataset, target, known)
-        listing = _listing(workspace, session, dataset, target, versions)
-    if dry_run:
-        return listing
+    dataset, known, listing = _listed(workspace, name, target, reason)
     remove_orphans(workspace)
     made = known or _record(workspace, dataset, target, reason)
     _carry_out(workspace, made.id, target)
@@ -138,6 +138,21 @@ def differences(workspace: Workspace) -> Iterator[str]:
                     yield f"{named} was erased and lies in this home: erase it here, too"
                 elif _mark(workspace, dataset, version) != erasures.manifest_mark(session, version):
                     yield f"{named} holds other content than the ledger says"
+
+
+def _listed(
+    workspace: Workspace, name: str, target: Target, reason: str | None
+) -> tuple[Dataset, Erasure | None, Listing]:
+    """The dataset, the same erasure if it was recorded before, and what is concerned."""
+    if reason is not None:
+        _require_reason(reason, target)
+    with workspace.database.read() as session:
+        people.require_role(session, workspace.actor, *erasures.ROLES)
+        dataset = datasets.find(session, name)
+        erasures.require_unblocked(session, dataset)
+        known = _known(workspace, session, dataset, target)
+        versions = _versions(session, dataset, target, known)
+        return dataset, known, _listing(workspace, session, dataset, target, versions)
 
 
 def _require_reason(reason: str, target: Target) -> None:

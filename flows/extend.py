@@ -6,7 +6,6 @@ was produced and not called back, by the same request but for the number of text
 values, so that no others can stand in their place.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from models_db.errors import AlmonerError, EnvironmentProblem, Refused
 from models_db.home import ProjectHome
 from models_db.requests import as_json
 from models_db.services import artifacts, motions, releases, runs
+from models_db.stored_text import request_body
 from tasks.generation.keyphrases import KeyphraseSeeding
 from tasks.generation.quote import written_request
 from tasks.mechanisms.post_processing import PostProcessing
@@ -76,9 +76,9 @@ def sweep_values(workspace: Workspace) -> int:
     folder = workspace.home.released
     found = [path for path in folder.iterdir() if not path.is_dir()] if folder.is_dir() else []
     with workspace.database.read() as session:
-        at_work = [releases.find(session, lease.request_id).canonical for lease in runs.running(session)]
+        at_work = [request_body(releases.find(session, lease.request_id)) for lease in runs.running(session)]
         kept = {f"{artifact.digest}.json" for artifact in artifacts.artifacts(session)}
-    if any(json.loads(request)["mechanism"] == EXTENDABLE for request in at_work):
+    if any(body["mechanism"] == EXTENDABLE for body in at_work):
         return 0
     orphans = [path for path in found if path.name not in kept]
     for path in orphans:
@@ -147,7 +147,7 @@ def find_parent(workspace: Workspace, number: int) -> Parent:
             itself, or has charged metrics, whose part of its budget is no post-processing of its values.
     """
     with workspace.database.read() as session:
-        request = json.loads(releases.find(session, number).canonical)
+        request = request_body(releases.find(session, number))
         state, made = releases.state_of(session, number), artifacts.artifact_of(session, number)
         values = artifacts.values_of(session, made) if made else None
         retracted = motions.retracted(session)

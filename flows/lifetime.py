@@ -4,7 +4,6 @@ What `models_db.services.datasets` returns is what rows say; flows that rest on 
 rests on amounts that do not follow from what people read can only be a rejection.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from models_db.configurations import cost_of
 from models_db.errors import AlmonerError, Refused
 from models_db.services import datasets
 from models_db.services.datasets import LifetimeClaim
+from models_db.stored_text import configuration_of
 from models_db.tables import Dataset, Motion
 from tasks.accounting.lifetime import AmountsDiffer, lifetime_claim, require_derived
 from tasks.mechanisms.catalogue import recompute
@@ -65,15 +65,7 @@ def require_motion(motion: Motion) -> None:
         require_derived(f"Motion {motion.id}", datasets.claim_of(motion))
     elif motion.kind == "standing":
         most = Amount(motion.rho or 0, motion.delta_fail or 0)
-        require_authorisation(motion.id, most, _configuration(motion))
-
-
-def _configuration(motion: Motion) -> Mapping[str, Any]:
-    try:
-        found = json.loads(str(motion.configuration))
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        require_authorisation(motion.id, most, configuration_of(motion))
 
 
 def require_authorisation(number: int, most: Amount, configuration: Mapping[str, Any]) -> None:

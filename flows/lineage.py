@@ -5,7 +5,6 @@ or swept). The custom facet `dpBudget` says what the request claims and what the
 is text, because an amount is exact and a float is not.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from sqlalchemy.orm import Session
 from models_db.budgets import Amount
 from models_db.link_body import parse_body, whole_number
 from models_db.services.audit_log import Link, LogFilter, stream
+from models_db.stored_text import request_body
 from models_db.tables import Audit, Request
 
 ENDINGS = {"run.started": RunState.START, "run.produced": RunState.COMPLETE, "run.failed": RunState.FAIL}
@@ -99,7 +99,8 @@ def _event(link: Link, attempt: int, reason: object, facet: DpBudgetRunFacet, le
 
 def _facet(session: Session, link: Link, attempt: int) -> DpBudgetRunFacet:
     spent = _spent(session, link, attempt)
-    asked = json.loads(session.scalar(select(Request.canonical).where(Request.id == link.request_id)) or "{}")
+    request = session.get(Request, link.request_id)
+    asked = request_body(request) if request is not None else {}
     return DpBudgetRunFacet(
         dataset=link.dataset or "",
         epsilon=str(asked.get("epsilon") or ""),

@@ -31,6 +31,8 @@ from models_db.home import ProjectHome
 from models_db.link_body import parse_body, whole_number
 from models_db.printable import visible
 from models_db.services import audits
+from models_db.services.audit_log import Link, as_link
+from models_db.stored_text import LedgerAltered, request_body
 from models_db.tables import Audit, Motion, Request
 from tasks.publishing.layout import write_over
 
@@ -128,12 +130,14 @@ def _later(place: Place, now: datetime) -> Place:
 def notices(database: Database, first: int) -> list[tuple[int, dict[str, Json] | None]]:
     """The links from `first` on, and the notice of each; None for those that nobody has to be told of."""
     with database.read() as session:
-        found = session.scalars(select(Audit).where(Audit.seq >= first).order_by(Audit.seq).limit(MOST_LINKS)).all()
+        columns = [getattr(Audit, name) for name in Link._fields]
+        query = select(*columns).where(Audit.seq >= first).order_by(Audit.seq).limit(MOST_LINKS)
+        found = [as_link(row) for row in session.execute(query)]
         genesis = session.scalars(select(Audit.row_hash).order_by(Audit.seq).limit(1)).one_or_none() or ""
         return [(link.seq, _notice(session, link, genesis[:16])) for link in found]
 
 
-def _notice(session: Session, link: Audit, ledger: str) -> dict[str, Json] | None:
+def _notice(session: Session, link: Link, ledger: str) -> dict[str, Json] | None:
     parsed = parse_body(link.body)
     body = parsed or {}
     silent = link.kind == "request.submitted" and "standing" in body
@@ -156,15 +160,18 @@ def _notice(session: Session, link: Audit, ledger: str) -> dict[str, Json] | Non
     return {**made, **said, **_price(session, link, body)}
 
 
-def _price(session: Session, link: Audit, body: Mapping[str, Any]) -> dict[str, Json]:
+def _price(session: Session, link: Link, body: Mapping[str, Any]) -> dict[str, Json]:
     """What it costs, or would: of a request its plan, of a motion the amount it names."""
     request = session.get(Request, link.request_id) if link.request_id is not None else None
     number = whole_number(body, "motion")
     motion = session.get(Motion, number) if number is not None else None
     if motion is not None and motion.rho is not None:
         return {"rho": Amount(motion.rho, motion.delta_fail or 0).rho_text}
-    canonical = json.loads(request.canonical) if request is not None else {}
-    return {"rho": cost_of(canonical).rho_text} if "plan" in canonical else {}
+    try:
+        asked = request_body(request) if request is not None else {}
+        return {"rho": cost_of(asked).rho_text} if "plan" in asked else {}
+    except LedgerAltered:  # who is told of a request sees it at the gate; `doctor` names the row
+        return {}
 
 
 def _brief(value: object) -> bool:

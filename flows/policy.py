@@ -4,7 +4,6 @@ A check returns nothing or raises: whoever calls it cannot overlook its answer. 
 and pacing once more.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +19,7 @@ from models_db.policy_checks import Asked, require_allowed
 from models_db.services import artifacts, datasets, internal_views, people, policies, releases
 from models_db.services.audits import Actor
 from models_db.services.ledger import BudgetExceeded
+from models_db.stored_text import request_body, result_of
 from models_db.tables import PolicyVersion, Request
 from tasks.accounting.policy_bounds import bounds_of, terms_of
 from tasks.evaluation.bounds import require_measurable
@@ -53,8 +53,8 @@ def require_bounds(session: Session, request_id: int, reasons: Iterable[str]) ->
     request = releases.find(session, request_id)
     artifact = artifacts.artifact_of(session, request_id)
     stored = artifacts.evaluations(session, artifact) if artifact else ()
-    measured = {e.metric: MetricResult.from_json(json.loads(e.result)) for e in stored if e.exposure != "internal"}
-    dataset = json.loads(request.canonical)["dataset"]["name"]
+    measured = {e.metric: MetricResult.from_json(result_of(e)) for e in stored if e.exposure != "internal"}
+    dataset = request_body(request)["dataset"]["name"]
     require_admitted(request_id, policy_of(session, request).rules_for(dataset), measured, reasons)
 
 

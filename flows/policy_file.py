@@ -95,8 +95,12 @@ def read_version(session: Session, version: PolicyVersion) -> Policy:
     Raises:
         PolicyAltered: its text is not the one that its digest names, or columns and rules are not those of its text.
     """
-    found, terms = _understood(version.body)
-    if terms.digest != version.digest or policies.terms_of(session, version) != terms:
+    try:
+        found, terms = _understood(version.body)
+        same = terms.digest == version.digest and policies.terms_of(session, version) == terms
+    except (ValueError, TypeError, RecursionError):  # no policy at all
+        raise PolicyAltered(version.digest) from None
+    if not same:
         raise PolicyAltered(version.digest)
     return found
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.anchors import ChainHead, Witness, read_witness
-from flows.workspace import Record, Workspace
+from flows.workspace import Record, Workspace, open_record
 from flows.written import new_file
 from models_db.base import moment
+from models_db.home import ProjectHome
 from models_db.services import audit_check, audits, told
 from models_db.services.audit_check import ChainReport, Placed
+from models_db.stored_text import LedgerAltered
 from tasks.progress import report
 from tasks.stores.address import Place
 
@@ -45,6 +47,19 @@ def verify(record: Record, against: Sequence[Place] = ()) -> Verified:
         differences = told.differences(session, lambda done, total: report("rows of links", done, total))
     witnessed = tuple(zip(witnesses, chain.placed, strict=True))
     return Verified(chain, witnessed, record.warning, tuple(differences))
+
+
+def ledger_altered(home: ProjectHome) -> LedgerAltered | None:
+    """How the ledger of a home differs from its record; None if it does not, or if nobody can tell.
+
+    Asked when something failed that nobody foresaw: a reader that was given what almoner cannot have written.
+    """
+    try:
+        with open_record(home).database.read() as session:
+            differences = told.differences(session)
+    except Exception:  # noqa: BLE001  # whatever it is, it is not what the caller has to tell
+        return None
+    return LedgerAltered(differences) if differences else None
 
 
 def checkpoint(workspace: Workspace, to: Path) -> ChainHead:

@@ -1,6 +1,5 @@
 """The report of a release: collected from its files and the ledger, told by version (`tasks.reporting.facts`)."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from flows.publish import find_artifact
 from flows.report_ledger import earlier_points, ledger_parts, newest_results
 from flows.workspace import Workspace
 from models_db.services import internal_views, ledger
+from models_db.stored_text import files_of
 from models_db.tables import Artifact
 from tasks.inference.registry import ModelNotPulled
 from tasks.insights.values import INSIGHTS
@@ -49,7 +49,7 @@ def report_facts(
     """
     artifact = find_artifact(workspace, request_id)
     draft = workspace.home.inside("quarantine", artifact.folder)
-    rehash(draft, json.loads(artifact.files))
+    rehash(draft, files_of(artifact))
     if version == "public":
         return tuple(bundle_facts(draft))
     with workspace.database.read() as session:
@@ -81,7 +81,7 @@ def bundle_facts(folder: Path) -> Iterator[Fact]:
 def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Path, *, drawn: bool) -> Iterator[Fact]:
     record, texts = _record(draft), _texts(draft)
     asked = question(session, artifact.request_id, "publish")
-    matter = at_publish(asked, draft, json.loads(artifact.files), workspace.key.public_key)
+    matter = at_publish(asked, draft, files_of(artifact), workspace.key.public_key)
     bounds = record.policy.rules_for(record.dataset.name).required
     required = [f"{metric}.{name}" for metric, names in bounds.items() for name in names]
     # The ledger has what the run measured and what was measured after the decision, with the exposure of each.

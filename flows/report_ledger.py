@@ -1,6 +1,5 @@
 """What only the ledger can tell a report: balances, warnings, decisions, and how earlier releases measured."""
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -12,6 +11,7 @@ from flows.question import Budget, Given, Question
 from models_db.budgets import Amount
 from models_db.policy import Rules
 from models_db.services import artifacts, histories
+from models_db.stored_text import request_body, stored_object
 from models_db.tables import Artifact, Request
 from tasks.evaluation.override import overridden
 from tasks.evaluation.results import MetricResult
@@ -86,7 +86,7 @@ def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]
     """
     own = session.get_one(Request, artifact.request_id)
     for one in histories.measured(session, own.dataset_id):
-        if json.loads(one.request.canonical)["epsilon"] is None:
+        if request_body(one.request)["epsilon"] is None:
             continue
         found = Measurements(one.request, one.state, this=one.request.id == own.id)
         for result in _newest(one.results):
@@ -103,7 +103,7 @@ class Measurements:
 
     def points(self, result: MetricResult, wanted: Collection[str]) -> Iterator[Fact]:
         """The figures of a metric that are wanted (metric.figure), as points that keep the metric's exposure."""
-        body = json.loads(self.request.canonical)
+        body = request_body(self.request)
         for one in figures(result.name, result.values):
             if f"{result.name}.{one.name}" in wanted and number(one.value) is not None:
                 ends = (None if number(end) is None else str(end) for end in (one.low, one.high))
@@ -121,7 +121,7 @@ def newest_results(session: Session, artifact: Artifact) -> list[MetricResult]:
 
 def _newest(stored: Iterable[str]) -> list[MetricResult]:
     """The newest of each metric, of results oldest first."""
-    results = (MetricResult.from_json(json.loads(each)) for each in stored)
+    results = (MetricResult.from_json(stored_object(each, "result of an evaluation")) for each in stored)
     return list({result.name: result for result in results}.values())
 
 

@@ -4,7 +4,6 @@ The approved request is the authority. Before anything is held, the request is p
 and model; unless that gives exactly the approved plan, the run is refused.
 """
 
-import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from models_db.errors import AlmonerError, Refused
 from models_db.services import cohorts, datasets, envelopes, gates, ledger, motions, plans, releases, runs
 from models_db.services.evidence import require_as_told
 from models_db.services.ledger import Attempt
+from models_db.stored_text import request_body
 from models_db.tables import Dataset, DatasetVersion, Request
 from tasks.corpus.keys import load_key
 from tasks.corpus.partition import PartitionScheme, SomeBlocks
@@ -207,7 +207,7 @@ def examine(workspace: Workspace, request_id: int) -> tuple[Quote, dict[str, Any
         request = runs.require_startable(session, request_id)
         require_genuine(session, request)
         plans.require_written(session, request)
-        body = json.loads(request.canonical)
+        body = request_body(request)
         steps = releases.history(session, request_id)
         dataset = session.get_one(Dataset, request.dataset_id)
         version = session.get_one(DatasetVersion, request.version_id)

@@ -1,6 +1,5 @@
 """Schedules as people make and look at them: when they are due, what they draw on, and what became of each slot."""
 
-import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -16,6 +15,7 @@ from models_db.configurations import cost_of
 from models_db.errors import Refused, UsageError
 from models_db.services import motions, releases, schedules
 from models_db.services.schedules import Timing
+from models_db.stored_text import configuration_of
 from models_db.tables import Dataset, Motion, Schedule, ScheduleSlot
 
 COMING = 3
@@ -113,7 +113,7 @@ def create(
     with workspace.database.read() as session:
         motion = _live(session, standing)
         dataset = session.get_one(Dataset, motion.dataset_id).name
-        asked = json.loads(str(motion.configuration))
+        asked = configuration_of(motion)
         runs_left = (motion.runs or 0) - motions.uses(session, motion)
     groups, read = asked.get("rotate_over"), asked.get("cohorts", [1])
     runs = afforded(workspace, dataset, cost_of(asked), groups, asked.get("scope"), read)

@@ -5,7 +5,6 @@ with the name of the refusal. What only this machine or this home cannot do deci
 look.
 """
 
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from models_db.services.denials import ClockWentBack, Denied
 from models_db.services.motions import OwnAuthorisation
 from models_db.services.runs import StillRunning
 from models_db.services.schedules import ScheduleIdle, SlotTaken, Timing
+from models_db.stored_text import configuration_of
 from models_db.tables import Lease, Motion, PolicyVersion, Schedule, ScheduleSlot
 from tasks.failures import TaskFailed
 from tasks.generation.journal import JournalInUse
@@ -163,7 +163,7 @@ def decide(workspace: Workspace, wanted: Due) -> Decided:
 
 def asked_for(standing: Motion) -> ReleaseRequest:
     """The request that a standing authorisation is for."""
-    body = json.loads(str(standing.configuration))
+    body = configuration_of(standing)
     return written_request({**body, "dataset": {"name": body["dataset"]}})
 
 

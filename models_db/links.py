@@ -81,9 +81,12 @@ def _spelled(value: Any, *, boolean: bool) -> str:
         return quoted(value)
     if boolean and value in _TRUTH:
         return _TRUTH[value]
-    if isinstance(value, bytes):  # where text belongs, which SQLite keeps; no text is spelled like it
-        return f'["{value.hex()}"]'
-    return f'"{value}"'
+    return str(as_text(value)) if isinstance(value, bytes) else f'"{value}"'
+
+
+def as_text(value: Any) -> Any:
+    """A value, and in place of bytes where text belongs, which SQLite keeps, something that no text is spelled like."""
+    return f'["{value.hex()}"]' if isinstance(value, bytes) else value
 
 
 def digest_of(contents: Iterable[str]) -> str:
@@ -109,7 +112,9 @@ def named(table: str, rows: Mapping[int, str]) -> dict[str, Json]:
 
 def spelled_body(told: Mapping[str, Any], rows: Sequence[Mapping[str, Json]]) -> str:
     """The body of a link: what its view tells, without what is empty, and its rows."""
-    said: dict[str, Json] = {name: value for name, value in told.items() if value is not None and name not in _ABOUT}
+    said: dict[str, Json] = {
+        name: as_text(value) for name, value in told.items() if value is not None and name not in _ABOUT
+    }
     for name in ("several_roles", "governed"):  # a number on SQLite
         if said.get(name) in (0, 1):
             said[name] = bool(said[name])

@@ -10,7 +10,9 @@ from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from flows.record import ledger_altered
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
+from models_db.home import ProjectHome
 from models_db.printable import json_text
 from models_db.services.datasets import DatasetUnknown
 from models_db.services.releases import RequestUnknown
@@ -81,8 +83,11 @@ def status_of(problem: AlmonerError) -> int:
     return 403 if isinstance(problem, Refused) else 400
 
 
-def guarded(endpoint: Endpoint, tell: Tell) -> Endpoint:
-    """An endpoint whose errors become pages; whoever runs the server is told of what should not happen."""
+def guarded(endpoint: Endpoint, tell: Tell, home: ProjectHome) -> Endpoint:
+    """An endpoint whose errors become pages; whoever runs the server is told of what should not happen.
+
+    Where the ledger of the home was altered, that is the error.
+    """
 
     @wraps(endpoint)
     def answered(request: Request) -> Response:
@@ -91,6 +96,8 @@ def guarded(endpoint: Endpoint, tell: Tell) -> Endpoint:
         except AlmonerError as problem:
             return told_error(request, status_of(problem), problem.name, problem.message, problem.advice)
         except Exception as problem:  # noqa: BLE001  # the last line: nothing of it may reach the other side
+            if (altered := ledger_altered(home)) is not None:
+                return told_error(request, status_of(altered), altered.name, altered.message, altered.advice)
             return _fault(request, problem, tell)
 
     return answered

@@ -47,7 +47,7 @@ def application(home: ProjectHome, door: Door, tell: Tell | None = None) -> ASGI
         "/style.css": views.style,
         "/favicon.svg": views.icon,
     }
-    routes = [Route(path, guarded(page, told), methods=["GET"]) for path, page in pages.items()]
+    routes = [Route(path, guarded(page, told, home), methods=["GET"]) for path, page in pages.items()]
     login = Login(door, sessions, patience)
     routes.append(Route("/login", guarded_async(login.answer, told), methods=["GET", "POST"]))
     made = Starlette(routes=routes, exception_handlers={404: views.missing})

@@ -6,7 +6,6 @@ These pages cannot write, so figures of governed data that read it unprotected a
 record as having seen some of that account: `almoner report ID --internal` and `almoner evaluate` record it.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from flows.pages.looking import Look, Lookout
 from models_db.errors import Refused
 from models_db.services import artifacts, internal_views, releases
+from models_db.stored_text import files_of
 from models_db.tables import Artifact, Dataset
 from tasks.publishing.layout import CARD, FileUnfit, measure, plain_file
 from tasks.reporting.facts import Version, contents
@@ -82,7 +82,7 @@ def card_of(lookout: Lookout, number: int) -> str:
         if not _papers(look, number).card or made is None:
             raise PaperWithheld(number, "the card")
     path = lookout.home.inside("quarantine", made.folder, CARD)
-    if measure(path) != json.loads(made.files).get(CARD):
+    if measure(path) != files_of(made).get(CARD):
         raise FileUnfit(CARD, "is not the one that was produced")
     with plain_file(path) as file:
         return file.read(LARGEST_CARD).decode()

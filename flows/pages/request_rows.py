@@ -1,6 +1,5 @@
 """Requests as lists show them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from models_db.budgets import Amount
 from models_db.configurations import cost_of
 from models_db.errors import UsageError
 from models_db.services import listings
+from models_db.stored_text import request_body
 from models_db.tables import Dataset, Request
 from tasks.generation.reading import Reading, reading_in
 from tasks.reporting.numbers import small
@@ -110,8 +110,7 @@ def datasets_of(session: Session, requests: Sequence[Request]) -> dict[int, Data
 
 def body_of(request: Request) -> dict[str, Any]:
     """The canonical request."""
-    body: dict[str, Any] = json.loads(request.canonical)
-    return body
+    return request_body(request)
 
 
 def cohorts_in(body: Mapping[str, Any]) -> tuple[int, ...] | None:

@@ -220,7 +220,7 @@ def _why(session: Session, anchor: Anchor, signer: str | None, walk: _Walk, brok
 
 
 def _other_link(session: Session, anchor: Anchor, signer: str | None, number: int) -> tuple[str, str]:
-    first, there = (session.scalar(select(Audit.at).where(Audit.seq == seq)) or "" for seq in (1, number))
+    first, there = (str(session.scalar(select(Audit.at).where(Audit.seq == seq)) or "") for seq in (1, number))
     if signer is None or (anchor.at is not None and first > anchor.at):
         return "another ledger", f"link {number} is another one, and the ledger began without this signer or later"
     if anchor.at is not None and there > anchor.at:
@@ -231,7 +231,7 @@ def _other_link(session: Session, anchor: Anchor, signer: str | None, number: in
 def _later_facts(session: Session, anchor: Anchor, walk: _Walk) -> bool:
     """Whether a table holds what happened after the last link: the link of a fact is written after the fact."""
     newest = (
-        session.scalar(select(table.at).order_by(table.id.desc()).limit(1)) or ""
+        str(session.scalar(select(table.at).order_by(table.id.desc()).limit(1)) or "")
         for table in (Entry, Transition, Publication, Delivery)
     )
     published = select(Artifact.id).where(Artifact.digest == (anchor.artifact or ""))
@@ -243,4 +243,4 @@ def _tells_of(session: Session, artifact: str) -> bool:
     """Whether a link of the release names the artifact as published."""
     request_id = session.scalar(select(Artifact.request_id).where(Artifact.digest == artifact))
     links = select(Audit.body).where(Audit.request_id == request_id, Audit.kind == "release.published")
-    return any(artifact in body for body in session.scalars(links))
+    return any(artifact in str(body) for body in session.scalars(links))

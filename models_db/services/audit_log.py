@@ -16,6 +16,7 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.orm import Session
 
 from models_db.link_body import parse_body
+from models_db.links import as_text
 
 CHUNK = 1000
 
@@ -49,6 +50,14 @@ class Link(NamedTuple):
     dataset: str | None
     request_id: int | None
     body: str
+
+
+def as_link(row: Sequence[Any]) -> Link:
+    """One link from its row.
+
+    SQLite keeps bytes in a column of text; they are spelled as a list of their digits, which no body of a link is.
+    """
+    return Link._make(map(as_text, row))
 
 
 @dataclass(frozen=True)
@@ -110,7 +119,7 @@ def chunks(session: Session, wanted: LogFilter) -> Iterator[list[Link]]:
     streaming = {"yield_per": CHUNK, "stream_results": True}
     with session.connection().execute(query, values, execution_options=streaming) as rows:
         for chunk in rows.partitions(CHUNK):
-            yield [Link._make(row) for row in chunk]
+            yield [as_link(row) for row in chunk]
 
 
 def _newest(session: Session, wanted: LogFilter, size: int, before: int | None) -> list[Link]:
@@ -125,7 +134,7 @@ def _newest(session: Session, wanted: LogFilter, size: int, before: int | None) 
     merged = " UNION ALL ".join(f"SELECT * FROM ({one}) one{number}" for number, one in enumerate(each))  # noqa: S608
     query = f"{merged} ORDER BY seq DESC LIMIT :size" if len(each) > 1 else each[0]
     rows = session.connection().execute(_statement(query), values | kinds | {"size": size})
-    return [Link._make(row) for row in rows]
+    return [as_link(row) for row in rows]
 
 
 @lru_cache(maxsize=64)
@@ -152,7 +161,7 @@ def _kinds(session: Session, prefix: str | None) -> dict[str, str]:
     """The kinds in the record that begin so, by the name of a parameter; one look-up each in their index finds them."""
     if prefix is None:
         return {}
-    found = (kind for (kind,) in session.connection().execute(_KINDS) if kind.startswith(prefix))
+    found = (kind for (kind,) in session.connection().execute(_KINDS) if str(kind).startswith(prefix))
     return {f"kind{number}": kind for number, kind in enumerate(found)}
 
 

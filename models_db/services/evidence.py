@@ -11,24 +11,11 @@ from collections.abc import Iterator
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db.errors import Refused
 from models_db.services import audit_check, told
-from models_db.services.audit_log import Link
+from models_db.services.audit_log import Link, as_link
 from models_db.services.comparing import Comparison
+from models_db.stored_text import LedgerAltered
 from models_db.tables import Dataset, Request
-
-
-class LedgerAltered(Refused):
-    """Rows on which a request rests are not what the record tells."""
-
-    def __init__(self, request_id: int, differences: list[str]) -> None:
-        super().__init__(
-            f"The ledger was altered behind its record: {'; '.join(differences)}. Nothing was spent or published for"
-            f" request {request_id}.",
-            "Use this ledger no further until you know who changed it: `almoner doctor`,"
-            " `almoner audit verify --against BUNDLE`; then restore a backup.",
-            {"request": request_id, "differences": differences},
-        )
 
 
 def require_as_told(session: Session, request: Request) -> None:
@@ -49,19 +36,19 @@ def require_as_told(session: Session, request: Request) -> None:
     for difference in told.caps(session, dataset.account_id):
         comparison.say(difference)
     if comparison.found:
-        raise LedgerAltered(request.id, comparison.found)
+        raise LedgerAltered(comparison.found, request.id)
 
 
 def _links(session: Session, comparison: Comparison, given: dict[str, object]) -> Iterator[Link]:
     """The links that name what is needed, whole in themselves and followed by the next one."""
     kinds = session.scalars(text("SELECT DISTINCT kind FROM audit ORDER BY kind")).all()
-    general = [kind for kind in kinds if kind.partition(".")[0] in _GENERAL or kind in _ALSO]
+    general = [kind for kind in kinds if str(kind).partition(".")[0] in _GENERAL or kind in _ALSO]
     among = ", ".join(f":kind{number}" for number in range(len(general)))
     values = {"request": given["request"], "dataset": given["dataset"],
               **{f"kind{number}": kind for number, kind in enumerate(general)}}  # fmt: skip
     query = text(_LINKS.format(kinds=among or "NULL"))
     for *columns, following in session.connection().execute(query, values):
-        link = Link._make(columns)
+        link = as_link(columns)
         if link.row_hash != audit_check.link_hash(link) or following not in (link.row_hash, None):
             comparison.say(f"link {link.seq} was altered")
         yield link

@@ -25,13 +25,11 @@ def _counters(session: Session) -> Finding:
 def _chain(session: Session) -> Finding:
     """Every link of the audit chain fits, up to the head and through every signed checkpoint."""
     report = audit_check.verify(session)
-    if report.holds and report.clock_back:
-        return Finding("audit chain", False, f"the clock went back at link {', '.join(map(str, report.clock_back))}")
-    if report.holds and report.unreadable:
-        return Finding("audit chain", False, f"no reader can parse link {', '.join(map(str, report.unreadable))}")
-    if report.holds:
-        return Finding("audit chain", True, f"{report.links} links, head {report.head.hash[:12]}")
-    return Finding("audit chain", False, f"broken at link {report.broken_at}: {report.reason}")
+    if not report.holds:
+        return Finding("audit chain", False, f"broken at link {report.broken_at}: {report.reason}")
+    said = (("the clock went back at", report.clock_back), ("no reader can parse", report.unreadable))
+    wrong = "; ".join(f"{what} link {', '.join(map(str, links))}" for what, links in said if links)
+    return Finding("audit chain", not wrong, wrong or f"{report.links} links, head {report.head.hash[:12]}")
 
 
 def _told(session: Session) -> Finding:

@@ -3,7 +3,6 @@
 A motion is proposed, approved by m of n at the gate `motion`, and takes effect with the approval that completes it.
 """
 
-import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from models_db.services import cohorts, datasets, internal_views, ledger, releas
 from models_db.services.audits import Actor
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.derivation import Applicable, require_applicable
+from models_db.stored_text import configuration_of, request_body
 from models_db.tables import (
     Approval,
     Artifact,
@@ -316,7 +316,7 @@ def authorised(session: Session, number: int, body: dict[str, Json], requester: 
     _require_in_force(session, motion)
     asked = releases.configuration(body)
     if motion.config_digest != digest(asked):
-        differs = differing(json.loads(str(motion.configuration)), asked)
+        differs = differing(configuration_of(motion), asked)
         raise StandingExhausted(number, because(differs), differs)
     _require_covered(motion, cost_of(body))
     if requester is not None:
@@ -369,7 +369,7 @@ def require_intact(session: Session, request: Request) -> None:
     """
     motion = session.get_one(Motion, request.standing_id)
     dataset = session.get_one(Dataset, motion.dataset_id)
-    configuration = digest(releases.configuration(json.loads(request.canonical)))
+    configuration = digest(releases.configuration(request_body(request)))
     if motion.digest != digest(said(motion, dataset.name)) or configuration != motion.config_digest:
         raise MotionAltered(motion.id)
 

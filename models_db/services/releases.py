@@ -4,7 +4,6 @@ Every step is one transition row; the guards in the database check who may take 
 execution in `runs`, what it leaves in `artifacts`.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -19,6 +18,7 @@ from models_db.recording import lock_request, record
 from models_db.services import internal_views
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded
+from models_db.stored_text import request_body
 from models_db.tables import (
     Account,
     Dataset,
@@ -187,7 +187,7 @@ def withdraw(session: Session, actor: Actor, request_id: int, reason: str) -> No
 
 def planned_blocks(request: Request) -> tuple[int, ...]:
     """The blocks the approved plan is eligible to read."""
-    return tuple(json.loads(request.canonical)["plan"]["blocks"])
+    return tuple(request_body(request)["plan"]["blocks"])
 
 
 def name_of(session: Session, principal_id: int) -> str:
@@ -197,4 +197,4 @@ def name_of(session: Session, principal_id: int) -> str:
 
 def model_of(request: Request) -> str:
     """The model the approved request names."""
-    return str(json.loads(request.canonical)["model"]["name"])
+    return str(request_body(request)["model"]["name"])

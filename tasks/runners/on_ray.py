@@ -3,8 +3,9 @@
 A worker is an actor that is never restarted and whose calls are never repeated: Ray would give the same answer twice.
 When the run dies, Ray ends its actors; when an actor dies, the call that waits for it says so.
 
-A cluster of this machine lets in who has a token that only its own processes have; it has no dashboard, no usage
-statistics and no spilling to disk, and its files lie in a private folder that is removed with it.
+A cluster of this machine listens on 127.0.0.1 (`tasks.runners.where`) and lets in who has a token that only its own
+processes have; it has no dashboard, no usage statistics and no spilling to disk, and its files lie in a private folder
+that is removed with it.
 """
 
 import logging
@@ -29,6 +30,7 @@ from tasks.runners.desk import Desk
 from tasks.runners.where import ClusterUnreachable, NoGpus, NoWorkers
 
 BEGIN_S = 300
+LOOPBACK = "127.0.0.1"
 QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
 
 
@@ -89,15 +91,26 @@ class RayRunner:
 
 
 def _local(count: int, folder: str) -> None:
+    """Start a cluster of this machine, which nobody on another one can reach.
+
+    Raises:
+        NotOnLoopback: it listens elsewhere, because Ray was imported before it was told.
+    """
     ray.init(
         num_cpus=count,
         num_gpus=0,
         include_dashboard=False,
-        _node_ip_address="127.0.0.1",
+        _node_ip_address=LOOPBACK,
         _temp_dir=folder,
         _system_config={"automatic_object_spilling_enabled": False},
         **QUIET,
     )
+    if ray.util.get_node_ip_address() != LOOPBACK:
+        raise NotOnLoopback
+
+
+class NotOnLoopback(RuntimeError):
+    """A cluster of this machine that other machines could reach."""
 
 
 class _Worker:

@@ -121,7 +121,13 @@ def _made(where: Where, count: int, scratch: Path, device: str) -> Runner:
 
 
 def _lock_local_ray() -> None:
-    """A token that only processes of this one have; Ray reads it when it is imported, and lets in who knows it."""
+    """A token that only processes of this one have, and no address but the loopback one.
+
+    Ray reads both when it is imported. It lets in who knows the token. Where clusters of several machines are switched
+    off, as they are by default on macOS and Windows, each of its servers listens on 127.0.0.1; given that address alone
+    (`_node_ip_address`) it looks for another one that other machines can reach.
+    """
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 

@@ -125,7 +125,7 @@ def test_no_file_holds_it(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch,
     before = left_of(almoner, scope)
     assert len({name.split("/")[0] for name in before} - {"ledger"}) >= 8
     kept = almoner.ask("budget show clinic"), fetch(almoner.database, "SELECT count(*) FROM unit_mark")
-    listed = almoner.ask(f"dataset erase clinic {TARGETS[scope]} {REASON} --dry-run")
+    listed = almoner.ask(f"dataset erase clinic {TARGETS[scope]} --dry-run")
     assert left_of(almoner, scope) == before
     done = erase(almoner, scope)
     assert left_of(almoner, scope) == {}
@@ -304,6 +304,9 @@ REFUSALS: list[tuple[str, int, str]] = [
     (f'--unit " " {REASON}', 2, "UnitInvalid"),
     (f'--unit {UNIT} --reason "{UNIT} asked" --confirm clinic', 2, "ReasonUnfit"),
     ('--all --reason " " --confirm clinic', 2, "ReasonUnfit"),
+    ('--all --reason " " --dry-run', 2, "ReasonUnfit"),
+    ("--all --confirm clinic", 2, "ReasonUnfit"),
+    ('--all --reason "agreed" --confirm " "', 2, "ConfirmationMissing"),
     ('--all --reason "agreed" --confirm ward', 1, "ConfirmationWrong"),
     ('--all --reason "agreed"', 2, "ConfirmationMissing"),
 ]

@@ -2,23 +2,32 @@
 
 import csv
 import json
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import pytest
+from sqlalchemy import Connection, text
 from starlette.testclient import TestClient
 
 from cli.web.application import application
 from cli.web.door import Asked, door
 from flows.notices import notices
 from models_db.base import moment
+from models_db.canonical import Json
 from models_db.chain import link_hash
 from models_db.engine import Database
 from models_db.link_body import MOST_BYTES, parse_body
-from tests.contracts.tampering import superuser
+from models_db.links import UPGRADED
+from models_db.services import comparing, told
+from models_db.services.comparing import STEPS
+from tests.conftest import Ledgers
+from tests.contracts import whole_story
 from tests.integration.story import Almoner
-from tests.support import execute, fetch
+from tests.support import World, fetch
 
 BODIES = {
     "digits": '{"n":' + "9" * 5000 + "}",
@@ -37,10 +46,38 @@ BODIES = {
     "an attempt of another type": '{"attempt":{"a":[1]},"motion":"one\\ntwo","reason":{"a":1}}',
     "amounts": '{"attempt":1,"rho":"many","delta":null,"mechanisms":"all","motion":1701411834604692317}',
     "signs that steer": '{"attempt":true,"reason":"\\u001b[2J\\u202egnp"}',
+    "rows of no list": '{"rows":{"table":"entry"}}',
+    "a table of another type": '{"rows":[{"content":"","ids":"1","table":["entry"]}]}',
+    "no table": '{"rows":[{"content":"","ids":"1","table":"audit_head"}]}',
+    "ids of another type": '{"rows":[{"content":"","ids":[1],"table":"entry"}]}',
+    "ids backwards": '{"rows":[{"content":"","ids":"9-1","table":"entry"}]}',
+    "ids beyond all numbers": '{"rows":[{"content":"","ids":"1-9999999999999999999","table":"entry"}]}',
+    "a table twice": '{"rows":[' + ",".join(['{"content":"","ids":"1-2000","table":"entry"}'] * 1500) + "]}",
+    "ids far apart": '{"rows":[{"content":"","ids":"'
+    + ",".join(f"{n}-{n + 9}" for n in range(1, 300_000, 50))
+    + '","table":"hold"}]}',
+    "ids that are not there": '{"rows":[{"content":"","ids":"8000000-9000000000000000000","table":"request"}]}',
+    "a content of another type": '{"rows":[{"content":{},"ids":"1","table":"request"}]}',
+    "rows of another link": '{"rows":[{"content":"","ids":"1","table":"request"}]}',
+    "words of another type": '{"artifact":[],"digest":{},"gate":7,"kind":[],"mechanism":{},"name":3,"schedule":"1",'
+    '"slot":{},"skipped":[1],"state":false,"version":"x","view":null}',
 }
+"""What no reader may end at; each stands under every kind of link that there is."""
 UNREADABLE = {name for name, body in BODIES.items() if parse_body(body) is None}
-KINDS = ("note.hostile", "run.started", "run.produced", "run.failed", "ledger.arm", "slot.decided", "motion.proposed")
+LARGE = ("ten megabytes", "a table twice", "ids far apart")
+UNTOLD = "note.hostile"
 STEERING = "an\x1b[2Jna\u202egnp.exe"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link to be put in; `stored` is how SQL writes the body, where that is not the text itself."""
+
+    kind: str
+    body: str
+    stored: str = ":body"
+    at: str = ""
+    request: int | None = 1
 
 
 @dataclass(frozen=True)
@@ -48,64 +85,97 @@ class Implanted:
     """A home whose chain ends with hostile links; `unreadable` are their numbers, of those that nobody parses."""
 
     almoner: Almoner
+    kinds: Sequence[str]
     numbers: Sequence[int]
     unreadable: Sequence[int]
 
 
-def implant(database: Database, kind: str, body: str, actor: str, stored: str = ":body") -> int:
-    """Append a link as the owner of the database, with the hash that it must have. Returns its number."""
+def implant(database: Database, links: Sequence[Link]) -> list[int]:
+    """Append links as the owner of the database, with the hashes that they must have. Returns their numbers."""
     [(last, previous)] = fetch(database, "SELECT seq, hash FROM audit_head")
-    number, at = int(str(last)) + 1, moment()
-    made = link_hash(number, str(previous), at, actor, kind, "clinic", 1, body)
-    superuser(
-        database,
-        "INSERT INTO audit (seq, prev_hash, row_hash, at, actor, kind, dataset, request_id, body)"
-        f" VALUES (:seq, :previous, :hash, :at, :actor, :kind, 'clinic', 1, {stored})",
-        "UPDATE audit_head SET seq = :seq, hash = :hash",
-        seq=number, previous=previous, hash=made, at=at, actor=actor, kind=kind,
-        **({"body": body} if stored == ":body" else {}),
-    )  # fmt: skip
-    return number
+    number, above = int(str(last)), str(previous)
+    with past_guards(database) as connection:
+        for link in links:
+            number, at = number + 1, link.at or moment()
+            made = link_hash(number, above, at, STEERING, link.kind, "clinic", link.request, link.body)
+            values = {"seq": number, "previous": above, "hash": made, "at": at, "actor": STEERING, "kind": link.kind,
+                      "request": link.request}  # fmt: skip
+            connection.execute(
+                text(
+                    "INSERT INTO audit (seq, prev_hash, row_hash, at, actor, kind, dataset, request_id, body)"
+                    f" VALUES (:seq, :previous, :hash, :at, :actor, :kind, 'clinic', :request, {link.stored})"
+                ),
+                values | ({"body": link.body} if link.stored == ":body" else {}),
+            )
+            above = made
+        connection.execute(text("UPDATE audit_head SET seq = :seq, hash = :hash"), {"seq": number, "hash": above})
+    return list(range(int(str(last)) + 1, number + 1))
 
 
-def put_back(database: Database, triggers: Sequence[tuple[object, ...]]) -> None:
-    """The guards of SQLite as they were, which `superuser` drops."""
-    there = {row[0] for row in fetch(database, "SELECT name FROM sqlite_master WHERE type = 'trigger'")}
-    execute(database, *(str(made) for name, made in triggers if name not in there))
+@contextmanager
+def past_guards(database: Database) -> Iterator[Connection]:
+    """A transaction that no guard watches; afterwards all of them are there again."""
+    with database.engine.begin() as connection:
+        if not database.is_sqlite:
+            connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY rowid"
+        guards = connection.exec_driver_sql(query).all() if database.is_sqlite else []
+        for name, _ in guards:
+            connection.exec_driver_sql(f"DROP TRIGGER {name}")
+        yield connection
+        for _, guard in guards:
+            connection.exec_driver_sql(guard)
 
 
 def hostile(almoner: Almoner, kinds: Sequence[str], names: Collection[str] = BODIES.keys()) -> Implanted:
-    """Every body under each of the kinds, and on SQLite what only SQLite keeps."""
-    database = almoner.database
-    numbers: list[int] = []
-    unreadable: list[int] = []
-    guards = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
-    triggers = fetch(database, guards) if database.is_sqlite else []
-    for kind, name in product(kinds, names):
-        numbers.append(implant(database, kind, BODIES[name], STEERING))
-        unreadable += numbers[-1:] if name in UNREADABLE else []
-    if database.is_sqlite:
-        for kind in kinds:
-            numbers.append(implant(database, kind, "{\ufffd\ufffd}", STEERING, "CAST(x'7bfffe7d' AS TEXT)"))
-            unreadable.append(numbers[-1])
-    numbers.append(implant(database, f"note.{STEERING}", "{}", STEERING))
-    if database.is_sqlite:
-        put_back(database, triggers)
-    return Implanted(almoner, numbers, unreadable)
+    """Every body under each of the kinds, the largest ones under the first alone, and what only SQLite keeps."""
+    wanted = [(kind, name) for kind, name in product(kinds, names) if name not in LARGE or kind == kinds[0]]
+    links = [(Link(kind, "{}", request=2**31 - 1), False) for kind in kinds]
+    if almoner.database.is_sqlite:
+        links += [(Link(kind, "{}", at="tomorrow"), False) for kind in kinds]
+        links += [(Link(kind, "{\ufffd\ufffd}", "CAST(x'7bfffe7d' AS TEXT)"), True) for kind in kinds]
+    links += [(Link(kind, BODIES[name]), name in UNREADABLE) for kind, name in wanted]
+    links.append((Link(f"note.{STEERING}", "{}"), False))
+    numbers = implant(almoner.database, [link for link, _ in links])
+    unreadable = [number for number, (_, hidden) in zip(numbers, links, strict=True) if hidden]
+    return Implanted(almoner, kinds, numbers, unreadable)
+
+
+@pytest.fixture(scope="module")
+def kinds(ledgers: Ledgers) -> tuple[str, ...]:
+    """Every kind of link that there is: those that views and steps of the budget name, and those of a whole story."""
+    with ledgers.new("sqlite") as database:
+        whole_story.tell(World.create(database))
+        views = fetch(database, "SELECT sql FROM sqlite_master WHERE type = 'view' AND name LIKE 'link_of_%'")
+        happened = {str(kind) for (kind,) in fetch(database, "SELECT DISTINCT kind FROM audit")}
+    heads = [str(view).partition("AS link_kind")[0] for (view,) in views]
+    named = {kind for head in heads for kind in re.findall(r"'([a-z]+\.[a-z_]+)'", head)}
+    assert len(happened) >= 40
+    assert len(named) >= 40
+    return (UNTOLD, *sorted(happened | named | {*STEPS, UPGRADED}))
 
 
 @pytest.fixture
-def implanted(any_almoner: Almoner) -> Implanted:
-    any_almoner.published()
-    return hostile(any_almoner, KINDS)
+def implanted(any_almoner: Almoner, kinds: Sequence[str]) -> Implanted:
+    """One home, in which all of them were put once, and copies of it."""
+    found: list[Implanted] = []
+
+    def make() -> None:
+        any_almoner.published()
+        found.append(hostile(any_almoner, kinds))
+        any_almoner.write("numbers.json", json.dumps([found[0].numbers, found[0].unreadable]))
+
+    any_almoner.brought("hostile links of all kinds", make)
+    numbers, unreadable = json.loads((any_almoner.folder / "numbers.json").read_text())
+    return Implanted(any_almoner, kinds, numbers, unreadable)
 
 
 def test_the_log_shows_each_of_them_with_its_number(implanted: Implanted) -> None:
     almoner, everything = implanted.almoner, f"audit log --limit {len(implanted.numbers) + 100}"
-    told = almoner.type(everything)
-    shown = told.out.splitlines()
-    assert "\x1b" not in told.out
-    assert "\u202e" not in told.out
+    out = almoner.type(everything).out
+    shown = out.splitlines()
+    assert "\x1b" not in out
+    assert "\u202e" not in out
     for number in implanted.unreadable:
         (line,) = [line for line in shown if line.split()[:1] == [str(number)]]
         assert "UNREADABLE" in line
@@ -113,7 +183,7 @@ def test_the_log_shows_each_of_them_with_its_number(implanted: Implanted) -> Non
     assert {number for number, link in links.items() if "unreadable" in link} == set(implanted.unreadable)
     assert all(links[number]["body"] is None for number in implanted.unreadable)
     assert set(links) >= set(implanted.numbers)
-    assert len(implanted.numbers) >= len(KINDS) * len(BODIES)
+    assert len(implanted.numbers) >= len(implanted.kinds) * (len(BODIES) - len(LARGE)) >= 45 * 25
     found = almoner.ask("audit log --mechanism token_draw")
     assert found
     assert not {link["seq"] for link in found} & set(implanted.numbers)
@@ -143,13 +213,47 @@ def test_verify_reports_them_and_the_chain_holds(implanted: Implanted) -> None:
     assert f"NO READER CAN PARSE link {implanted.unreadable[0]}" in implanted.almoner.type("audit verify", 1).out
 
 
-def test_doctor_reports_them(any_almoner: Almoner) -> None:
-    any_almoner.published()
-    found = hostile(any_almoner, ("note.hostile",))
-    told = any_almoner.ask("doctor", expected=3)
-    (chain,) = [one for one in told["findings"] if one["check"] == "audit chain"]
-    assert not chain["ok"]
-    assert f"link {found.unreadable[0]}" in chain["detail"]
+def test_doctor_reports_them(implanted: Implanted) -> None:
+    findings = implanted.almoner.ask("doctor", expected=3)["findings"]
+    found = {one["check"]: one for one in findings if not one["ok"]}
+    assert f"link {implanted.unreadable[0]}" in found["audit chain"]["detail"]
+    assert "link" in found["told"]["detail"]
+
+
+def test_the_comparison_names_every_one_of_them(implanted: Implanted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "SHOWN", len(implanted.numbers) * 2)
+    with implanted.almoner.database.read() as session:
+        found = told.differences(session)
+    named = {int(number) for each in found for number in re.findall(r"\blink (\d+)", each)}
+    assert set(implanted.numbers) <= named
+
+
+UNTYPED = ("body = x'7b7d'", "body = 7", "at = x'00ff'", "at = 7", "actor = x'00ff'", "kind = x'00ff'", "kind = 7",
+           "dataset = x'00ff'", "dataset = 7", "request_id = 'one'", "request_id = x'00ff'", "request_id = 0.5",
+           "row_hash = x'00ff'", "prev_hash = 7", "seq = 0", "seq = -1")  # fmt: skip
+"""What SQLite keeps in a column of another type."""
+
+
+@pytest.mark.parametrize("kind", ["run.produced", "release.published"])
+def test_values_of_another_type_are_named(almoner: Almoner, kind: str) -> None:
+    almoner.published()
+    for change in UNTYPED:
+        [number] = implant(almoner.database, [Link(kind, '{"attempt":1}')])
+        with past_guards(almoner.database) as connection:
+            connection.exec_driver_sql("PRAGMA ignore_check_constraints=ON")
+            connection.exec_driver_sql(f"UPDATE audit SET {change} WHERE seq = {number}")
+    for form in ("jsonl", "csv", "openlineage"):
+        almoner.type(f"audit export --format {form} --to {almoner.folder / form}")
+    almoner.type("audit log --limit 200")
+    assert not almoner.ask(f"audit verify --against {almoner.bundle}", expected=1)["sound"]
+    assert "broken at link" in almoner.type("doctor", 3).out
+    almoner.type("metrics")
+    assert len(notices(almoner.database, -1)) > len(UNTYPED)
+    for line in ("budget show clinic", "release list", "release show 1"):
+        assert almoner.ask(line, 1)["error"] == "LedgerRolledBack"  # the last change moves a link that was seen
+    behind = door(Asked())
+    client = TestClient(application(almoner.home, behind, faulty), base_url=behind.url.rstrip("/"))
+    assert {client.get(path).status_code for path in PAGES} == {200}
 
 
 OTHERS = (
@@ -179,7 +283,9 @@ def attempts(almoner: Almoner) -> list[str]:
 
 
 def test_notices_are_made_of_every_link(implanted: Implanted) -> None:
-    found = dict(notices(implanted.almoner.database, implanted.numbers[0]))
+    found: dict[int, dict[str, Json] | None] = {}
+    while len(found) < len(implanted.numbers):
+        found |= notices(implanted.almoner.database, implanted.numbers[len(found)])
     assert set(found) == set(implanted.numbers)
     made = {number: notice for number, notice in found.items() if notice is not None}
     assert any(notice.get("unreadable") for notice in made.values())
@@ -203,8 +309,14 @@ def test_the_dashboard_shows_them(implanted: Implanted) -> None:
     found = {path: client.get(path) for path in PAGES}
     assert {answer.status_code for answer in found.values()} == {200}
     assert "unreadable" in found["/audit"].text
-    links = json.loads(found["/audit.json"].text)["audit"]["links"]
+    links: list[dict[str, Any]] = []
+    before = max(implanted.numbers) + 1
+    while before:
+        page = json.loads(client.get(f"/audit.json?before={before}").text)["audit"]
+        links += page["links"]
+        before = page["next_before"]
+        assert client.get(f"/audit?before={before or 1}").status_code == 200
     named = {link["seq"] for link in links if link["details"] and link["details"][0][0] == "unreadable"}
-    assert named
-    assert named == set(implanted.unreadable) & {link["seq"] for link in links}
+    assert named == set(implanted.unreadable)
+    assert {link["seq"] for link in links} >= set(implanted.numbers)
     assert all("\u202e" not in answer.text and "\x1b" not in answer.text for answer in found.values())

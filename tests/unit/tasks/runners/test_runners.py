@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,7 @@ def remote(**options):
     return lambda kind: SimpleNamespace(remote=Actor)
 
 ray = on_ray.ray
+ray.util = SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
 ray.init = ray.kill = ray.shutdown = lambda *given, **options: None
 ray.remote, ray.get, ray.wait = remote, lambda said: b"", lambda ready, **options: (ready, [])
 for address in ("10.0.0.7:6379", None):
@@ -221,6 +223,8 @@ def _in_a_process_of_its_own(script: str, *arguments: str) -> list[str]:
 
 
 TWO_GPUS = """
+import os
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 import ray
 from tasks.runners import on_ray
 from tasks.runners.where import NoGpus
@@ -249,10 +253,55 @@ def test_ray_shows_each_worker_its_own_gpu_and_waits_for_no_more_than_there_are(
     ]
 
 
+LISTENING = """
+import sys
+from pathlib import Path
+import psutil
+from tasks.runners.where import Where, opened
+from tests import bodies
+
+with opened(Where("ray"), 2, Path(sys.argv[1])) as runner, runner.start([bodies.exact] * 2) as crew:
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    for one in family:
+        for each in one.net_connections():
+            if each.status == psutil.CONN_LISTEN:
+                print(each.laddr.ip)
+"""
+
+
+@pytest.mark.slow
+def test_a_ray_of_this_machine_listens_on_the_loopback_address_alone(tmp_path: Path) -> None:
+    found = [ip_address(each) for each in _in_a_process_of_its_own(LISTENING, str(tmp_path))]
+    assert all((getattr(each, "ipv4_mapped", None) or each).is_loopback for each in found), found
+    assert len(found) >= 5  # the run, the head, the node twice, and the agent
+
+
+IMPORTED_BEFORE = """
+import os
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
+import ray
+import sys
+from pathlib import Path
+from tasks.runners.where import ClusterUnreachable, Where, opened
+
+try:
+    with opened(Where("ray"), 1, Path(sys.argv[1])):
+        print("opened")
+except ClusterUnreachable as refused:
+    print(refused.facts["reason"], ray.is_initialized())
+"""
+
+
+@pytest.mark.slow
+def test_a_ray_that_other_machines_could_reach_is_ended(tmp_path: Path) -> None:
+    assert _in_a_process_of_its_own(IMPORTED_BEFORE, str(tmp_path)) == ["NotOnLoopback False"]
+
+
 @pytest.mark.parametrize("kind", [DASK, RAY])
 def test_a_missing_library_is_named_with_its_extra(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "")
+    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "")
     monkeypatch.setitem(sys.modules, f"tasks.runners.on_{kind}", None)
     with pytest.raises(RunnerNotInstalled, match="not installed") as missing, opened(Where(kind), 1, tmp_path):
         raise AssertionError
