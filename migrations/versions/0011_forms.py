@@ -46,11 +46,15 @@ FORM = "-".join((DIGITS * 4, DIGITS * 2, DIGITS * 2)) + f"T{':'.join([DIGITS * 2
 
 
 def untimely_sqlite(column: str) -> str:
-    """Not of the form, or no moment that there is: SQLite would count the 31st of February from the 1st of March."""
+    """Not of the form, or no moment that there is.
+
+    A text is counted in bytes, because for `length` and GLOB it ends at a NUL. Only if `strftime` adds something, be it
+    nothing, does it count the 31st of February as the 3rd of March. A blob differs from every text; of no time at all
+    nothing is true.
+    """
     return (
-        f"({column} IS NOT NULL AND (typeof({column}) <> 'text' OR length({column}) <> 27"
-        f" OR {column} NOT GLOB '{FORM}'"
-        f" OR strftime('%Y-%m-%dT%H:%M:%S', substr({column}, 1, 19)) IS NOT substr({column}, 1, 19)))"
+        f"(length(CAST({column} AS BLOB)) <> 27 OR {column} NOT GLOB '{FORM}' OR {column} < '0001'"
+        f" OR strftime('%Y-%m-%dT%H:%M:%S', substr({column}, 1, 19), '+0 days') IS NOT substr({column}, 1, 19))"
     )
 
 
@@ -103,7 +107,13 @@ def number_sqlite(connection: sa.Connection, table: str) -> None:
 
 # --- PostgreSQL ----------------------------------------------------------------------------------------------
 
-MOMENT = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{6}Z$"
+LEAP = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)"
+DAY = (
+    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+    f"|{LEAP}-02-29)"
+)
+MOMENT = f"^(?!0000){DAY}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{{6}}Z$"
+"""A moment of the calendar: a CHECK must not ask functions whose answer depends on the session."""
 IN_UTC = "timezone = 'UTC'"
 """Since PostgreSQL 18 a session's own time zone says what UTC and Z are: under `<UTC>-167` it is always next week."""
 

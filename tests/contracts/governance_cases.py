@@ -174,6 +174,7 @@ WORK: dict[str, Case] = {
             lambda t: window(t, days=6),
             lambda t: window(t, days=15),
             lambda t: window(t, days=21),
+            lambda t: window(t, days=7.5),
             lambda t: window(t, late=1),
             lambda t: window(t, closes_at=t.now),
             lambda t: window(t, parent_id=t.account("clinic")),

@@ -92,7 +92,9 @@ ACCOUNTS: dict[str, list[Lone]] = {
     "account_pacing_by_policy": [
         Lone(
             ("UPDATE policy_version SET pacing_period = NULL",),
-            denied=[lambda t: window(t, days=30)],
+            denied=[
+                lambda t: window(t, opens_at="2031-01-01T00:00:00.000000Z", closes_at="2031-02-01T00:00:00.000000Z")
+            ],
         ),
     ],
     "account_windows_apart": [

@@ -18,6 +18,7 @@ from tests.contracts.decision_cases import DECISIONS
 from tests.contracts.governance_cases import WORK
 from tests.contracts.initial_cases import INITIAL, Make
 from tests.contracts.limit_cases import LIMITS
+from tests.contracts.link_cases import LINKED
 from tests.contracts.name_cases import NAMES
 from tests.contracts.rows import DIGEST
 from tests.contracts.schedule_cases import SCHEDULES
@@ -31,12 +32,14 @@ repeating = importlib.import_module("migrations.versions.0004_schedules")
 growing = importlib.import_module("migrations.versions.0005_cohorts")
 limiting = importlib.import_module("migrations.versions.0007_limits")
 erasing = importlib.import_module("migrations.versions.0008_erasure")
+linking = importlib.import_module("migrations.versions.0009_links")
 naming = importlib.import_module("migrations.versions.0012_names")
 REVISIONS = (initial, governance, repeating, growing, limiting, erasing)
 GUARDS = tuple(guard for revision in (*REVISIONS, naming) for guard in revision.GUARDS)
+GUARDS += tuple(guard for guard in linking.guards("sqlite") if guard[0] in LINKED)
 MESSAGES = {name: message for name, _, _, _, message in GUARDS}
 GOVERNANCE = WORK | DECISIONS
-CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | LIMITS | VIEWS | ERASURES | NAMES
+CASES = INITIAL | GOVERNANCE | SCHEDULES | COHORTS | LIMITS | VIEWS | ERASURES | NAMES | LINKED
 RECORDS = tuple(table for revision in REVISIONS for table in revision.RECORDS)
 
 

@@ -50,6 +50,15 @@ def old_steward(town: Town) -> Executable:
     return role_grant(town, "steward", "steward", valid_from=LONG_AGO)
 
 
+def of_one_version(town: Town, erased: int) -> list[Executable]:
+    """An erasure of the newest version, and a version that it is said to concern."""
+    number = town.id_of("erasure", "TRUE") + 1
+    return [
+        erasure(town, id=number, scope="version", unit_mark=None, version_id=town.kept),
+        erased_version(town, erasure_id=number, version_id=erased, manifest_mark=None),
+    ]
+
+
 VIEWS: dict[str, Case] = {
     "internal_view_decided": Case(
         denied=[
@@ -67,7 +76,7 @@ VIEWS: dict[str, Case] = {
         allowed=[lambda t: internal_view(t, t.looked, "seen")],
     ),
     "evaluation_viewed": Case(
-        denied=[lambda t: evaluation(t, t.unseen, "internal")],
+        denied=[lambda t: evaluation(t, t.unseen, "internal"), lambda t: evaluation(t, t.discarded, "internal")],
         allowed=[
             lambda t: [internal_view(t, t.unseen, "seen"), evaluation(t, t.unseen, "internal")],
             lambda t: evaluation(t, t.unseen, "public"),
@@ -134,8 +143,9 @@ ERASURES: dict[str, Case] = {
             lambda t: erased_version(t, version_id=1),
             lambda t: erased_version(t, erasure_id=1, manifest_mark=None),
             lambda t: [erasure_end(t), erased_version(t)],
+            lambda t: of_one_version(t, t.id_of("dataset_version", f"id < {t.kept}")),
         ],
-        allowed=[erased_version],
+        allowed=[erased_version, lambda t: of_one_version(t, t.kept)],
     ),
     "erased_version_not_again": Case(
         denied=[lambda t: erased_version(t, version_id=t.emptied)], allowed=[erased_version]

@@ -1,0 +1,29 @@
+"""For the guards of revision 0009 that one table has by itself: what they deny, and what they let pass."""
+
+from sqlalchemy import Executable
+
+from models_db.base import moment
+from tests.contracts.initial_cases import Case
+from tests.contracts.rows import insert, unit_mark
+from tests.contracts.town import Town
+
+
+def restoration(town: Town, actor_id: int = 0) -> Executable:
+    row = {"taken_at": moment(), "link": 1, "reason": "a disk", "at": moment()}
+    return insert("restoration", **row, actor_id=actor_id or town.world.admin.id)
+
+
+LINKED: dict[str, Case] = {
+    "restoration_by_admin": Case(
+        denied=[
+            lambda t: restoration(t, t.world.runner.id),
+            lambda t: restoration(t, t.world.steward.id),
+            lambda t: restoration(t, t.actor("former").id),
+        ],
+        allowed=[restoration],
+    ),
+    "unit_mark_open_claim": Case(
+        denied=[lambda t: unit_mark(t, "clinic", b"late-unit", claim=t.id_of("unit_claim", "TRUE"))],
+        allowed=[lambda t: unit_mark(t, "clinic", b"late-unit")],
+    ),
+}

@@ -1,0 +1,169 @@
+"""For each guard on plans, views and erasures: states in which one clause of it decides."""
+
+from sqlalchemy import Executable, text
+
+from tests.contracts.circumstances import OTHER
+from tests.contracts.initial_cases import Make
+from tests.contracts.limit_cases import planned_row
+from tests.contracts.lone_states import Lone, by_either
+from tests.contracts.rows import (
+    approval,
+    erased_version,
+    erasure,
+    erasure_end,
+    evaluation,
+    hold,
+    internal_view,
+    invocation,
+    motion,
+    policy_rule,
+    request,
+    transition,
+)
+from tests.contracts.town import Town
+
+
+def without_plan(table: str, condition: str = "TRUE") -> Make:
+    """The request of the attempt `lent` loses rows of its plan; all other requests keep theirs."""
+    return lambda t: text(f"DELETE FROM {table} WHERE request_id = {t.lent.request_id} AND {condition}")
+
+
+def hold_lent(town: Town) -> Executable:
+    return hold(town, town.lent)
+
+
+def invoke_lent(town: Town) -> Executable:
+    return invocation(town, town.lent)
+
+
+UNGOVERNED = "UPDATE dataset SET governed = FALSE"
+UNITS_ERASED = f"UPDATE erased_version SET manifest_mark = '{OTHER}'"
+"""Every version of which something was erased is still there, without some units."""
+
+NOBODY_BARRED = "UPDATE policy_version SET bars_viewers = FALSE"
+
+
+def barring_rule(policy: str, dataset: str) -> Make:
+    """A rule of a policy bars viewers of a dataset."""
+    return lambda t: policy_rule(t, policy_id=number_of(t, policy), dataset=dataset, bars_viewers=True)
+
+
+def number_of(town: Town, policy: str) -> int:
+    return town.barring if policy == "barring" else town.world.policy_id
+
+
+def motions_under(policy: str) -> Make:
+    """All motions were made under this policy."""
+    return lambda t: text(f"UPDATE motion SET policy_id = {number_of(t, policy)}")
+
+
+def requests_under(policy: str) -> Make:
+    """All requests were made under this policy."""
+    return lambda t: text(f"UPDATE request SET policy_id = {number_of(t, policy)}")
+
+
+def viewer_approves_request(town: Town) -> Executable:
+    return approval(town, town.barred, approver_id=town.second_steward)
+
+
+def viewer_approves_motion(town: Town) -> Executable:
+    return approval(town, town.barred_motion, "motion", approver_id=town.second_steward)
+
+
+def viewer_approves_elsewhere(town: Town) -> Executable:
+    return approval(town, town.submitted, approver_id=town.second_steward)
+
+
+def viewer_approves_motion_elsewhere(town: Town) -> Executable:
+    return approval(town, town.open_motion, "motion", approver_id=town.second_steward)
+
+
+def viewer_requests(town: Town) -> Executable:
+    return request(town, "seen", "seen")
+
+
+def viewer_moves(town: Town) -> Executable:
+    return motion(town, dataset_id=town.id_of("dataset", "name = 'seen'"))
+
+
+NOT_BARRED = (
+    (barring_rule("adopted", "clinic"),),  # a dataset of another account
+    (barring_rule("barring", "seen"),),  # another policy
+)
+"""Rules that do not concern a motion or request on `seen` under the policy that is adopted."""
+
+LIMITS: dict[str, list[Lone]] = {
+    # --- plans
+    "planned_release_with_its_request": [Lone(denied=[lambda t: planned_row(t, "planned_release", t.reopened)])],
+    "invocation_planned": [
+        Lone((without_plan("planned_release"), without_plan("planned_invocation")), allowed=[invoke_lent]),
+        Lone((without_plan("planned_invocation"),), denied=[invoke_lent]),
+    ],
+    "hold_planned": [
+        Lone((without_plan("planned_instalment"),), denied=[hold_lent]),
+        Lone((without_plan("planned_instalment", "sequence = 0"),), denied=[hold_lent]),
+        Lone((without_plan("planned_instalment", "sequence > 0"),), allowed=[hold_lent]),
+        Lone((without_plan("planned_block"),), denied=[hold_lent]),
+        Lone(
+            (lambda t: text(f"UPDATE planned_block SET first_block = 1 WHERE request_id = {t.lent.request_id}"),),
+            denied=[hold_lent],
+            allowed=[lambda t: hold(t, t.lent, account_id=t.account("clinic", 1))],
+        ),
+    ],
+    # --- views
+    "internal_view_decided": [
+        Lone(denied=[lambda t: internal_view(t, t.cleared, "clinic")]),
+        Lone((UNGOVERNED,), denied=[lambda t: internal_view(t, t.looked, "seen")]),
+    ],
+    "internal_view_between_releases": [
+        Lone((UNGOVERNED,), allowed=[lambda t: internal_view(t, t.published, "clinic")]),
+    ],
+    "evaluation_viewed": [
+        Lone(allowed=[lambda t: evaluation(t, t.cleared, "internal")]),
+        Lone((UNGOVERNED,), allowed=[lambda t: evaluation(t, t.unseen, "internal")]),
+    ],
+    "approval_not_by_viewer": [
+        Lone((NOBODY_BARRED,), allowed=[viewer_approves_request, viewer_approves_motion]),
+        *(
+            Lone(
+                (requests_under("adopted"), motions_under("adopted"), *rules),
+                allowed=[viewer_approves_request, viewer_approves_motion],
+            )
+            for rules in ((), *NOT_BARRED)
+        ),
+        Lone(
+            (requests_under("adopted"), motions_under("adopted"), barring_rule("adopted", "seen")),
+            denied=[viewer_approves_request, viewer_approves_motion],
+        ),
+        Lone(
+            (requests_under("barring"), motions_under("barring")),
+            allowed=[viewer_approves_elsewhere, viewer_approves_motion_elsewhere],
+        ),
+    ],
+    "request_not_by_viewer": [
+        *(Lone(rules, allowed=[viewer_requests]) for rules in NOT_BARRED),
+        Lone(allowed=[lambda t: request(t, "seen", "seen", policy_id=t.barring, requester_id=t.world.steward.id)]),
+    ],
+    "motion_not_by_viewer": [Lone(rules, allowed=[viewer_moves]) for rules in NOT_BARRED],
+    # --- erasures
+    "erasure_by_steward": by_either("steward", "admin", lambda t: erasure(t, actor_id=t.world.analyst.id)),
+    "erasure_end_by_steward": by_either("steward", "admin", lambda t: erasure_end(t, actor_id=t.world.analyst.id)),
+    "erased_version_of_erasure": [
+        # the first erasure concerned this version, but this erasure concerns a unit
+        Lone(denied=[lambda t: erased_version(t, version_id=t.emptied, manifest_mark=None)]),
+    ],
+    "erased_version_not_again": [
+        Lone((UNITS_ERASED,), allowed=[lambda t: erased_version(t, version_id=t.emptied)]),
+    ],
+    "request_of_erased": [
+        Lone((UNITS_ERASED,), allowed=[lambda t: request(t, "emptied", "clinic", version_id=t.emptied)]),
+    ],
+    "approval_of_erased": [
+        Lone((UNITS_ERASED,), allowed=[lambda t: approval(t, t.gone)]),
+        Lone(allowed=[lambda t: approval(t, t.gone, "publish", subject_digest=OTHER)]),
+    ],
+    "transition_of_erased": [
+        Lone((UNITS_ERASED,), allowed=[lambda t: transition(t, t.gone_approved, "approved", "running")]),
+        Lone(allowed=[lambda t: transition(t, t.gone_approved, "approved", "withdrawn")]),
+    ],
+}

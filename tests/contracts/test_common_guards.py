@@ -1,0 +1,268 @@
+"""The guards that every table has, clause by clause: each alone, and each with a clause of its condition removed.
+
+A row is recorded once and has the next number; its values are of the types of their columns, its times of one form, its
+texts not too long. What a guard must deny follows from the columns of its table, so the cases are made from them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+import pytest
+from sqlalchemy import BigInteger, Column, Executable, Integer, LargeBinary, String, Table, UniqueConstraint, text
+from sqlalchemy.orm import Session
+
+from models_db.base import Base, moment
+from models_db.bounds import JSON
+from models_db.engine import Database
+from tests.conftest import Ledgers
+from tests.contracts.guard_alone import Guard, guards_of, mutants, refusal, remove_guards, unchecked, undone
+from tests.contracts.test_bounds import COLUMNS as BOUNDED
+from tests.contracts.test_bounds import LONG_NUMBER
+from tests.contracts.test_guards import CASES
+from tests.contracts.town import FRESH, Town, town_of
+from tests.support import fetch
+
+Row = Mapping[str, object]
+UNTIMELY = (
+    "2026-11-22T20:22:38.000000Z\0",
+    "2026-11-22T20:22:38.000000Z\0and more",
+    "2026-11-22T20:22:38x000000Z",
+    "2026-02-31T20:22:38.000000Z",
+    "2026-02-29T20:22:38.000000Z",
+    "1900-02-29T20:22:38.000000Z",
+    "2026-04-31T20:22:38.000000Z",
+    "2026-11-22T24:00:00.000000Z",
+    "2026-11-22T20:22:60.000000Z",
+    "2026-00-22T20:22:38.000000Z",
+    "0000-11-22T20:22:38.000000Z",
+    "",
+)
+TIMELY = ("2024-02-29T23:59:59.999999Z", "2000-02-29T00:00:00.000000Z", "0001-01-01T00:00:00.000000Z")
+PENDING = {"id": 1, "kind": "approval", "row_id": 1, "rank": 1, "account_id": None}
+"""A row of the one table that is empty between transactions."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """Rows that are put in one after another, and whether the guard of their table denies them."""
+
+    rows: list[Executable]
+    denied: bool
+
+
+@pytest.fixture(scope="module")
+def town(ledgers: Ledgers) -> Iterator[Town]:
+    with town_of(ledgers, "sqlite", FRESH) as built:
+        yield built
+
+
+@pytest.fixture(scope="module")
+def guards(town: Town) -> dict[str, Guard]:
+    return guards_of(town.world.database)
+
+
+def put(table: Table, row: Row) -> Executable:
+    """An insertion that gives each value to the database as it is, whatever the type of its column."""
+    names = ", ".join(f":{name}" for name in row)
+    return text(f"INSERT INTO {table.name} ({', '.join(row)}) VALUES ({names})").bindparams(**row)
+
+
+def keys(table: Table) -> list[tuple[str, ...]]:
+    """What no two rows of a table have in common."""
+    unique = [(c.name,) for c in table.columns if c.unique]
+    unique += [tuple(u.columns.keys()) for u in table.constraints if isinstance(u, UniqueConstraint)]
+    whole = [i for i in table.indexes if i.unique and i.dialect_options["sqlite"]["where"] is None]
+    unique += [tuple(i.columns.keys()) for i in whole]
+    return sorted({tuple(table.primary_key.columns.keys()), *unique})
+
+
+def times_of(table: Table) -> list[Column[object]]:
+    return [column for column in table.columns if isinstance(column.type, String) and column.type.length == 27]
+
+
+def rows_of(session: Session, table: Table) -> list[Row]:
+    found = session.execute(text(f"SELECT * FROM {table.name} ORDER BY 1 DESC")).mappings().all()
+    return [dict(row) for row in found] or [PENDING]
+
+
+def another(table: Table, row: Row, number: int = 1) -> dict[str, object]:
+    """A row like this one that has no key in common with it, nor with those of other numbers."""
+    key = {name for names in keys(table) for name in names}
+    return {name: unlike(table.c[name], value, number) if name in key else value for name, value in row.items()}
+
+
+def unlike(column: Column[object], value: object, number: int) -> object:
+    match column.type:
+        case LargeBinary():
+            return bytes([number]) * 32
+        case String(length=27):
+            return f"{2026 + number}-01-01T00:00:00.000000Z"
+        case String():
+            return f"{number:064}"
+        case _:
+            return int(str(value or 0)) + 987_654 * number
+
+
+def row_number(table: Table) -> str:
+    """The column that is SQLite's own number of a row; it is whole, whatever the guards say."""
+    [*key] = table.primary_key.columns
+    return key[0].name if len(key) == 1 and isinstance(key[0].type, Integer | BigInteger) else ""
+
+
+# --- What each guard must deny ------------------------------------------------------------------------------
+
+
+def recorded(session: Session, table: Table) -> Iterator[Try]:
+    """A row that has a whole key of another one is denied; one that has all of a key but one column is not."""
+    rows = rows_of(session, table)
+    for key in keys(table):
+        row = next(row for row in rows if None not in [row[name] for name in key])
+        yield Try([put(table, another(table, row) | {name: row[name] for name in key})], True)
+        for left_out in key if len(key) > 1 else ():
+            shared = {name: row[name] for name in key if name != left_out}
+            yield Try([put(table, another(table, row) | shared)], False)
+
+
+def numbered(session: Session, table: Table) -> Iterator[Try]:
+    """A row has the next number: no later one, and none that was left free."""
+    row = rows_of(session, table)[0]
+    newest = int(session.scalar(text(f"SELECT coalesce(max(id), 0) FROM {table.name}")) or 0)
+    first, second, third, fourth = (put(table, another(table, row, n) | {"id": newest + n}) for n in (1, 2, 3, 4))
+    again = put(table, another(table, row, 5) | {"id": newest + 2})
+    yield Try([first, second, third, fourth], False)
+    yield Try([second], True)
+    yield Try([first, second, third, text(f"DELETE FROM {table.name} WHERE id = {newest + 2}"), again], True)
+    empty = text(f"DELETE FROM {table.name}")
+    yield Try([empty, put(table, {**row, "id": 1})], False)
+    yield Try([empty, put(table, {**row, "id": 2})], True)
+
+
+def typed(session: Session, table: Table) -> Iterator[Try]:
+    row = another(table, rows_of(session, table)[0])
+    yield Try([put(table, row)], False)
+    for column in table.columns:
+        other: object = "text" if isinstance(column.type, LargeBinary) else b"blob"
+        yield Try([put(table, row | {column.name: other})], column.name != row_number(table))
+        yield Try([put(table, row | {column.name: None})], False)
+
+
+def timed(session: Session, table: Table) -> Iterator[Try]:
+    row = another(table, rows_of(session, table)[0])
+    for column in times_of(table):
+        yield from (Try([put(table, row | {column.name: each})], True) for each in (*UNTIMELY, TIMELY[0].encode(), 9))
+        yield from (Try([put(table, row | {column.name: each})], False) for each in (*TIMELY, None))
+
+
+def renewed(session: Session, table: Table) -> Iterator[Try]:
+    change = text("UPDATE lease SET expires_at = :at")
+    yield from (Try([change.bindparams(at=at)], True) for at in (*UNTIMELY, TIMELY[0].encode(), 9))
+    yield from (Try([change.bindparams(at=at)], False) for at in (*TIMELY, None))
+
+
+def bounded(session: Session, table: Table) -> Iterator[Try]:
+    row = another(table, rows_of(session, table)[0])
+    for name, column, most in BOUNDED:
+        if name == table.name:
+            yield Try([put(table, row | {column: "é" * (most // 2)})], False)
+            yield Try([put(table, row | {column: "é" * (most // 2) + "e"})], True)
+    for column in JSON.get(table.name, ()):
+        yield Try([put(table, row | {column: LONG_NUMBER.replace("9", "", 1)})], False)
+        yield Try([put(table, row | {column: LONG_NUMBER})], True)
+
+
+def never(session: Session, table: Table) -> Iterator[Try]:
+    """A guard that denies whatever is tried has no clause."""
+    return iter(())
+
+
+FAMILIES: dict[str, Callable[[Session, Table], Iterator[Try]]] = {
+    "_no_replace": recorded, "_numbers": numbered, "_types": typed, "_times": timed, "_times_renewed": renewed,
+    "_bounded": bounded,
+}  # fmt: skip
+WITHOUT_CLAUSES = ("_no_update", "_no_delete", "_no_insert")
+
+
+def of_family(guards: dict[str, Guard], *suffixes: str) -> list[Guard]:
+    return [guard for guard in guards.values() if guard.name.endswith(suffixes) and guard.name not in CASES]
+
+
+# --- The guards, and what they are without a clause ---------------------------------------------------------
+
+
+def wrong(session: Session, guard: Guard, condition: str, tries: list[Try]) -> Iterator[int]:
+    """The tries that the guard denies, or lets pass, with this condition though it must not."""
+    statement = guard.statement(condition)
+    if guard.name.endswith("_numbers"):  # the database has numbered the row by then
+        statement = statement.replace(" BEFORE ", " AFTER ", 1)
+    with undone(session), unchecked(session):
+        session.connection().exec_driver_sql(statement)
+        yield from (n for n, each in enumerate(tries) if (guard.message in refusal(session, each.rows)) != each.denied)
+
+
+def test_every_guard_is_tried(guards: dict[str, Guard]) -> None:
+    assert {guard.condition for guard in of_family(guards, *WITHOUT_CLAUSES)} == {"TRUE"}
+    common = {guard.name for guard in of_family(guards, *FAMILIES, *WITHOUT_CLAUSES)}
+    assert guards.keys() == CASES.keys() | common
+
+
+@contextmanager
+def bare(town: Town) -> Iterator[Session]:
+    """A transaction without any trigger, which is taken back."""
+    with town.world.database.write() as session:
+        session.connection().exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+        remove_guards(session, session.scalars(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all())
+        yield session
+        session.rollback()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_common_guard_alone(town: Town, guards: dict[str, Guard], family: str) -> None:
+    with bare(town) as session:
+        for guard in of_family(guards, family):
+            tries = list(FAMILIES[family](session, Base.metadata.tables[guard.table]))
+            assert list(wrong(session, guard, guard.condition, tries)) == [], guard.name
+
+
+@pytest.mark.slow
+def test_every_clause_of_a_common_guard_is_noticed(town: Town, guards: dict[str, Guard]) -> None:
+    tried, missed = 0, set()
+    with bare(town) as session:
+        for family in FAMILIES:
+            for guard in of_family(guards, family):
+                tries = list(FAMILIES[family](session, Base.metadata.tables[guard.table]))
+                for mutant in mutants(guard.condition):
+                    tried += 1
+                    if next(wrong(session, guard, mutant.condition, tries), None) is None:
+                        missed.add((guard.name, mutant.change.partition(": ")[2]))
+    assert tried > 850
+    assert missed == {
+        (f"{table.name}_types", f"NOT TYPEOF(NEW.{row_number(table)}) IN ('integer', 'null')")
+        for table in Base.metadata.sorted_tables
+        if row_number(table) and f"{table.name}_types" in guards
+    }
+
+
+def test_a_time_is_a_moment_of_the_calendar_on_postgresql(postgresql_database: Database) -> None:
+    """There each column has a CHECK with one pattern, which knows the calendar."""
+    found = fetch(
+        postgresql_database,
+        "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conname LIKE 'ck\\_%\\_moment'",
+    )
+    assert {name for name, _ in found} == {
+        f"ck_{table.name}_{column.name}_moment" for table in Base.metadata.sorted_tables for column in times_of(table)
+    }
+    [pattern] = {str(definition).partition(" ~ '")[2].partition("'::text")[0] for _, definition in found}
+    days = [(y, m, d) for y in (1900, 2000, 2023, 2024, 2026) for m in range(14) for d in range(33)]
+    written = {f"{y:04}-{m:02}-{d:02}T20:22:38.000000Z" for y, m, d in days} | {*UNTIMELY, *TIMELY}
+    matched = "SELECT v FROM unnest(CAST(:written AS text[])) v WHERE v ~ :pattern"
+    there = fetch(postgresql_database, matched, pattern=pattern, written=[each for each in written if "\0" not in each])
+    assert {str(each) for (each,) in there} == {each for each in written if is_moment(each)}
+
+
+def is_moment(written: str) -> bool:
+    try:
+        return moment(datetime.fromisoformat(written)) == written
+    except ValueError:
+        return False
