@@ -133,7 +133,7 @@ def test_a_missing_field_is_refused(place):
         b"{}\n",
         b"\xff\xfe\n",
         b"[" * 100_000,
-        b'{"format":"almoner-release/3"}\n',
+        b'{"format":"almoner-release/1"}\n',
         a_record(standing=standing()).to_bytes().replace(b'"runs":12', b'"runs":12,"used":3'),
         a_record(standing=standing()).to_bytes().replace(b'"runs":12', b'"runs":0'),
         a_record().to_bytes()[:-1],
