@@ -54,8 +54,9 @@ KEYS = {
     "people": "requester runner",
     "people.requester": "name public_key",
     "people.runner": "name public_key",
-    "policy": "approval_days approvals attempts request_days several_roles",
-    "policy.approvals": "publish spend",
+    "policy": "approval_days approvals attempts delegation_days delta_below_population evaluation internal_figures"
+    " refusals request_days several_roles version",
+    "policy.approvals": "motion publish spend",
     "second_opinion": "accountant delta epsilon library",
 }
 PLACES = list(KEYS)

@@ -500,7 +500,7 @@ def test_the_publisher_cannot_state_a_laxer_policy(make_release, tmp_path, laxer
 
 def under(**rules: Any) -> Any:
     """A record of a release whose request names a policy with these rules."""
-    policy = Policy.model_validate({"version": 2, "approvals": {"spend": 1, "publish": 2}} | rules)
+    policy = Policy.model_validate({"version": 1, "approvals": {"spend": 1, "publish": 2}} | rules)
     return a_record(a_request(policy=digest(as_json(policy))), policy=policy)
 
 
