@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpmath import mpf
 
 from models_db.budgets import Amount
 from models_db.canonical import digest
@@ -16,7 +17,8 @@ from models_db.policy_checks import PolicyBounds
 from models_db.policy_terms import DatasetTerms
 from models_db.requests import as_json, parse
 from tasks.accounting.policy_bounds import bounds_of, terms_of, window_of
-from tasks.accounting.zcdp import InvalidTarget, delta_of, lifetime_cap, release_amount
+from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount
+from tests.golden.accounting_oracle import delta_at
 
 CAP = lifetime_cap("8", "1e-6").amount
 
@@ -37,7 +39,9 @@ def test_the_largest_rho_is_the_largest() -> None:
     """The formula of PRIVACY §2 at the bound is within delta_max, one unit above it is not."""
     bounds = bounds_of(limited("4", "1e-7"))
     assert bounds.rho_max is not None
-    assert delta_of(bounds.rho_max, "4") <= Decimal("1e-7") < delta_of(bounds.rho_max + 1, "4")
+    below, above = (delta_at(mpf(rho) / 10**12, mpf(4)) for rho in (bounds.rho_max, bounds.rho_max + 1))
+    assert below <= mpf("1e-7") * (1 + mpf("1e-22"))
+    assert above > mpf("1e-7")
     assert bounds.rho_max == release_amount("4", "1e-7").rho
     assert bounds.delta_max == 10**11
 
