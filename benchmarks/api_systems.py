@@ -18,7 +18,7 @@ Seeding draws from the built-in public topics, which leave all of rho to the ske
 vocabulary that is selected from the units, as is the default.
 
 A logistic regression on points of the texts (all-MiniLM-L6-v2) is tested on real texts that nothing has read: plainly,
-after CORAL (`tasks.evaluation.coral`) and with Deep CORAL's loss. The target of both is a part of the same corpus that
+after CORAL (`coral.py`) and with Deep CORAL's loss. The target of both is a part of the same corpus that
 is declared public, without its labels (`api_data`); whoever has no such texts of the domain goes by the plain figure.
 Costs are prompts, tokens of all answers, and seconds of processor time of the release, loading the embedder included;
 with `--remember`, points of units and of their phrases are made for the first cell alone, which is then the only one
@@ -41,6 +41,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 from api_data import ABOUT, CORPORA, Split, split
 from api_tables import tables
+from coral import Target, align
 from demonstrations import store
 from open_bench import open_bench
 from summaries_data import DATA, read_lines
@@ -48,7 +49,6 @@ from summaries_data import DATA, read_lines
 from models_db.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
-from tasks.evaluation.coral import Target, align
 from tasks.evaluation.embedded import Points, Remembering, points
 from tasks.evaluation.softmax import Classes, Softmax, fit
 from tasks.evaluation.subject import Embedder

@@ -1,6 +1,6 @@
 """`almoner run`: execute an approved request here, or clean up after runs that died."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from cli.working import Device, Runner, RunnerAddress, Workers
 from flows import telemetry
 from flows.workspace import open_workspace
 from models_db.errors import UsageError
+
+if TYPE_CHECKING:
+    from flows.execute import Outcome
 
 What = Annotated[str, typer.Argument(metavar="ID|sweep", help="A request's number; or `sweep`.")]
 Anew = Annotated[bool, typer.Option("--anew", help="Use nothing of an interrupted run; draw and pay everything again.")]
@@ -41,12 +44,7 @@ def run(
     if not what.isdigit():
         raise NotARun(what)
     with showing(opened):  # from here on, because loading the libraries that run models takes seconds
-        _refuse_early(opened, int(what))
-        from flows.execute import execute
-        from tasks.runners.where import Where
-
-        where = Where.of(runner, runner_address)
-        outcome = execute.fn(opened.home.root, int(what), device, anew=anew, workers=workers, where=where)
+        outcome = _execute(opened, int(what), device, anew, workers, (runner, runner_address))
     data = outcome.to_json()
     return Answer(
         data,
@@ -58,19 +56,22 @@ def run(
     )
 
 
-def _refuse_early(opened: Opened, request_id: int) -> None:
-    """Refuse a run that may not begin before anything is loaded for it; `execute` checks the same again.
-
-    Where runs are traced, a refusal is part of the trace, so there `execute` alone checks.
-    """
-    if telemetry.is_asked_for():
-        return
-    from flows.running import examine
+@telemetry.watched("execute")
+def _execute(
+    opened: Opened, request_id: int, device: str, anew: bool, workers: int, runner: tuple[str, str | None]
+) -> "Outcome":
+    """As the flow `execute`, but a run that may not begin is refused before libraries of models are loaded for it."""
+    from flows.running import check
     from flows.sweep import close_own_remains
 
+    telemetry.of_request(request_id)
     workspace = open_workspace(opened.home)
     close_own_remains(workspace, request_id)
-    examine(workspace, request_id)
+    checked = check(workspace, request_id)
+    from flows.execute import run_checked
+    from tasks.runners.where import Where
+
+    return run_checked(checked, device, anew=anew, workers=workers, where=Where.of(*runner))
 
 
 def _sweep(opened: Opened) -> Answer:

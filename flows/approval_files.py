@@ -23,7 +23,7 @@ from flows.written import FileUnreadable, FileUnwritable
 from models_db.errors import UsageError
 from models_db.services.gates import Decision
 from tasks.publishing import signing
-from tasks.publishing.formats import drafted_files, stated_format
+from tasks.publishing.formats import drafted_files, stated_kind
 from tasks.publishing.layout import (
     PARQUET,
     RECORD,
@@ -46,7 +46,7 @@ Model = TypeVar("Model", bound=Strict)
 class Ask(Strict):
     """`ask.json`: a question, and at the publish gate the produced files, by name."""
 
-    format: Literal["almoner-ask/2"]
+    format: Literal["almoner-ask/1"]
     gate: Gate
     question: Question | MotionQuestion
     files: dict[str, str] | None
@@ -119,7 +119,7 @@ def write_ask(path: Path, gate: Gate, question: Question | MotionQuestion, draft
     """
     files, packed = (None, None) if draft is None else _packed(draft)
     ask = Ask.model_validate(
-        {"format": "almoner-ask/2", "gate": gate, "question": question, "files": files, "packed": packed}
+        {"format": "almoner-ask/1", "gate": gate, "question": question, "files": files, "packed": packed}
     )
     data = document(ask.model_dump(mode="json"))
     if len(data) > LARGEST_ASK:
@@ -166,7 +166,7 @@ def _publish(ask: Ask, viewer: str, scratch: Path) -> Matter | None:
     contents = ask.contents
     if not isinstance(ask.question, Question) or contents is None:
         return None
-    if set(contents) != set(drafted_files(stated_format(contents.get(RECORD, b"")))):
+    if set(contents) != set(drafted_files(stated_kind(contents.get(RECORD, b"")))):
         return None
     return _unpacked(ask.question, contents, viewer, scratch)
 
@@ -181,8 +181,8 @@ _READERS: dict[Gate, Callable[[Ask, str, Path], Matter | None]] = {
 def _packed(draft: Path) -> tuple[dict[str, str], dict[str, str]]:
     """The files of a draft: texts as they are, and the others in base64."""
     record = read_document(draft / RECORD)
-    contents = {name: read_document(draft / name) for name in drafted_files(stated_format(record))}
-    packed = {name: b64encode(contents.pop(name)).decode() for name in (PARQUET,) if name in contents}
+    contents = {name: read_document(draft / name) for name in drafted_files(stated_kind(record))}
+    packed = {name: b64encode(contents.pop(name)).decode() for name in (PARQUET,)}
     return {name: data.decode() for name, data in contents.items()}, packed
 
 

@@ -14,7 +14,7 @@ from flows.extend import values_for
 from flows.heartbeat import beating
 from flows.keep import keep
 from flows.resuming import Resumed, journal_folder
-from flows.running import Run, begin, ending_safely
+from flows.running import CheckedRequest, Run, begin, check, ending_safely
 from flows.settings import PRIVATE_FLOW
 from flows.sweep import close_own_remains
 from flows.workspace import open_workspace
@@ -96,11 +96,19 @@ def execute(
     """
     telemetry.of_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
-    kind = choose_device(device).type
     close_own_remains(workspace, request_id)
+    return run_checked(check(workspace, request_id), device, anew=anew, workers=workers, where=where)
+
+
+def run_checked(
+    checked: CheckedRequest, device: str = "auto", *, anew: bool = False, workers: int = 1, where: Where = HERE
+) -> Outcome:
+    """Run a request that was checked in this process, as `execute` does."""
+    workspace, request_id = checked.workspace, checked.request_id
+    kind = choose_device(device).type
     folder = journal_folder(workspace.home, request_id)
     with opened(where, workers, workspace.home.scratch, kind) as runner, Journal(folder, request_id) as journal:
-        run = begin(workspace, request_id, journal, anew=anew)
+        run = begin(checked, journal, anew=anew)
         with ending_safely(run):
             artifact, texts = produce(run, device, kind, workers, runner)
         with suppress(JournalUnwritable):  # it is produced; a sweep will find the rest

@@ -19,7 +19,7 @@ POLICY = """\
 # The policy of this project home; every field is explained in docs/policy.md. Every request records the version it
 # was made under, and every card says what it allows. A change does not touch requests that were made before it.
 # After a change: `almoner policy check FILE` says what it means, `almoner policy adopt FILE` puts it in force.
-version: 2
+version: 1
 
 # One person may request, approve and run the same release. For a team, set this to false.
 several_roles: true

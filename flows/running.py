@@ -162,8 +162,21 @@ class Run:
             runs.fail(session, self.workspace.actor, self.attempt, reason)
 
 
-def begin(workspace: Workspace, request_id: int, journal: Journal, *, anew: bool = False) -> Run:
-    """Take an approved request and start its next attempt, which goes on from what an interrupted one has left.
+@dataclass(frozen=True)
+class CheckedRequest:
+    """An approved request that may run: priced again, as it was approved, and over the partition of all units."""
+
+    workspace: Workspace
+    request_id: int
+    quote: Quote
+    body: dict[str, Any]
+    scheme: PartitionScheme
+
+
+def begin(checked: CheckedRequest, journal: Journal, *, anew: bool = False) -> Run:
+    """Start the next attempt of an approved request, which goes on from what an interrupted one has left.
+
+    The ledger checks again, in the transaction that starts the attempt, that the request may run.
 
     Args:
         journal: the request's, not yet open.
@@ -172,9 +185,9 @@ def begin(workspace: Workspace, request_id: int, journal: Journal, *, anew: bool
     Raises:
         JournalInUse, JournalUnfit: what was left cannot be gone on from.
         BudgetExceeded, BudgetRefused: the dataset cannot afford it any more.
-        and as `examine`.
+        GateClosed, WrongState, StillRunning: it may not run any more.
     """
-    priced, body, scheme = examine(workspace, request_id)
+    workspace, request_id, priced, scheme = checked.workspace, checked.request_id, checked.quote, checked.scheme
     left = _left(workspace, request_id, priced, journal, anew)
     with told_by_policy(workspace):
         priced.require_affordable(left.of(priced.plan) if left else None)
@@ -182,15 +195,15 @@ def begin(workspace: Workspace, request_id: int, journal: Journal, *, anew: bool
         scheme = SomeBlocks.of(scheme, priced.plan.blocks)
     token = secrets.token_hex(16)
     attempt = _started(workspace, request_id, token, priced.plan.blocks, left.last if left else None)
-    run = Run(workspace, attempt, token, priced, body, scheme, journal, left)
+    run = Run(workspace, attempt, token, priced, checked.body, scheme, journal, left)
     if left is None:
         with ending_safely(run):
             journal.discard()
     return run
 
 
-def examine(workspace: Workspace, request_id: int) -> tuple[Quote, dict[str, Any], PartitionScheme]:
-    """What an approved request would run now: priced again, as it was approved, and over the partition of all units.
+def check(workspace: Workspace, request_id: int) -> CheckedRequest:
+    """What an approved request would run now.
 
     Reads the ledger and changes nothing; it needs neither model nor corpus, so it can be asked before either is loaded.
 
@@ -218,7 +231,7 @@ def examine(workspace: Workspace, request_id: int) -> tuple[Quote, dict[str, Any
     if sum(step.to_state == "running" for step in steps) >= policy.attempts:
         raise TooManyAttempts(request_id, policy.attempts)
     require_policy(policy, body, facts.balance.cap)
-    return _repriced(workspace, request_id, facts, body), body, scheme
+    return CheckedRequest(workspace, request_id, _repriced(workspace, request_id, facts, body), body, scheme)
 
 
 def reading_of(session: Session, dataset: Dataset, request_id: int, body: Mapping[str, Any]) -> Reading:

@@ -117,11 +117,6 @@ def stage(name: str) -> Iterator[None]:
         trace.stages[name] = (time.monotonic() - begun, outcome)
 
 
-def is_asked_for() -> bool:
-    """Whether flows of this process are traced."""
-    return bool(os.environ.get(SETTING))
-
-
 def of_request(number: int) -> None:
     """The flow under way is about this request."""
     if (trace := _watched.get()) is not None:

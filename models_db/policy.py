@@ -1,8 +1,6 @@
 """A policy as an admin writes it (`policy.yaml`), validated, and what it demands of one dataset.
 
-A policy is stored as canonical JSON and named by its digest: in the ledger, in requests, in bundles. Format 1 had no
-`version` and five fields; such policies still mean what they meant and keep their digests, since whatever came later is
-left out of the stored form while it is at its default.
+A policy is stored as canonical JSON and named by its digest: in the ledger, in requests, in bundles.
 """
 
 from collections.abc import Mapping
@@ -16,9 +14,6 @@ from pydantic import ConfigDict, Field, PlainValidator, model_validator
 from models_db.requests import Exact, Mechanism, Written, plain_decimal
 
 PAGE = "docs/policy.md"
-MOTION_APPROVALS = 2
-"""How many stewards a motion needs where the policy does not say: a cap is not raised by one person unasked."""
-
 Period = Literal["week", "month"]
 InternalFigures = Literal["mark", "bar_viewers"]
 Approvals = Annotated[int, Field(strict=True, ge=1, le=20)]
@@ -29,8 +24,8 @@ Figure = Annotated[Exact, Field(max_digits=30, decimal_places=12)]
 
 def _format(value: object) -> object:
     """The number of a format; a bool or text that only looks like one is a mistake."""
-    if type(value) is not int or value not in (1, 2):
-        raise ValueError("this almoner knows the formats 1 and 2")
+    if type(value) is not int or value != 1:
+        raise ValueError("this almoner reads format 1")
     return value
 
 
@@ -41,14 +36,12 @@ class _Rules(Written):
 class RequiredApprovals(_Rules):
     """Numbers of different stewards, by what they decide."""
 
-    later_fields = frozenset({"motion"})
-
     spend: Approvals = 1
     """Before private data is touched."""
     publish: Approvals = 1
     """Before anything leaves."""
-    motion: Approvals | None = None
-    """Cap changes, standing authorisations, retractions. Left out: 2."""
+    motion: Approvals = 2
+    """Cap changes, standing authorisations, retractions: a cap is not raised by one person unasked."""
 
 
 class Limits(_Rules):
@@ -62,8 +55,6 @@ class Limits(_Rules):
 
 class Bound(_Rules):
     """Between what a figure of a metric has to be."""
-
-    later_fields = frozenset({"min", "max"})
 
     min: Figure | None = None
     """At least this."""
@@ -90,8 +81,6 @@ class Bound(_Rules):
 class Evaluation(_Rules):
     """What has to be measured before a release may be published."""
 
-    later_fields = frozenset({"overrides"})
-
     required: dict[Name, dict[Name, Bound]] = Field(default_factory=dict, max_length=20)
     """By metric, then by figure; a metric without figures has to be measured and may be anything."""
     overrides: Literal["allowed", "refused"] = "allowed"
@@ -115,8 +104,6 @@ class Pacing(_Rules):
 class OtherApprovals(_Rules):
     """How many stewards have to approve for one dataset; what is left out is as for all."""
 
-    later_fields = frozenset({"spend", "publish", "motion"})
-
     spend: Approvals | None = None
     """Before private data is touched."""
     publish: Approvals | None = None
@@ -127,10 +114,6 @@ class OtherApprovals(_Rules):
 
 class DatasetRules(_Rules):
     """What is different for one dataset; what is left out is as for all."""
-
-    later_fields = frozenset(
-        {"approvals", "release", "delta_below_population", "mechanisms", "models", "evaluation", "internal_figures"}
-    )
 
     approvals: OtherApprovals = OtherApprovals()
     """How many stewards have to approve."""
@@ -169,24 +152,8 @@ class Policy(_Rules):
     """What a project home allows."""
 
     model_config = ConfigDict(title="almoner policy")
-    later_fields = frozenset(
-        {
-            "version",
-            "datasets",
-            "release",
-            "delegation_days",
-            "delta_below_population",
-            "mechanisms",
-            "models",
-            "evaluation",
-            "pacing",
-            "refusals",
-            "internal_figures",
-        }
-    )
-
-    version: Annotated[Literal[1, 2], PlainValidator(_format, json_schema_input_type=Literal[1, 2])] = 1
-    """The format of this file: 2. A file without a version is of format 1, which has the first five rules only."""
+    version: Annotated[Literal[1], PlainValidator(_format, json_schema_input_type=Literal[1])] = 1
+    """The format of this file."""
     several_roles: Annotated[bool, Field(strict=True)] = False
     """Whether one person may request, approve and run the same release."""
     approvals: RequiredApprovals = RequiredApprovals()
@@ -218,14 +185,6 @@ class Policy(_Rules):
     datasets: dict[Name, DatasetRules] = Field(default_factory=dict, max_length=500)
     """What is different for a dataset, by its name."""
 
-    @model_validator(mode="after")
-    def _has_the_fields_of_its_format(self) -> "Policy":
-        newer = sorted({*self.stored_fields} & self.later_fields - {"version"})
-        newer += ["approvals.motion"] if self.approvals.motion is not None else []
-        if self.version == 1 and newer:
-            raise ValueError(f"{', '.join(newer)}: not in the format of policies without `version: 2`")
-        return self
-
     def rules_for(self, dataset: str) -> Rules:
         """What this policy demands of releases of `dataset`."""
         other, approvals = self.datasets.get(dataset, DatasetRules()), self.approvals
@@ -233,7 +192,7 @@ class Policy(_Rules):
         return Rules(
             spend=other.approvals.spend or approvals.spend,
             publish=other.approvals.publish or approvals.publish,
-            motion=other.approvals.motion or approvals.motion or MOTION_APPROVALS,
+            motion=other.approvals.motion or approvals.motion,
             release=other.release or self.release,
             delta_below_population=(
                 self.delta_below_population if other.delta_below_population is None else other.delta_below_population

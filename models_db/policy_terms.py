@@ -25,7 +25,7 @@ class PolicyTerms:
     several_roles: bool
     spend_approvals: int
     publish_approvals: int
-    motion_approvals: int | None
+    motion_approvals: int
     rho_max: int | None
     delta_max: int | None
     pacing_period: str | None
@@ -35,4 +35,4 @@ class PolicyTerms:
     request_days: int
     delegation_days: int
     rules: tuple[DatasetTerms, ...]
-    bars_viewers: bool | None = None
+    bars_viewers: bool = False

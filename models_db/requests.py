@@ -4,12 +4,11 @@ Numbers that matter are decimals read from their text, never binary floats. A me
 checked by that mechanism.
 """
 
-import json
 import re
 import unicodedata
 from datetime import date
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -24,7 +23,7 @@ from pydantic import (
 )
 
 from models_db.canonical import Json
-from models_db.errors import UsageError
+from models_db.errors import EnvironmentProblem, UsageError
 
 Kind = Literal["synthetic_corpus", "summaries", "insights", "demonstrations", "records"]
 Mechanism = Literal[
@@ -71,23 +70,24 @@ Exact = Annotated[Decimal, BeforeValidator(_exact), Field(allow_inf_nan=False)]
 
 
 class Written(BaseModel):
-    """Something a person wrote: unknown fields are mistakes, and nothing changes afterwards."""
+    """Something a person wrote: unknown fields are mistakes, and nothing changes afterwards.
+
+    What is stored, and hashed or signed, has one form: a field that is empty by default (null, an empty list or
+    object) is left out while it is; every other field is written out, its default too. So two values have the same
+    bytes exactly if they are equal, and a field that is absent means the empty value, which is its default.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
-    later_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields that came into the format after its first version. At its default such a field is left out of what is
-    stored, so what was stored before it came keeps its bytes and its digest; its default can therefore never change."""
-
     @property
     def stored_fields(self) -> list[str]:
-        """The fields that belong to the stored form of this value."""
-        fields = type(self).model_fields
-        return [
-            name
-            for name, field in fields.items()
-            if name not in self.later_fields or getattr(self, name) != field.get_default(call_default_factory=True)
-        ]
+        """The fields that belong to the stored form of this value: all but those that are empty by default."""
+        return [name for name in type(self).model_fields if not self._is_empty_by_default(name)]
+
+    def _is_empty_by_default(self, name: str) -> bool:
+        value = getattr(self, name)
+        default = type(self).model_fields[name].get_default(call_default_factory=True)
+        return value == default and as_json(value) in (None, [], {})
 
     @model_serializer(mode="plain")
     def _stored(self) -> dict[str, Any]:
@@ -104,8 +104,6 @@ class Prompt(Written):
 
     Templates are checked together with the request's labels (`tasks.inference.prompt_spec`).
     """
-
-    later_fields = frozenset({"preset", "system", "public", "private", "again"})
 
     description: Annotated[str, Field(min_length=1, max_length=4000)]
     preset: Preset | None = None
@@ -143,8 +141,6 @@ class PublicGroup(Written):
     `id` is what its documents carry as their label; `title` and `about` (such as its categories) are shown to the
     model.
     """
-
-    later_fields = frozenset({"title", "about"})
 
     id: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\r\n]+$")]
     title: Line | None = None
@@ -193,25 +189,17 @@ class PublicMetadata(Written):
     publication_date: Annotated[Day, AfterValidator(_on_the_calendar)] | None = None
     groups: Annotated[tuple[PublicGroup, ...], Field(max_length=1000), AfterValidator(each_group_once)] = ()
 
-    later_fields = frozenset({
-        "name", "description", "licence", "language", "creators", "citation", "url", "intended_use", "region", "sector",
-        "publication_date", "groups",
-    })  # fmt: skip
-
     @classmethod
     def stored(cls, text: str | None) -> "PublicMetadata":
-        """What the ledger keeps with a dataset. Before it had a format anything could be there: what fits is read."""
-        found = json.loads(text) if text is not None else {}
-        written = found if isinstance(found, dict) else {}
-        return cls.model_validate({name: value for name, value in written.items() if cls._fits(name, value)})
+        """What the ledger keeps with a dataset; nothing is declared where it keeps no text.
 
-    @classmethod
-    def _fits(cls, name: str, value: object) -> bool:
+        Raises:
+            MetadataAltered: the text is not in its format.
+        """
         try:
-            cls.model_validate({name: value})
+            return cls() if text is None else cls.model_validate_json(text)
         except ValidationError:
-            return False
-        return True
+            raise MetadataAltered from None
 
     def under(self, later: "PublicMetadata | None") -> "PublicMetadata":
         """This, with what `later` says otherwise or besides."""
@@ -246,8 +234,6 @@ Cohorts = Annotated[Literal["newest"] | tuple[int, ...] | None, PlainValidator(_
 class ReleaseRequest(Written):
     """One request file."""
 
-    later_fields = frozenset({"scope", "public_metadata", "evaluation_share", "rotate_over", "cohorts"})
-
     dataset: Annotated[str, Field(min_length=1, max_length=100)]
     kind: Kind
     mechanism: Mechanism
@@ -265,6 +251,16 @@ class ReleaseRequest(Written):
 
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+class MetadataAltered(EnvironmentProblem):
+    """The public metadata that the ledger keeps of a dataset does not follow its format."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The public metadata that the ledger keeps of a dataset is not in its format.",
+            "Somebody has changed the ledger. Run `almoner doctor` and `almoner audit verify`.",
+        )
 
 
 class FileInvalid(UsageError):

@@ -275,7 +275,7 @@ def test_every_field_of_a_policy_is_documented_with_its_default() -> None:
 
 
 def test_the_policies_in_the_documentation_are_policies() -> None:
-    examples = [block for block in code_blocks(POLICY_PAGE, "yaml") if block.startswith("version: 2")]
+    examples = [block for block in code_blocks(POLICY_PAGE, "yaml") if block.startswith("version: 1")]
     assert len(examples) >= 2
     for example in examples:
         policy = parse(Policy, yaml.safe_load(example), "The example")

@@ -340,14 +340,6 @@ WHERE {" OR ".join(f"x.{counter} <> coalesce(s.{counter}, 0)" for counter in _CO
 """)  # noqa: S608  (of constants)
 
 
-def invocations(session: Session, request_id: int, attempt: int | None = None) -> Sequence[Invocation]:
-    """The mechanisms a request invoked, in order."""
-    query = select(Invocation).where(Invocation.request_id == request_id)
-    if attempt is not None:
-        query = query.where(Invocation.attempt == attempt)
-    return session.scalars(query.order_by(Invocation.attempt, Invocation.sequence)).all()
-
-
 def spent_by(session: Session, request_id: int) -> Amount:
     """What one request has spent so far, in all its attempts: the maximum over blocks of its armed holds."""
     rows = session.execute(

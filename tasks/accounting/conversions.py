@@ -1,4 +1,4 @@
-"""From a fact about a mechanism to its zCDP charge: one function for each row of PRIVACY §2's table.
+"""From a fact about a mechanism to its zCDP charge: one function for each row of PRIVACY §2's table that is in use.
 
 Every function returns the smallest `Amount` that covers the loss of ONE invocation under add/remove-one. A
 rho is the supremum over alpha > 1 of D_alpha / alpha, D_alpha the Renyi divergence of the worst neighbouring
@@ -8,7 +8,7 @@ pair (Bun and Steinke, arXiv 1605.02065, Definition 1.1); the tests compute that
 from fractions import Fraction
 
 from models_db.budgets import Amount
-from tasks.accounting.amounts import Exact, Interval, charge, enclose, exact, iv, upper
+from tasks.accounting.amounts import Exact, Interval, charge, enclose, exact, iv
 
 
 def gaussian(sensitivity: Exact, sigma: Exact) -> Amount:
@@ -56,17 +56,6 @@ def independent_coordinates(epsilon: Exact, coordinates: int) -> Amount:
     return charge(enclose(loss) * _tanh(enclose(loss / (2 * coordinates))))
 
 
-def continuous_laplace(epsilon: Exact) -> Amount:
-    """CONTINUOUS Laplace noise of scale b on L1 sensitivity s1 in one dimension, epsilon = s1/b.
-
-    epsilon + exp(-epsilon) - 1, its KL divergence (Harrison and Manurangsi, arXiv 2510.25746; D_alpha itself:
-    Mironov, arXiv 1702.07476, Proposition 6). Discrete, geometric and PyDP noise take `pure_dp`: at
-    sensitivity 1 they are randomised response.
-    """
-    loss = enclose(_positive(epsilon))
-    return charge(loss + iv.exp(-loss) - 1)
-
-
 def bounded_range(eta: Exact) -> Amount:
     """A mechanism of bounded range eta, such as the exponential mechanism: eta^2 / 8.
 
@@ -76,18 +65,6 @@ def bounded_range(eta: Exact) -> Amount:
     return charge(_positive(eta) ** 2 / 8)
 
 
-def approximate_dp(epsilon: Exact, delta: Exact) -> Amount:
-    """An (epsilon, delta)-DP mechanism: the `pure_dp` rho, and delta to the failure probability.
-
-    With probability 1 - delta it behaves as an epsilon-DP one (Kairouz, Oh, Viswanath, ICML 2015). Deltas
-    add.
-    """
-    failure = exact(delta)
-    if not 0 <= failure < 1:
-        raise ValueError(f"a failure probability is at least 0 and below 1, not {failure}")
-    return Amount(pure_dp(epsilon).rho, charge(Fraction(0), failure).delta)
-
-
 def replace_one(amount: Amount, *, one_hot: bool = False) -> Amount:
     """The replace-one figure of a rho stated for add/remove-one (PRIVACY §1), for display beside it.
 
@@ -95,22 +72,11 @@ def replace_one(amount: Amount, *, one_hot: bool = False) -> Amount:
     1.9). On one-hot statistics with Gaussian noise two entries change by one each: sqrt(2) times, so twice.
 
     Raises:
-        ValueError: the amount has a failure probability; use `replace_one_approximate` on its (epsilon,
-        delta).
+        ValueError: the amount has a failure probability; its (epsilon, delta) is re-converted.
     """
     if amount.delta:
         raise ValueError("a charge with a failure probability is re-converted from its epsilon and delta")
     return amount * (2 if one_hot else 4)
-
-
-def replace_one_approximate(epsilon: Exact, delta: Exact) -> Amount:
-    """The replace-one figure of an (epsilon, delta)-DP mechanism: (2 epsilon, (1 + e^epsilon) delta).
-
-    The definition applied twice: P1 <= e^epsilon P2 + delta <= e^epsilon (e^epsilon P3 + delta) + delta.
-    """
-    loss = _positive(epsilon)
-    failure = min(upper((1 + iv.exp(enclose(loss))) * enclose(exact(delta))), Fraction(1))
-    return Amount(pure_dp(2 * loss).rho, charge(Fraction(0), failure).delta)
 
 
 def _tanh(x: Interval) -> Interval:

@@ -56,7 +56,7 @@ def terms_of(policy: Policy) -> PolicyTerms:
         request_days=policy.request_days,
         delegation_days=policy.delegation_days,
         rules=tuple(_dataset_terms(name, rules) for name, rules in sorted(policy.datasets.items())),
-        bars_viewers=True if policy.internal_figures == "bar_viewers" else None,
+        bars_viewers=policy.internal_figures == "bar_viewers",
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from dp_accounting import (
     ComposedDpEvent,
@@ -84,13 +84,8 @@ def plan_report(events: Sequence[PrivacyEvent], delta: Exact) -> PlanReport:
     )
 
 
-def dp_event_json(event: DpEvent) -> Json:
-    """`event` as nested JSON without floats (see `tasks.accounting.dp_events`)."""
-    return _encoded(event.to_named_tuple())
-
-
 def dp_event_from_json(stored: Json) -> DpEvent:
-    """The event that `dp_event_json` wrote.
+    """The event that nested JSON without floats says (see `tasks.accounting.dp_events`).
 
     Raises:
         NotReportable: it is not an event of dp-accounting's vocabulary.
@@ -132,16 +127,6 @@ def _without_discrete_laplace(event: DpEvent) -> DpEvent:
         loss = event.noise_parameter * event.sensitivity
         return ZCDpEvent(loss * math.tanh(loss / 2))
     return event
-
-
-def _encoded(value: Any) -> Json:
-    if hasattr(value, "_fields"):
-        return {name: _encoded(getattr(value, name)) for name in value._fields}
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return [_encoded(item) for item in value]
-    return cast(Json, value)
 
 
 def _decoded(value: Json) -> Any:

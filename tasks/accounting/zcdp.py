@@ -110,25 +110,6 @@ def spent_epsilon(amount: Amount, delta_conv: Exact) -> Decimal:
     return epsilon_of(amount.rho, delta_conv)
 
 
-def delta_of(rho: int, epsilon: Exact) -> Decimal:
-    """The delta at which `rho` (units of 1e-12) is (epsilon, delta)-DP, rounded up to 30 places, at most 1.
-
-    Raises:
-        InvalidTarget: epsilon is out of range.
-    """
-    loss, target = _rho(rho), exact(epsilon)
-    if not 0 <= target <= LARGEST_EPSILON:
-        raise InvalidTarget(f"Epsilon must be between 0 and {LARGEST_EPSILON}, not {target}.")
-    if not loss:
-        return Decimal(0)
-    r, e = float(loss), float(target)
-    x = _witness(lambda x: (2 * x + 1) * r - e + math.log(x) - math.log1p(x))
-    log_bound = min(upper(_log_delta(x, loss, target)), Fraction(0))
-    if log_bound < -DELTA_PLACES * 3:  # below the last place; the fraction itself could be too long to write
-        return Decimal(f"1e-{DELTA_PLACES}")
-    return decimal_above(min(upper(iv.exp(enclose(log_bound))), Fraction(1)), DELTA_PLACES)
-
-
 def epsilon_of(rho: int, delta: Exact) -> Decimal:
     """The smallest epsilon for which `rho` (units of 1e-12) is (epsilon, delta)-DP, rounded up to 12 places.
 

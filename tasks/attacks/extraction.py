@@ -72,12 +72,6 @@ PATTERNS = {"emails": emails, "phones": phones}
 """Kinds of identifiers that are found by their form, and how."""
 
 
-def identifiers(texts: Iterable[str], given: Iterable[str] = ()) -> frozenset[str]:
-    """Every identifier that the patterns find in the texts, and those `given` with them (names, say)."""
-    found = {each for text in texts for pattern in PATTERNS.values() for each in pattern(text)}
-    return frozenset(found | {each for each in given if each.strip()})
-
-
 def extraction(corpus: Iterable[str], held_out: Iterable[str], released: Sequence[str]) -> Extraction:
     """Look for identifiers of the corpus, and for held-out ones, in the released texts.
 

@@ -12,16 +12,12 @@ from pathlib import Path
 
 from models_db.home import ProjectHome
 from tasks.corpus.marks import ManifestMark
-from tasks.corpus.store import DATABASE, SCHEMA, WITHOUT_COHORTS, WITHOUT_LABELS, iter_content, open_corpus
+from tasks.corpus.store import DATABASE, SCHEMA, iter_content, open_corpus
 from tasks.corpus.versions import incoming, named_problems, sync, version_folder
 
-_COHORTS = "INSERT INTO main.units SELECT number, unit, mark, cohort FROM old.units WHERE unit <> ? ORDER BY number"
-_FIRST_COHORT = "INSERT INTO main.units SELECT number, unit, mark, 1 FROM old.units WHERE unit <> ? ORDER BY number"
-_LABELLED = """
+_UNITS = "INSERT INTO main.units SELECT number, unit, mark, cohort FROM old.units WHERE unit <> ? ORDER BY number"
+_DOCUMENTS = """
 INSERT INTO main.documents SELECT number, unit, document_id, text, label FROM old.documents
- WHERE unit IN (SELECT number FROM main.units) ORDER BY number"""
-_UNLABELLED = """
-INSERT INTO main.documents SELECT number, unit, document_id, text, NULL FROM old.documents
  WHERE unit IN (SELECT number FROM main.units) ORDER BY number"""
 _SETTINGS = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY;"
 
@@ -88,10 +84,8 @@ def _copy(source: Path, made: Path, unit: str) -> None:
     with closing(sqlite3.connect(made.absolute().as_uri(), uri=True, isolation_level=None)) as connection:
         connection.executescript(_SETTINGS + SCHEMA)
         connection.execute("ATTACH ? AS old", (f"{source.absolute().as_uri()}?mode=ro",))
-        form = int(connection.execute("PRAGMA old.user_version").fetchone()[0])
         connection.execute("BEGIN")
-        connection.execute(_FIRST_COHORT if form in WITHOUT_COHORTS else _COHORTS, (unit,))
-        connection.execute(_UNLABELLED if form == WITHOUT_LABELS else _LABELLED)
-        if form != WITHOUT_LABELS:
-            connection.execute("INSERT INTO main.labelling SELECT field FROM old.labelling")
+        connection.execute(_UNITS, (unit,))
+        connection.execute(_DOCUMENTS)
+        connection.execute("INSERT INTO main.labelling SELECT field FROM old.labelling")
         connection.execute("COMMIT")

@@ -19,14 +19,8 @@ from tasks.corpus.partition import PartitionScheme, SomeBlocks
 from tasks.corpus.versions import version_folder
 
 DATABASE = "documents.sqlite"
-FORMAT = 3
-"""PRAGMA user_version of the file; a reader that meets one that it does not know refuses."""
-
-WITHOUT_LABELS = 1
-"""The first format: the same without `label` and `labelling`. It is read as a version without labels."""
-
-WITHOUT_COHORTS = (WITHOUT_LABELS, 2)
-"""Formats whose `units` have no `cohort`: all units are of the first one."""
+FORMAT = 1
+"""PRAGMA user_version of the file; a reader that meets another one refuses."""
 
 SCHEMA = f"""
 CREATE TABLE units (
@@ -48,7 +42,7 @@ PRAGMA user_version = {FORMAT};
 """
 
 _CARRIED = """
-    SELECT units.number, units.unit, {cohort}, found.label
+    SELECT units.number, units.unit, units.cohort, found.label
     FROM (SELECT DISTINCT unit, label FROM documents WHERE label IS NOT NULL ORDER BY unit) AS found
     JOIN units ON units.number = found.unit ORDER BY found.unit
 """
@@ -121,8 +115,6 @@ class Corpus:
             StoreBusy, StoreUnreadable.
         """
         with _reading(self.database) as connection:
-            if _format(connection) == WITHOUT_LABELS:
-                return None
             found = connection.execute("SELECT field FROM labelling").fetchone()
             return None if found is None else str(found[0])
 
@@ -274,7 +266,7 @@ def open_corpus(home: ProjectHome, uid: str) -> Corpus:
     """
     database = version_folder(home, uid) / DATABASE
     with _reading(database) as connection:
-        if _format(connection) not in (*WITHOUT_COHORTS, FORMAT):
+        if connection.execute("PRAGMA user_version").fetchone() != (FORMAT,):
             raise StoreUnreadable
     return Corpus(uid, database)
 
@@ -286,7 +278,7 @@ def iter_marks(home: ProjectHome, uid: str) -> Iterator[tuple[bytes, int]]:
         VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
     """
     with _reading(open_corpus(home, uid).database) as connection:
-        yield from connection.execute(f"SELECT mark, {_cohort(connection)} FROM units")  # noqa: S608
+        yield from connection.execute("SELECT mark, cohort FROM units")
 
 
 def iter_content(home: ProjectHome, uid: str) -> Iterator[tuple[str, str | None, str]]:
@@ -307,24 +299,14 @@ def _units(connection: sqlite3.Connection, labels: Collection[str]) -> Iterator[
 
     Without labels that is every unit; with labels, those that carry at least one of them.
     """
-    cohort = _cohort(connection)
     if not labels:
-        for number, unit, of in connection.execute(f"SELECT number, unit, {cohort} FROM units"):  # noqa: S608
+        for number, unit, of in connection.execute("SELECT number, unit, cohort FROM units"):
             yield number, unit, of, []
         return
-    every = connection.execute(_CARRIED.format(cohort=cohort))
+    every = connection.execute(_CARRIED)
     for (number, unit, of), found in groupby(every, key=itemgetter(0, 1, 2)):
         if carried := [label for *_, label in found if label in labels]:
             yield number, unit, of, carried
-
-
-def _cohort(connection: sqlite3.Connection) -> str:
-    """What a query of units selects as their cohort."""
-    return "1" if _format(connection) in WITHOUT_COHORTS else "units.cohort"
-
-
-def _format(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _row(

@@ -12,7 +12,7 @@ from models_db.requests import Exact, plain_decimal
 from models_db.services.ledger import PlannedInvocation
 from tasks.generation.batches import layout_of, with_labels
 from tasks.generation.constraints_request import RecordParameters, constraint_facts
-from tasks.generation.family import FamilyParameters, top_k_text
+from tasks.generation.family import top_k_text
 from tasks.generation.form_request import FormParameters, form_facts
 from tasks.generation.groups import SUMMARIES, PartParameters, part_facts
 from tasks.generation.interface import TEXT_KINDS, AsAsked, Ask, Bench, Generated, NotForGovernedData, Plan
@@ -30,13 +30,6 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
 
     What a baseline does not use comes last. Where it is written it is part of the stored request like anything else.
     """
-
-    later_fields = FamilyParameters.later_fields | {
-        "batches", "instalment", "clipping", "sampler",
-        "private_tokens", "threshold", "test_share", "public_temperature",
-        "order", "radius", "screening_weight", "screening_noise", "screening_threshold",
-        "clip_norm", "noise", "space", "centre", "adapter", "shots",
-    }  # fmt: skip
 
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
     max_new_tokens: Annotated[int, Field(ge=1, le=100_000)]

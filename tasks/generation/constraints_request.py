@@ -26,8 +26,6 @@ class RecordParameters(Written):
         constrained: whether each text is a valid record by construction (docs/decisions/0021).
     """
 
-    later_fields = frozenset({"json_schema", "constrained"})
-
     json_schema: Annotated[Any, AfterValidator(_usable)] = Field(default=None, alias="schema")
     constrained: bool = True
 

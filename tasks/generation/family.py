@@ -46,13 +46,6 @@ COUNT_SHARE = 500
 class FamilyParameters(RecordParameters, FormParameters, PrecisionParameters, PartParameters):
     """`parameters:` that all these systems have; every one is public."""
 
-    later_fields = (
-        RecordParameters.later_fields
-        | FormParameters.later_fields
-        | PrecisionParameters.later_fields
-        | PartParameters.later_fields
-    )
-
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
     references: Annotated[int, Field(ge=1, le=100_000)]
     max_new_tokens: Annotated[int, Field(ge=1, le=100_000)]

@@ -24,8 +24,6 @@ class FormParameters(Written):
         slot_tokens: tokens that a slot has at most.
     """
 
-    later_fields = frozenset({"form", "slot_tokens"})
-
     form: Annotated[str | None, AfterValidator(_usable)] = None
     slot_tokens: Annotated[int, Field(ge=1, le=64)] = 6
 

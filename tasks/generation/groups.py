@@ -29,8 +29,6 @@ class PartParameters(Written):
             hash of its own id chooses; what one group costs is charged m times.
     """
 
-    later_fields = frozenset({"labels", "groups", "groups_per_unit"})
-
     labels: DeclaredLabels = ()
     groups: Annotated[tuple[PublicGroup, ...], Field(max_length=MOST_LABELS), AfterValidator(each_group_once)] = ()
     groups_per_unit: Annotated[int, Field(ge=1)] = 1

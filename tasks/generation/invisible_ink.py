@@ -26,13 +26,7 @@ __all__ = ["COUNT_SHARE", "InvisibleInk", "InvisibleInkParameters"]
 
 
 class InvisibleInkParameters(FamilyParameters):
-    """`parameters:` of a request; every one is public.
-
-    Requests that were stored before there was a choice of samplers mean OpenDP's, so that is what a request without
-    one means for ever (`Written.later_fields`).
-    """
-
-    later_fields = FamilyParameters.later_fields | {"sampler"}
+    """`parameters:` of a request; every one is public."""
 
     top_k: Annotated[int, Field(ge=0)] = 100
     clipping: Literal["log_probability", "logit"] = "log_probability"

@@ -130,8 +130,6 @@ class KeyphraseParameters(PartParameters):
         extends: the release whose released values are used again; then nothing is read and nothing charged.
     """
 
-    later_fields = PartParameters.later_fields | {"extends"}
-
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
     references: Annotated[int, Field(ge=1, le=10**9)]
     extractor: Literal["rake", "yake"] = "rake"

@@ -9,8 +9,6 @@ from tasks.inference.precision import Precision
 class PrecisionParameters(Written):
     """The part of a system's `parameters:` that is about the model's arithmetic; public."""
 
-    later_fields = frozenset({"precision"})
-
     precision: Precision = "float32"
 
 

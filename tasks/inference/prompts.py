@@ -21,7 +21,6 @@ from tasks.inference.prompt_spec import PromptSpec
 from tasks.inference.templates import ControlTokens
 
 SYSTEM = DEFAULT.system
-ASK_AGAIN = DEFAULT.again
 
 # A reference is cut to this many characters for each token it may have before it is tokenised: a public rule, so that
 # one huge text cannot exhaust the machine. Ordinary text has three to six characters a token.

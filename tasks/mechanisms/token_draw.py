@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING
 from models_db.budgets import RHO_UNIT, Amount
 from models_db.errors import Refused, UsageError
 from models_db.events import PrivacyEvent
-from tasks.accounting import dp_events
-from tasks.accounting.amounts import Exact, charge, exact, float_above
+from tasks.accounting import conversions, dp_events
+from tasks.accounting.amounts import Exact, exact, float_above
 from tasks.mechanisms.confirmation import Measurement, confirmed
 from tasks.mechanisms.library import dp
 from tasks.mechanisms.rng import RandomSource
@@ -92,7 +92,7 @@ class TokenDraw:
 
         Rounding each draw, not their sum, makes instalments of draws add up to exactly the plan (PRIVACY §6).
         """
-        return charge(self.bounded_range**2 / 8)
+        return conversions.bounded_range(self.bounded_range)
 
     def event(self, draws: int) -> PrivacyEvent:
         """`draws` draws in a row on the same rows, the one that yields the end of the text included."""

@@ -72,15 +72,6 @@ def attest(payload: bytes, key: SigningKey) -> str:
     return canonical({"keyid": key.public_key, "sig": standard_b64encode(signature).decode()}).decode()
 
 
-def signer_of(attestation: str) -> str:
-    """The public key that an attestation names.
-
-    Raises:
-        FileUnfit: it is not one of ours.
-    """
-    return _read_signature(attestation).keyid
-
-
 def envelope(payload: bytes, attestations: Iterable[str]) -> Envelope:
     """An envelope with these signatures; by key, so that it tells no order in time.
 

@@ -29,7 +29,6 @@ from tasks.publishing.approvals import (
 from tasks.publishing.attestation import attest, envelope, envelope_document, require_attested
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.draft import rehash
-from tasks.publishing.formats import FORMAT_1
 from tasks.publishing.layout import (
     APPROVALS,
     ATTESTATION,
@@ -112,9 +111,9 @@ class _Approved:
         made = {
             APPROVALS: approvals_document(self.decisions),
             CHECKPOINT: Checkpoint.signed(digest(self.files), ledger_head, self.key).to_bytes(),
+            ATTESTATION: envelope_document(self.attestation),
+            REVOCATIONS: revoked.to_bytes(),
         }
-        if self.record.format != FORMAT_1:
-            made |= {ATTESTATION: envelope_document(self.attestation), REVOCATIONS: revoked.to_bytes()}
         listed = {name: str(facts["sha256"]) for name, facts in self.files.items()}
         made[SUMS] = sums(listed | {name: _sha256(data) for name, data in made.items()})
         made[SUMS_SIGNATURE] = Seal.on(made[SUMS], self.key).to_bytes()
@@ -163,15 +162,14 @@ def require_decided(draft: Path, files: FileTable, papers: Papers, key: SigningK
     decisions = tuple(one for one in papers.approvals if (one.gate, one.subject_sha256) in subjects)
     require_approved(decisions, record, digest(files))
     approved = _Approved(draft, files, record, decisions, tuple(papers.attestations), key)
-    if record.format != FORMAT_1:
-        require_attested(
-            approved.attestation,
-            statement(record, files),
-            stewards=[one.public_key for one in decisions if one.gate == "publish"],
-            threshold=required_approvals(record)["publish"],
-            publisher=key.public_key,
-            voices=voices(decisions, "publish"),
-        )
+    require_attested(
+        approved.attestation,
+        statement(record, files),
+        stewards=[one.public_key for one in decisions if one.gate == "publish"],
+        threshold=required_approvals(record)["publish"],
+        publisher=key.public_key,
+        voices=voices(decisions, "publish"),
+    )
     return approved
 
 
@@ -197,8 +195,7 @@ def _in_place(approved: _Approved, target: Path) -> WrittenBundle:
     """The bundle at `target`, if it is this release's; chain and revocations may have grown since it was written."""
     try:
         there = Opened(target)
-        revoked = Revocations.of(()) if approved.record.format == FORMAT_1 else there.revocations
-        added = approved.added(there.checkpoint.ledger_head, revoked)
+        added = approved.added(there.checkpoint.ledger_head, there.revocations)
         expected = {name: str(facts["sha256"]) for name, facts in approved.files.items()}
         expected |= {name: _sha256(data) for name, data in added.items()}
         found = {name: str(measure(target / name)["sha256"]) for name in os.listdir(target)}

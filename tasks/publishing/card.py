@@ -22,10 +22,8 @@ from tasks.insights.values import INSIGHTS
 from tasks.publishing import card_text, insight_text
 from tasks.publishing.claim import Claim
 from tasks.publishing.description import NOT_A_FACT, reads_nothing, written
-from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3
 from tasks.publishing.hub_card import front_matter
-from tasks.publishing.layout import TEXTS
-from tasks.publishing.markdown import block, code, table, yaml_text
+from tasks.publishing.markdown import block, code, table
 from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
 from tasks.publishing.request import groups_asked
 
@@ -44,7 +42,7 @@ CUT_FACT: Final = "reference tokens"
 def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
     """The card, as Markdown with a YAML front matter."""
     parts = [
-        _front_matter(record),
+        front_matter(record),
         f"# Release {record.release} from {code(record.dataset.name)}",
         _what_this_is(record),
         *_declared(record),
@@ -54,25 +52,10 @@ def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
         *([card_text.LIMITS] if record.claim else []),
         _people(record),
         *_measurements(record, metrics),
-        card_text.VERIFY[record.format],
-        card_text.files(record.format, record.kind, labelled=bool(record.labels)),
+        card_text.VERIFY,
+        card_text.files(record.kind, labelled=bool(record.labels)),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _front_matter(record: ReleaseRecord) -> str:
-    if record.format not in (FORMAT_1, FORMAT_2, FORMAT_3):
-        return front_matter(record)
-    name = yaml_text(f"{record.dataset.name}, release {record.release}")
-    tags = ["synthetic", *(["differential-privacy"] if record.claim else []), "almoner"]
-    return "\n".join([
-        "---",
-        f"pretty_name: {name}",
-        f"tags: [{', '.join(tags)}]",
-        f"configs: [{{config_name: default, data_files: {TEXTS}}}]",
-        "# license: for the owner of the data to choose",
-        "---",
-    ])  # fmt: skip
 
 
 def _what_this_is(record: ReleaseRecord) -> str:
@@ -165,7 +148,7 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
         "Public parameters, approved with the request before private text was read:",
         table(("parameter", "value"), _rows(record.facts)),
     ]
-    if record.format not in (FORMAT_1, FORMAT_2) and CUT_FACT in record.facts:
+    if CUT_FACT in record.facts:
         documents = card_text.OF_A_GROUP if record.kind == SUMMARIES else card_text.OF_A_UNIT
         sections.append(card_text.CUT.format(documents, tokens=record.facts[CUT_FACT], characters=CHARACTERS_PER_TOKEN))
     if record.released:
@@ -230,16 +213,13 @@ def _people(record: ReleaseRecord) -> str:
     )
     return (
         f"## Who decided\n\nAsked for by {code(requester)}, run by {code(runner)}. {first} and again for exactly these"
-        f" files (at least {rules.publish}); {card_text.DECISIONS[record.format]} {roles}"
+        f" files (at least {rules.publish}); {card_text.DECISIONS} {roles}"
     )
 
 
 def _measurements(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> list[str]:
     if not metrics:
         return ["## Measurements", "None were asked for."]
-    if record.format in (FORMAT_1, FORMAT_2, FORMAT_3):
-        plain = [(code(metric.name), *figures) for metric in metrics for figures in _figures_of(metric)]
-        return ["## Measurements", table(("metric", "figure", "value"), plain), card_text.MEASURED]
     rows = [(code(metric.name), metric.exposure, *figures) for metric in metrics for figures in _figures_of(metric)]
     told = [words for name, words in card_text.MEASURED_BY_EXPOSURE.items() if name in {m.exposure for m in metrics}]
     heads = ("metric", "exposure", "figure", "value")

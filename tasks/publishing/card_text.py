@@ -1,7 +1,4 @@
-"""The fixed words of a card, each a promise or a warning: they change together with docs/privacy-guarantee.md.
-
-Words that a later format of releases changed are kept by format: a card is checked against those it was written in.
-"""
+"""The fixed words of a card, each a promise or a warning: they change together with docs/privacy-guarantee.md."""
 
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Final
@@ -9,7 +6,6 @@ from typing import Final
 from models_db.viewing import CONDITIONAL
 from tasks.insights.values import INSIGHTS
 from tasks.publishing.claim import Claim
-from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, KNOWN
 from tasks.publishing.rows import RECORDS, part
 from tasks.publishing.strict import figure
 
@@ -38,39 +34,17 @@ LIMITS: Final = """\
 - **Delta** is not zero: with about that probability the bound of epsilon may fail, in whatever way.
 - **Faults** in this software, its libraries or the operating system's random numbers would not show in the texts."""
 
-_VERIFY_1 = """\
+VERIFY: Final = """\
 ## Check it yourself
 
 `almoner verify-release DIR --key PUBLIC_KEY`, without network or database, recomputes every mechanism's loss and
 epsilon, and checks all digests and signatures. Get the publisher's public key from a source you trust: without one the
-check shows that the files belong together, not who made them. `sha256sum -c SHA256SUMS` needs no almoner."""
-
-_VERIFY_2 = f"""{_VERIFY_1}
+check shows that the files belong together, not who made them. `sha256sum -c SHA256SUMS` needs no almoner.
 
 A release that is out can be retracted, but not called back. Later bundles of the publisher list what was retracted:
 `almoner verify-release DIR --revocations LATER_BUNDLE` tells whether this one was."""
 
-VERIFY: Final = {FORMAT_1: _VERIFY_1} | dict.fromkeys(KNOWN[1:], _VERIFY_2)
-
-_FIRST_FILES = """\
-## Files
-
-| file | content |
-| --- | --- |
-| `texts.jsonl` | the {content} a line; nothing else of the corpus is included |
-| `evaluation.json` | the measurements, with method and source |
-| `release.json` | the record: claim, mechanisms, parameters, request, policy |
-| `approvals.json` | the signed decisions |
-"""
-_LAST_FILES = """\
-| `checkpoint.json` | the head of the publisher's audit chain, signed |
-| `SHA256SUMS`, `SHA256SUMS.sig` | digests of all of these, and their signature |"""
-_FILES_2 = f"""{_FIRST_FILES}\
-| `attestation.json` | claim and digests as an in-toto statement, signed by those who approved, and by the publisher |
-| `revocations.json` | artifacts that the publisher had retracted when this bundle was delivered |
-{_LAST_FILES}"""
-_FILES_4 = (
-    """\
+_FILES: Final = """\
 ## Files
 
 | file | content |
@@ -81,26 +55,17 @@ _FILES_4 = (
 | `croissant.json` | this description for machines: Croissant 1.1 with its Responsible AI terms |
 | `deployment.yaml` | a draft for the OpenDP registry of deployments |
 | `report.html` | this release on one page, for a browser or a printer |
-| `evaluation.json` | the measurements, with method and source |
+{explorer}| `evaluation.json` | the measurements, with method and source |
 | `release.json` | the record: claim, mechanisms, parameters, request, policy; what is generated follows from it |
 | `approvals.json` | the signed decisions |
 | `attestation.json` | claim and digests as an in-toto statement, signed by those who approved, and by the publisher |
 | `revocations.json` | artifacts that the publisher had retracted when this bundle was delivered |
-"""
-    + _LAST_FILES
-)
-_EVALUATION_ROW: Final = "| `evaluation.json` |"
+| `checkpoint.json` | the head of the publisher's audit chain, signed |
+| `SHA256SUMS`, `SHA256SUMS.sig` | digests of all of these, and their signature |"""
 _EXPLORER_ROW: Final = "| `explorer.html` | the insights as a map and a tree to look through, for a browser |\n"
-_FILES: Final = {
-    FORMAT_1: _FIRST_FILES + _LAST_FILES,
-    FORMAT_2: _FILES_2,
-    FORMAT_3: _FILES_2,
-    FORMAT_4: _FILES_4,
-    FORMAT_5: _FILES_4.replace(_EVALUATION_ROW, _EXPLORER_ROW + _EVALUATION_ROW),
-}
 
 
-def files(release_format: str, kind: str, *, labelled: bool) -> str:
+def files(kind: str, *, labelled: bool) -> str:
     """What is in the bundle; the lines of `texts.jsonl` as `tasks.publishing.rows` makes them."""
     label = f", `{part(kind)}`" if labelled else ""
     if kind == INSIGHTS:
@@ -109,7 +74,7 @@ def files(release_format: str, kind: str, *, labelled: bool) -> str:
         content = f"records, one JSON object (`id`{label}, `raw`, and `record` where `raw` is a JSON object)"
     else:
         content = f"texts, one JSON object (`id`{label}, `text`)"
-    return _FILES[release_format].format(content=content)
+    return _FILES.format(content=content, explorer=_EXPLORER_ROW if kind == INSIGHTS else "")
 
 
 TEMPLATES: Final = (
@@ -176,10 +141,6 @@ OUTSIDE: Final = (
     " name and with a reason, which stands in `approvals.json`."
 )
 MEASURED_HOW: Final = "Method and source of each: `evaluation.json`."
-MEASURED: Final = (
-    "Public: computed from the released texts and public models alone, after the figures of the claim were fixed."
-    " Method and source of each: `evaluation.json`."
-)
 
 DECLARED: Final = "Declared with the dataset or the request, and read off nothing:"
 
@@ -202,14 +163,10 @@ STANDING: Final = (
     "Nobody decided on this run by itself before private text was read: **a standing authorisation** for runs of its"
     " configuration, in `release.json`, stood for that. Approved once for all of them"
 )
-_DECISIONS_2 = (
+DECISIONS: Final = (
     "the signed decisions, with names, reasons and on whose behalf, are in `approvals.json`. A delegate and whoever"
     " delegated count once."
 )
-DECISIONS: Final = {
-    FORMAT_1: "the signed decisions, with names and reasons, are in `approvals.json`.",
-    **dict.fromkeys(KNOWN[1:], _DECISIONS_2),
-}
 
 SEVERAL_ROLES: Final = (
     "**The policy in force lets one person ask for, approve and run the same release**: an approval need not be a"

@@ -26,7 +26,7 @@ from tasks.publishing.attestation import require_attested
 from tasks.publishing.claim import implied_epsilon, state_claim
 from tasks.publishing.derived import MAKERS
 from tasks.publishing.disclosure import refuse_internal
-from tasks.publishing.formats import FORMAT_1, bundle_files, drafted_files
+from tasks.publishing.formats import bundle_files, drafted_files
 from tasks.publishing.insight_rows import require_hierarchy
 from tasks.publishing.insight_text import clusters_asked, threshold_of
 from tasks.publishing.layout import (
@@ -49,7 +49,6 @@ from tasks.publishing.statement import statement
 from tasks.publishing.strict import read_as
 
 _NOT_IN_THE_REQUEST = (
-    "format",
     "second_opinion",
     "lifetime",
     "released",
@@ -75,7 +74,7 @@ class CheckFailed(Refused):
 
 def files(bundle: Opened) -> str:
     """Exactly the files of a bundle, and each a plain one."""
-    present, expected = set(os.listdir(bundle.folder)), bundle_files(bundle.format)
+    present, expected = set(os.listdir(bundle.folder)), bundle_files(bundle.kind)
     if missing := sorted(set(expected) - present):
         raise CheckFailed(f"missing: {', '.join(missing)}")
     if present != set(expected):
@@ -145,8 +144,7 @@ def claim(bundle: Opened) -> str:
     if found.claim is None:
         return "the release claims nothing; the dataset is marked as public"
     epsilon, delta = exact(found.claim.epsilon), exact(found.claim.delta)
-    # Earlier bundles state replace-one at four times rho for every mechanism, which holds as well.
-    if found.claim not in [state_claim(found.events, epsilon, delta, one_hot=exact_one) for exact_one in (True, False)]:
+    if found.claim != state_claim(found.events, epsilon, delta):
         raise CheckFailed("the claim's figures do not follow from the events")
     spent = bundle.vouched
     implied = implied_epsilon(spent, delta)
@@ -267,8 +265,6 @@ def approvals(bundle: Opened) -> str:
 
 def attestation(bundle: Opened) -> str:
     """As many approvers as the policy asks for, and the publisher, signed the statement on exactly these files."""
-    if bundle.format == FORMAT_1:
-        return f"bundles of the format {FORMAT_1} have none"
     threshold = required_approvals(bundle.record)["publish"]
     require_attested(
         bundle.attestation,
@@ -283,8 +279,6 @@ def attestation(bundle: Opened) -> str:
 
 def revocations(bundle: Opened) -> str:
     """The bundle is not on its own list of retracted artifacts."""
-    if bundle.format == FORMAT_1:
-        return f"bundles of the format {FORMAT_1} have no list"
     bundle.revocations.require_valid(bundle.artifact)
     return f"{len(bundle.revocations.revoked)} retracted, this release not among them"
 
@@ -301,8 +295,6 @@ def checkpoint(bundle: Opened) -> str:
 
 def columns(bundle: Opened) -> str:
     """The Parquet file has the rows of the texts, and nothing beside them."""
-    if PARQUET not in drafted_files(bundle.format):
-        return f"bundles of the format {bundle.format} have none"
     # What is not the listed file is refused without being parsed.
     listed = read_document(bundle.folder / SUMS)
     if f"{bundle.digests[PARQUET]['sha256']}  {PARQUET}\n".encode() not in listed:
@@ -319,8 +311,8 @@ def generated(name: str) -> Callable[[Opened], str]:
     """The check that a generated file is, byte for byte, the one that follows from record, measurements and texts."""
 
     def check(bundle: Opened) -> str:
-        if name not in drafted_files(bundle.format):
-            return f"bundles of the format {bundle.format} have no {name}"
+        if name not in drafted_files(bundle.kind):
+            return f"only releases of insights have {name}"
         if read_document(bundle.folder / name) != MAKERS[name](bundle.disclosure).encode():
             raise CheckFailed(f"{name} is not the one that this version of almoner writes for this record")
         return "says what the record and the measurements say, and nothing else"
@@ -334,8 +326,6 @@ def not_retracted(later: Opened, *, holds: bool) -> Callable[[Opened], str]:
     def retraction(bundle: Opened) -> str:
         if not holds:
             raise CheckFailed(f"the bundle {later.folder.name} does not verify, so its list says nothing")
-        if later.format == FORMAT_1:
-            raise CheckFailed(f"the bundle {later.folder.name} is of the format {FORMAT_1} and has no list")
         later.revocations.require_valid(bundle.artifact)
         signer = "the same key" if later.seal.public_key == bundle.seal.public_key else "ANOTHER key"
         return f"not on the list of {later.folder.name}, signed by {signer}"

@@ -8,7 +8,6 @@ from models_db.budgets import DELTA_UNIT, Amount
 from models_db.errors import Refused
 from models_db.events import PrivacyEvent
 from tasks.accounting.amounts import Exact, decimal_above, enclose, exact, iv, terminating, upper
-from tasks.accounting.conversions import replace_one
 from tasks.accounting.zcdp import DELTA_PLACES, epsilon_of
 from tasks.mechanisms.post_processing import vouched
 from tasks.mechanisms.replaced import replaced_all
@@ -46,13 +45,10 @@ class Claim(Strict):
     conversion: str
 
 
-def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact, *, one_hot: bool = True) -> Claim:
+def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact) -> Claim:
     """The claim (epsilon, delta) of a release that invokes `events`; both 0 where nothing is charged.
 
     What extends a release claims what its parent does: read alone, it is about the same units.
-
-    Args:
-        one_hot: state replace-one at each mechanism's own factor (`tasks.mechanisms.replaced`), not at four for all.
 
     Raises:
         ClaimTooSmall: the events cost more than that.
@@ -66,7 +62,7 @@ def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact, *,
         delta=figure(terminating(failure)),
         rho=figure(Decimal(spent.rho_text)),
         delta_fail=figure(Decimal(spent.delta_text)),
-        replace_one=_replace_one(events if one_hot else (), spent, wanted, failure),
+        replace_one=_replace_one(events, spent, wanted, failure),
         conversion=CONVERSION,
     )
 
@@ -83,9 +79,9 @@ def implied_epsilon(spent: Amount, delta: Fraction) -> Decimal:
 
 
 def _replace_one(events: Sequence[PrivacyEvent], spent: Amount, epsilon: Fraction, delta: Fraction) -> ReplaceOne:
-    """The figure of these events, or of what is spent where there are none."""
+    """The figure of these events, at each mechanism's own factor (`tasks.mechanisms.replaced`)."""
     if not spent.delta:
-        rho = replaced_all(events) if events else replace_one(spent)
+        rho = replaced_all(events)
         return ReplaceOne(
             epsilon=figure(implied_epsilon(rho, delta)),
             delta=figure(terminating(delta)),

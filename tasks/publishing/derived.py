@@ -29,8 +29,8 @@ MAKERS: Final[Mapping[str, Callable[[Disclosure], str]]] = {
 
 
 def derived_files(release: Disclosure) -> dict[str, bytes]:
-    """Names and contents of the generated files that the format of the record has."""
-    names = drafted_files(release.record.format)
+    """Names and contents of the generated files that the record's kind of release has."""
+    names = drafted_files(release.record.kind)
     return {name: make(release).encode() for name, make in MAKERS.items() if name in names}
 
 

@@ -1,7 +1,7 @@
 """What a run produces, in quarantine: texts, measurements, record and card, and the digests that a steward approves."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +28,7 @@ from tasks.publishing.layout import (
 )
 from tasks.publishing.parquet import parquet
 from tasks.publishing.record import ReleaseRecord
-from tasks.publishing.rows import line, read_labelled
+from tasks.publishing.rows import line
 
 EVALUATION_FORMAT: Final = "almoner-evaluation/1"
 
@@ -62,9 +62,7 @@ def write_draft(
         rows = [insight_line(node) for node in nodes]
     else:
         rows = [line(record.kind, number, text, label) for number, (text, label) in enumerate(named, 1)]
-    data = {TEXTS: b"".join(rows)}
-    if PARQUET in drafted_files(record.format):
-        data[PARQUET] = parquet(rows, record.kind, labelled=bool(record.labels))
+    data = {TEXTS: b"".join(rows), PARQUET: parquet(rows, record.kind, labelled=bool(record.labels))}
     contents = {
         **data,
         EVALUATION: document({"format": EVALUATION_FORMAT, "metrics": [metric.to_json() for metric in metrics]}),
@@ -79,7 +77,7 @@ def write_draft(
         sync_folder(folder.parent)
     except OSError as error:
         raise DraftUnwritable(folder, error) from None
-    return {name: measure(folder / name) for name in drafted_files(record.format)}
+    return {name: measure(folder / name) for name in drafted_files(record.kind)}
 
 
 def _facts_of_all(data: Mapping[str, bytes]) -> FileTable:
@@ -122,12 +120,6 @@ def read_metrics(data: bytes) -> list[MetricResult]:
         return [MetricResult.from_json(one) for one in stored["metrics"]]
     except ValueError as unfit:
         raise FileUnfit(EVALUATION, f"is unfit: {unfit}") from None
-
-
-def read_samples(folder: Path, count: int | None = None) -> Iterator[str]:
-    """The first `count` texts of a draft (all without one), for the steward who decides."""
-    for text, _ in read_labelled(folder, count):
-        yield text
 
 
 def _unicode(text: str) -> str:

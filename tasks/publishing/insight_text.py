@@ -79,7 +79,7 @@ def threshold_of(record: ReleaseRecord) -> int | None:
 def clusters_asked(record: ReleaseRecord) -> int | None:
     """How many clusters the request asks for; None where it leaves that to the size of a public corpus."""
     parameters = record.request["parameters"]
-    stated = parameters["clusters"]["count"] if "clusters" in parameters else parameters["count"]
+    stated = parameters["clusters"]["count"] if "clusters" in parameters else parameters.get("count")
     return None if stated is None else int(stated)
 
 

@@ -25,8 +25,8 @@ PARQUET: Final = "texts.parquet"
 REPORT: Final = "report.html"
 EXPLORER: Final = "explorer.html"
 DRAFT_FILES: Final = (CARD, CHECKLIST, CROISSANT, DEPLOYMENT, EVALUATION, RECORD, REPORT, TEXTS, PARQUET)
-"""What a run produces, whatever its kind; their digest is what the publish gate approves. Those of earlier formats, and
-what a kind has besides, are in `tasks.publishing.formats`."""
+"""What a run produces, whatever its kind; their digest is what the publish gate approves. What a kind has besides is in
+`tasks.publishing.formats`."""
 
 APPROVALS: Final = "approvals.json"
 ATTESTATION: Final = "attestation.json"

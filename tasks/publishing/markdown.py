@@ -1,6 +1,5 @@
 """Text from people, made harmless inside Markdown and YAML."""
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -37,11 +36,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', _LOOKS_LIKE_A_PIPE) for cell in cells)} |" for cells in lines)
-
-
-def yaml_text(value: str) -> str:
-    """`value` as a YAML double-quoted scalar (JSON's ASCII strings are a subset)."""
-    return json.dumps(visible(value))
 
 
 def visible(text: str) -> str:

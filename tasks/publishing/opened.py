@@ -17,7 +17,7 @@ from tasks.publishing.attestation import read_envelope
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.disclosure import Disclosure
 from tasks.publishing.draft import read_metrics
-from tasks.publishing.formats import NEWEST, drafted_files, stated_format, summed_files
+from tasks.publishing.formats import drafted_files, stated_kind, summed_files
 from tasks.publishing.insight_rows import read_insights
 from tasks.publishing.layout import (
     APPROVALS,
@@ -47,12 +47,12 @@ class Opened:
         self.folder = folder
 
     @cached_property
-    def format(self) -> str:
-        """What format the record names; the newest where there is no record."""
+    def kind(self) -> str:
+        """What kind of release the record names, in whatever state it is; empty where there is no record."""
         try:
-            return stated_format(read_document(self.folder / RECORD))
+            return stated_kind(read_document(self.folder / RECORD))
         except FileUnfit:
-            return NEWEST
+            return ""
 
     @cached_property
     def record(self) -> ReleaseRecord:
@@ -92,12 +92,12 @@ class Opened:
     @cached_property
     def digests(self) -> FileTable:
         """Digests and sizes of the files as they are now."""
-        return {name: measure(self.folder / name) for name in summed_files(self.format)}
+        return {name: measure(self.folder / name) for name in summed_files(self.kind)}
 
     @property
     def drafted(self) -> FileTable:
         """The files of the draft, as they are now."""
-        return {name: self.digests[name] for name in drafted_files(self.format)}
+        return {name: self.digests[name] for name in drafted_files(self.kind)}
 
     @cached_property
     def disclosure(self) -> Disclosure:

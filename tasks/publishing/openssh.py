@@ -56,11 +56,6 @@ def public_key_of_line(line: str) -> bytes:
     return key
 
 
-def public_line(key: bytes) -> str:
-    """The line of a public key, without a comment."""
-    return f"{ED25519} {base64.b64encode(_blob(key)).decode()}"
-
-
 def fingerprint(key: bytes) -> str:
     """What `ssh-keygen -l` shows: SHA-256 of the key as SSH sends it."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(_blob(key)).digest()).decode().rstrip("=")

@@ -2,9 +2,10 @@
 
 The format is closed: a field that is not declared here cannot be written and is refused when read. Never in it: the
 number of units, documents or chunks, a hash of private data, times, attempts, crashes, internal metrics (PRIVACY §1,
-§7). Evolution: a field's meaning never changes; a new field is a new format (`tasks.publishing.formats`).
+§7). Once released, a field's meaning never changes; a new field is a new format (`tasks.publishing.formats`).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -19,15 +20,12 @@ from models_db.requests import PublicMetadata
 from tasks.generation.groups import SUMMARIES
 from tasks.inference.backends.endpoints import is_external
 from tasks.inference.prompt_spec import TEMPLATES
-from tasks.insights.values import INSIGHTS
 from tasks.mechanisms.post_processing import parent_of, vouched
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing.claim import Claim, state_claim
-from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_5, KNOWN, NEWEST, format_of
+from tasks.publishing.formats import FORMAT
 from tasks.publishing.layout import RECORD, FileUnfit, document, parse_document
 from tasks.publishing.strict import Digest, Figure, Name, Strict, read_as
-
-SYNTHETIC_CORPUS: Final = "synthetic_corpus"
 
 CUT_FIGURE: Final = "references_cut"
 """How many private texts were longer than the limit: told only where nothing is claimed, of public data."""
@@ -191,9 +189,7 @@ class ReleaseRecord(Strict):
     `unprotected_figures` is left out where nobody had seen any.
     """
 
-    format: Literal[
-        "almoner-release/1", "almoner-release/2", "almoner-release/3", "almoner-release/4", "almoner-release/5"
-    ] = NEWEST
+    format: Literal["almoner-release/1"] = FORMAT
     release: Annotated[int, Field(ge=1)]
     dataset: DatasetFacts
     kind: Name
@@ -233,14 +229,10 @@ class ReleaseRecord(Strict):
         cap_changes: Sequence[CapChange] = (),
         standing: Standing | None = None,
         unprotected_figures: UnprotectedFigures | None = None,
-        format: str | None = None,  # noqa: A002 - the field's name
     ) -> "ReleaseRecord":
         """The record of release number `release`; all but what is named here follows from the approved request.
 
         Parameters come from the plan that was approved before data was touched, so none can have been read off it.
-
-        Args:
-            format: the one of new releases of its kind where none is named.
 
         Raises:
             ClaimTooSmall: the plan costs more than the request claims.
@@ -248,7 +240,7 @@ class ReleaseRecord(Strict):
         """
         events = planned_events(request)
         return cls.model_validate({
-            "format": format_of(request["kind"]) if format is None else format,
+            "format": FORMAT,
             "release": release,
             "dataset": {
                 "name": request["dataset"]["name"],
@@ -288,17 +280,8 @@ class ReleaseRecord(Strict):
             raise ValueError("a release of governed data has a claim, and its dataset a lifetime claim")
         if self.rng != "os" and self.claim is not None:
             raise ValueError("a release without real randomness makes no claim")
-        if self.format == FORMAT_1 and (self.cap_changes or self.standing or self.policy.version != 1):
-            raise ValueError("the first format knows no cap changes, no standing authorisations and no later policies")
-        if self.format in (FORMAT_1, FORMAT_2) and (self.templates or self.labels or self.kind != SYNTHETIC_CORPUS):
-            raise ValueError("formats before the third know no templates, no labels and no other kinds")
-        if (self.format == FORMAT_5) != (self.kind == INSIGHTS):
-            raise ValueError("insights have the fifth format, and nothing else has it")
-        later = {"public_metadata", "evaluation_share", "cohorts"} & set(self.request)
-        if later and self.format in (FORMAT_1, FORMAT_2, FORMAT_3):
-            raise ValueError("formats before the fourth know no public metadata, no charged metrics and no cohorts")
-        if self.unprotected_figures and (self.lifetime is None or self.format in (FORMAT_1, FORMAT_2, FORMAT_3)):
-            raise ValueError("that unprotected figures were seen qualifies a lifetime claim, from the fourth format on")
+        if self.unprotected_figures and self.lifetime is None:
+            raise ValueError("that unprotected figures were seen qualifies a lifetime claim, and there is none")
         if CUT_FIGURE in self.released and self.claim is not None:
             raise ValueError("how many documents were cut is private wherever something is claimed")
         return self
@@ -334,9 +317,7 @@ class ReleaseRecord(Strict):
 
     def to_json(self) -> dict[str, Json]:
         """The stable stored form."""
-        later = {"cap_changes", "standing"} if self.format == FORMAT_1 else set()
-        later |= {"unprotected_figures"} if self.unprotected_figures is None else set()
-        return self.model_dump(exclude=later)
+        return self.model_dump(exclude={"unprotected_figures"} if self.unprotected_figures is None else None)
 
     def to_bytes(self) -> bytes:
         """The content of `release.json`."""
@@ -347,15 +328,23 @@ class ReleaseRecord(Strict):
         """Read `release.json`.
 
         Raises:
-            FileUnfit: another format, a field too many or too few, a value out of form.
+            FileUnfit: another format than this almoner reads, a field too many or too few, a value out of form.
         """
         stored = parse_document(data, RECORD)
-        if isinstance(stored, dict) and stored.get("format") not in KNOWN:
-            raise FileUnfit(RECORD, f"is in none of the formats that this version of almoner knows: {', '.join(KNOWN)}")
+        if isinstance(stored, dict) and stored.get("format") != FORMAT:
+            raise FileUnfit(RECORD, f"is in {_format_named(stored.get('format'))}; this almoner reads {FORMAT}")
         found = read_as(cls, stored, RECORD)
         if found.to_bytes() != data:
             raise FileUnfit(RECORD, "holds an event or a policy that is not in its stored form")
         return found
+
+
+def _format_named(stated: object) -> str:
+    """The format that a record states; what is no name of one is not repeated."""
+    return stated if isinstance(stated, str) and _FORMAT_NAME.fullmatch(stated) else "no format of a release"
+
+
+_FORMAT_NAME = re.compile(r"almoner-release/[0-9]{1,6}")
 
 
 def planned_events(request: Mapping[str, Any]) -> list[PrivacyEvent]:

@@ -50,5 +50,5 @@ def statement(record: ReleaseRecord, files: FileTable) -> bytes:
 
 def _predicate(record: ReleaseRecord, files: FileTable) -> Json:
     stored = record.to_json()
-    stated = {name: stored[name] for name in _FROM_THE_RECORD if name in stored}  # an older format has fewer
+    stated = {name: stored[name] for name in _FROM_THE_RECORD if name in stored}  # the record leaves out what is unset
     return stated | {"artifact_sha256": digest(files), "policy_sha256": record.request["policy"]}

@@ -18,7 +18,7 @@ from tests.support import fetch, snapshot
 
 
 def terms(**written: Any) -> PolicyTerms:
-    return terms_of(parse(Policy, {"version": 2} | written, "policy.yaml"))
+    return terms_of(parse(Policy, {"version": 1} | written, "policy.yaml"))
 
 
 RICH = {

@@ -69,7 +69,6 @@ def golden() -> list[dict[str, object]]:
     conversions = {
         "pure_dp": (["1"], mpf(1) * tanh(mpf(1) / 2), "epsilon tanh(epsilon/2)"),
         "independent_coordinates": (["1", 4], tanh(mpf(1) / 8), "epsilon tanh(epsilon/(2k))"),
-        "continuous_laplace": (["1"], exp(mpf(-1)), "epsilon + exp(-epsilon) - 1"),
         "bounded_range": (["0.5"], mpf("0.5") ** 2 / 8, "eta^2/8"),
         "gaussian": (["3", "7"], mpf(9) / 98, "s^2/(2 sigma^2)"),
         "gaussian_coordinates": ([5, "7"], mpf(5) / 98, "k/(2 sigma^2)"),

@@ -179,7 +179,7 @@ def test_a_policy_is_checked_adopted_and_shown(any_almoner: Almoner) -> None:
     almoner.ingested()
     file = almoner.write(
         "new.yaml",
-        {"version": 2, "several_roles": True, "attempts": 2, "datasets": {"nobody": {"approvals": {"spend": 2}}}},
+        {"version": 1, "several_roles": True, "attempts": 2, "datasets": {"nobody": {"approvals": {"spend": 2}}}},
     )
     before = almoner.everything()
     checked = almoner.ask(f"policy check {file}")
@@ -207,14 +207,14 @@ def test_a_policy_is_checked_adopted_and_shown(any_almoner: Almoner) -> None:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        ({"version": 2, "attempts": 0}, "FileInvalid"),
-        ({"version": 2, "evaluation": {"required": {"beauty": {}}}}, "NotMeasurable"),
-        ({"version": 2, "evaluation": {"required": {"verbatim_overlap": {}}}}, "NotMeasurable"),
+        ({"version": 1, "attempts": 0}, "FileInvalid"),
+        ({"version": 1, "evaluation": {"required": {"beauty": {}}}}, "NotMeasurable"),
+        ({"version": 1, "evaluation": {"required": {"verbatim_overlap": {}}}}, "NotMeasurable"),
         (
-            {"version": 2, "datasets": {"a": {"evaluation": {"required": {"length": {"x": {"max": 1}}}}}}},
+            {"version": 1, "datasets": {"a": {"evaluation": {"required": {"length": {"x": {"max": 1}}}}}}},
             "NotMeasurable",
         ),
-        ({"version": 2, "release": {"epsilon_max": "1e-12", "delta_max": "1e-18"}}, "InvalidTarget"),
+        ({"version": 1, "release": {"epsilon_max": "1e-12", "delta_max": "1e-18"}}, "InvalidTarget"),
         ("attempts: 1\nattempts: 2\n", "FileInvalid"),
     ],
 )
@@ -258,7 +258,7 @@ def test_only_an_admin_adopts_and_others_ask_under_the_policy_in_force(almoner: 
     almoner.ingested()
     almoner.type(f"policy adopt {almoner.home.policy}")
     only(almoner, "analyst", "runner")
-    file = almoner.write("new.yaml", {"version": 2, "several_roles": True})
+    file = almoner.write("new.yaml", {"version": 1, "several_roles": True})
     refused(almoner, f"policy adopt {file}", "NotYourRole")
     almoner.type(f"release request {request_file(almoner)}")
     set_rules(almoner, attempts=100)

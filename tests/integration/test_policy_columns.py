@@ -6,7 +6,7 @@ from models_db.tables import PolicyRule, PolicyVersion
 from tests.integration.story import Almoner
 
 TEAM = """\
-version: 2
+version: 1
 several_roles: true
 approvals: {spend: 2, publish: 2, motion: 2}
 attempts: 3

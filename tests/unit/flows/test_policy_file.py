@@ -21,7 +21,7 @@ def test_a_policy_that_is_printed_reads_back_as_itself(tmp_path: Path) -> None:
         assert read(tmp_path, policy_text(policy)) == policy
 
 
-@pytest.mark.parametrize("text", ["version: 2\nattempts: 0", "[", "attempts: 1\nattempts: 100", "- a", ""])
+@pytest.mark.parametrize("text", ["version: 1\nattempts: 0", "[", "attempts: 1\nattempts: 100", "- a", ""])
 def test_a_mistake_leads_to_the_page_on_policies(tmp_path: Path, text: str) -> None:
     with pytest.raises(FileInvalid) as refused:
         read(tmp_path, text)

@@ -146,7 +146,7 @@ def test_decisions_so_far_are_shown_and_only_those_that_count_are_counted():
 def test_a_policy_says_what_it_demands_of_this_dataset():
     policy = Policy.model_validate(
         {
-            "version": 2,
+            "version": 1,
             "release": {"epsilon_max": "4", "delta_max": "0.000001"},
             "mechanisms": ["invisible_ink"],
             "evaluation": {"required": {"length": {"cut_share": {"max": "0.5"}}, "distinct": {}}},
@@ -186,7 +186,7 @@ def test_at_the_publish_gate_files_measurements_and_samples_come_before_the_pric
 @pytest.mark.parametrize(("overrides", "choice"), [("allowed", "--override"), ("refused", "can only be rejected")])
 def test_bounds_that_are_missed_are_said_first_with_what_can_be_done(tmp_path, overrides, choice):
     demands = {"required": {"length": {"empty": {"max": "0"}}}, "overrides": overrides}
-    policy = Policy.model_validate({"version": 2, "evaluation": demands})
+    policy = Policy.model_validate({"version": 1, "evaluation": demands})
     request = a_request(policy=digest(as_json(policy)))
     asked = produced(tmp_path, a_question(policy=policy, request=request))
     assert [str(one) for one in asked.outside] == ["length.empty is 1, allowed is at most 0"]

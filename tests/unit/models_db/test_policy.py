@@ -1,6 +1,5 @@
-"""Policies: old ones keep their digests, what is out of form is refused, a dataset may have rules of its own."""
+"""Policies: each rule is in the digest, what is out of form is refused, a dataset may have rules of its own."""
 
-import json
 from typing import Any
 
 import jsonschema
@@ -12,45 +11,37 @@ from models_db.canonical import canonical, digest
 from models_db.policy import Bound, Evaluation, Limits, OtherApprovals, Policy, RequiredApprovals
 from models_db.requests import FileInvalid, as_json, parse
 
-STRICT = {"approval_days": 30, "approvals": {"publish": 1, "spend": 1}, "attempts": 5, "request_days": 90}
-
-# Computed by the release that had format 1 only; ledgers and bundles of that time name policies by them.
-GOLDEN = {
-    "d2e62d4a5782425c136141b19d29553f1b262fe55a00034ceff22d59b5464f4d": {},
-    "035c269a87191fbdfd3a92433b742c28c9fd4a2d573febb23bd30904d6f6360d": {"several_roles": True},
-    "5eadad5b0c13729955f262319e795152df0589964dc1405ce557416b4ef45973": {
-        "approvals": {"spend": 2, "publish": 3},
-        "approval_days": 7,
-        "request_days": 14,
-        "attempts": 2,
-    },
-}
-
 
 def policy(**fields: Any) -> Policy:
-    """A policy of format 2, from what YAML gives."""
-    return parse(Policy, {"version": 2} | fields, "policy.yaml")
+    """A policy, from what YAML gives."""
+    return parse(Policy, fields, "policy.yaml")
 
 
-@pytest.mark.parametrize(("known", "written"), GOLDEN.items())
-def test_policies_of_format_1_keep_their_digests(known: str, written: dict[str, Any]) -> None:
-    old = parse(Policy, written, "policy.yaml")
-    assert old.version == 1
-    assert digest(as_json(old)) == known
-    assert digest(json.loads(old.model_dump_json())) == known
-    assert digest(old.model_dump()) == known
-
-
-def test_a_stored_policy_of_format_1_reads_back_as_itself() -> None:
-    stored = json.dumps(STRICT | {"several_roles": True})
-    found = Policy.model_validate_json(stored)
-    assert canonical(as_json(found)) == canonical(json.loads(stored))
-    assert found.rules_for("clinic").motion == 2
+def test_a_policy_states_its_format_and_all_that_it_allows() -> None:
+    assert as_json(Policy()) == {
+        "version": 1,
+        "several_roles": False,
+        "approvals": {"spend": 1, "publish": 1, "motion": 2},
+        "approval_days": 30,
+        "request_days": 90,
+        "attempts": 5,
+        "delta_below_population": False,
+        "evaluation": {"overrides": "allowed"},
+        "delegation_days": 365,
+        "refusals": "full",
+        "internal_figures": "mark",
+    }
     assert Policy.model_validate_json("{}") == Policy()
 
 
+@pytest.mark.parametrize("number", [0, 2, 3, True, "1", 1.0])
+def test_another_format_is_refused_by_name(number: object) -> None:
+    with pytest.raises(FileInvalid, match="version: this almoner reads format 1"):
+        parse(Policy, {"version": number}, "policy.yaml")
+
+
 @pytest.mark.parametrize(
-    "newer",
+    "rule",
     [
         {"release": {"epsilon_max": 4, "delta_max": 1e-7}},
         {"delta_below_population": True},
@@ -60,15 +51,12 @@ def test_a_stored_policy_of_format_1_reads_back_as_itself() -> None:
         {"pacing": {"every": "week", "share": 0.1}},
         {"refusals": "quiet"},
         {"datasets": {"clinic": {}}},
-        {"approvals": {"motion": 2}},
+        {"approvals": {"motion": 3}},
+        {"internal_figures": "bar_viewers"},
     ],
 )
-def test_what_came_with_format_2_is_a_mistake_in_format_1_and_changes_the_digest_in_format_2(
-    newer: dict[str, Any],
-) -> None:
-    with pytest.raises(FileInvalid, match="version: 2"):
-        parse(Policy, newer, "policy.yaml")
-    assert digest(as_json(policy(**newer))) != digest(as_json(policy()))
+def test_every_rule_changes_the_digest(rule: dict[str, Any]) -> None:
+    assert digest(as_json(policy(**rule))) != digest(as_json(policy()))
 
 
 def test_the_same_rules_have_the_same_digest_however_they_are_written() -> None:
@@ -136,11 +124,6 @@ def test_a_motion_needs_two_unless_the_policy_says_otherwise() -> None:
 WRONG: list[tuple[Any, str]] = [
     ([], "the file"),
     (None, "the file"),
-    ({"version": 0}, "version"),
-    ({"version": 3}, "version"),
-    ({"version": True}, "version"),
-    ({"version": "2"}, "version"),
-    ({"version": 2.0}, "version"),
     ({"colour": "red"}, "colour"),
     ({"several_roles": "yes"}, "several_roles"),
     ({"several_roles": 1}, "several_roles"),
@@ -195,9 +178,8 @@ WRONG: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("written", "place"), WRONG)
 def test_what_is_out_of_form_is_refused_by_its_place(written: Any, place: str) -> None:
-    given = written if not isinstance(written, dict) else {"version": 2} | written
     with pytest.raises(FileInvalid) as refused:
-        parse(Policy, given, "policy.yaml", "docs/policy.md")
+        parse(Policy, written, "policy.yaml", "docs/policy.md")
     [problem] = [p for p in refused.value.facts["problems"] if p.startswith(place) or place in p.split(":")[0]]  # type: ignore[attr-defined]
     assert len(problem) < 500
     assert "docs/policy.md" in refused.value.advice
@@ -215,7 +197,7 @@ def test_what_is_out_of_form_is_refused_by_its_place(written: Any, place: str) -
     ],
 )
 def test_the_ends_of_every_range_are_allowed(written: dict[str, Any]) -> None:
-    assert policy(**written).version == 2
+    assert policy(**written).version == 1
 
 
 def test_a_bound_includes_its_ends() -> None:
@@ -234,7 +216,7 @@ def as_decimal(text: str) -> Any:
 SCHEMA = Policy.model_json_schema()
 
 
-@pytest.mark.parametrize("written", [{}, {"version": 2}, {"version": 2} | FULL, STRICT])
+@pytest.mark.parametrize("written", [{}, {"version": 1}, {"version": 1} | FULL])
 def test_what_is_a_policy_fits_the_schema(written: dict[str, Any]) -> None:
     parse(Policy, written, "policy.yaml")
     jsonschema.validate(written, SCHEMA)
@@ -243,7 +225,7 @@ def test_what_is_a_policy_fits_the_schema(written: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "written",
     [
-        {"version": 3},
+        {"version": 2},
         {"colour": "red"},
         {"approvals": {"spend": 0}},
         {"release": {"epsilon_max": 4}},
@@ -277,7 +259,7 @@ def test_the_number_for_a_dataset_is_its_own_else_the_general_one(
     spend: int, own: int | None, motion: int | None, own_motion: int | None
 ) -> None:
     made = policy(
-        approvals={"spend": spend, "motion": motion},
+        approvals={"spend": spend} | ({} if motion is None else {"motion": motion}),
         datasets={"clinic": {"approvals": as_json(OtherApprovals(spend=own, motion=own_motion))}},
     )
     assert made.rules_for("clinic").spend == (own or spend)

@@ -25,7 +25,7 @@ ASKED = Asked(
 
 def check(rules: dict[str, Any], bounds: PolicyBounds | None = None, **asked: Any) -> None:
     """Check ASKED, with changes, against a policy of these rules."""
-    policy = parse(Policy, {"version": 2} | rules, "policy.yaml")
+    policy = parse(Policy, {"version": 1} | rules, "policy.yaml")
     require_allowed(policy.rules_for("clinic"), bounds or PolicyBounds(), replace(ASKED, **asked))
 
 

@@ -1,6 +1,5 @@
 """Declared public metadata: closed, small, and kept as it was written."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 import yaml
 
 from models_db.canonical import canonical
-from models_db.requests import FileInvalid, PublicMetadata, as_json, parse
+from models_db.requests import FileInvalid, MetadataAltered, PublicMetadata, as_json, parse
 
 WRITTEN: dict[str, Any] = {
     "name": "Visits to a clinic",
@@ -58,12 +57,15 @@ def test_what_does_not_fit_is_refused(wrong: dict[str, Any]) -> None:
         read(**wrong)
 
 
-def test_what_the_ledger_kept_before_there_was_a_format_is_read_as_far_as_it_fits() -> None:
-    earlier = {"licence": "MIT", "language": "English", "title": "notes", "contact": {"name": "ana"}}
-    assert as_json(PublicMetadata.stored(json.dumps(earlier))) == {"licence": "MIT"}
-    for text in (None, "[]", "5", "null", "{}"):
-        assert PublicMetadata.stored(text) == PublicMetadata()
+def test_what_the_ledger_keeps_reads_back() -> None:
+    assert PublicMetadata.stored(None) == PublicMetadata.stored("{}") == PublicMetadata()
     assert PublicMetadata.stored(canonical(as_json(read())).decode()) == read()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", "null", "{", '{"language": "English"}', '{"title": "notes"}'])
+def test_what_the_ledger_keeps_in_another_form_is_refused(text: str) -> None:
+    with pytest.raises(MetadataAltered):
+        PublicMetadata.stored(text)
 
 
 def test_a_request_says_otherwise_or_besides() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpmath import mpf
 
 from models_db.budgets import Amount
 from models_db.canonical import digest
@@ -16,13 +17,14 @@ from models_db.policy_checks import PolicyBounds
 from models_db.policy_terms import DatasetTerms
 from models_db.requests import as_json, parse
 from tasks.accounting.policy_bounds import bounds_of, terms_of, window_of
-from tasks.accounting.zcdp import InvalidTarget, delta_of, lifetime_cap, release_amount
+from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount
+from tests.golden.accounting_oracle import delta_at
 
 CAP = lifetime_cap("8", "1e-6").amount
 
 
 def rules(**written: Any) -> Rules:
-    return parse(Policy, {"version": 2} | written, "policy.yaml").rules_for("clinic")
+    return parse(Policy, {"version": 1} | written, "policy.yaml").rules_for("clinic")
 
 
 def limited(epsilon: str, delta: str) -> Rules:
@@ -37,7 +39,9 @@ def test_the_largest_rho_is_the_largest() -> None:
     """The formula of PRIVACY §2 at the bound is within delta_max, one unit above it is not."""
     bounds = bounds_of(limited("4", "1e-7"))
     assert bounds.rho_max is not None
-    assert delta_of(bounds.rho_max, "4") <= Decimal("1e-7") < delta_of(bounds.rho_max + 1, "4")
+    below, above = (delta_at(mpf(rho) / 10**12, mpf(4)) for rho in (bounds.rho_max, bounds.rho_max + 1))
+    assert below <= mpf("1e-7") * (1 + mpf("1e-22"))
+    assert above > mpf("1e-7")
     assert bounds.rho_max == release_amount("4", "1e-7").rho
     assert bounds.delta_max == 10**11
 
@@ -85,7 +89,7 @@ def test_the_ledger_keeps_what_the_database_enforces() -> None:
     policy = parse(
         Policy,
         {
-            "version": 2,
+            "version": 1,
             "approvals": {"spend": 2},
             "release": {"epsilon_max": 4, "delta_max": 1e-7},
             "pacing": {"every": "week", "share": 0.05},
@@ -98,7 +102,7 @@ def test_the_ledger_keeps_what_the_database_enforces() -> None:
     )
     terms = terms_of(policy)
     assert terms.digest == digest(as_json(policy)) == digest(json.loads(terms.body))
-    assert (terms.spend_approvals, terms.publish_approvals, terms.motion_approvals) == (2, 1, None)
+    assert (terms.spend_approvals, terms.publish_approvals, terms.motion_approvals) == (2, 1, 2)
     assert (terms.rho_max, terms.delta_max) == (release_amount("4", "1e-7").rho, 10**11)
     assert (terms.pacing_period, terms.pacing_permille) == ("week", 50)
     assert terms.rules == (
@@ -111,13 +115,14 @@ def test_what_a_dataset_has_in_the_ledger_is_what_its_rules_say() -> None:
     """A None in its row leaves the policy's own figure; so the database and `rules_for` agree."""
     for general in ({}, {"release": {"epsilon_max": 4, "delta_max": 1e-7}}):
         for own in ({}, {"release": {"epsilon_max": 1, "delta_max": 1e-8}}):
-            policy = parse(Policy, {"version": 2, "datasets": {"clinic": own}} | general, "policy.yaml")
+            policy = parse(Policy, {"version": 1, "datasets": {"clinic": own}} | general, "policy.yaml")
             terms, bounds = terms_of(policy), bounds_of(policy.rules_for("clinic"))
             assert (terms.rules[0].rho_max or terms.rho_max) == bounds.rho_max
             assert (terms.rules[0].delta_max or terms.delta_max) == bounds.delta_max
 
 
-def test_a_policy_of_format_1_leaves_the_newer_columns_empty() -> None:
+def test_rules_that_a_policy_does_not_have_leave_their_columns_empty() -> None:
     terms = terms_of(Policy())
-    newer = (terms.motion_approvals, terms.rho_max, terms.delta_max, terms.pacing_period, terms.pacing_permille)
-    assert (*newer, terms.rules) == (None, None, None, None, None, ())
+    assert (terms.motion_approvals, terms.bars_viewers) == (2, False)
+    limits = (terms.rho_max, terms.delta_max, terms.pacing_period, terms.pacing_permille)
+    assert (*limits, terms.rules) == (None, None, None, None, ())

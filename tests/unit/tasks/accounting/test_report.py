@@ -3,10 +3,12 @@
 import math
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any, cast
 
 import pytest
 from dp_accounting import (
     ComposedDpEvent,
+    DpEvent,
     GaussianDpEvent,
     LaplaceDpEvent,
     NonPrivateDpEvent,
@@ -22,13 +24,28 @@ from hypothesis import strategies as st
 from mpmath import exp, ncdf
 
 from models_db.budgets import Amount
-from models_db.canonical import canonical
+from models_db.canonical import Json, canonical
 from models_db.events import PrivacyEvent
 from tasks.accounting import dp_events
 from tasks.accounting.amounts import float_above
 from tasks.accounting.conversions import independent_coordinates
-from tasks.accounting.report import NotReportable, dp_event_from_json, dp_event_json, plan_report
+from tasks.accounting.report import NotReportable, dp_event_from_json, plan_report
 from tasks.accounting.zcdp import InvalidTarget, epsilon_of
+
+
+def dp_event_json(event: DpEvent) -> Json:
+    """An event of the library as nested JSON without floats."""
+    return encoded(event.to_named_tuple())
+
+
+def encoded(value: Any) -> Json:
+    if hasattr(value, "_fields"):
+        return {name: encoded(getattr(value, name)) for name in value._fields}
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return [encoded(item) for item in value]
+    return cast(Json, value)
 
 
 def draws(rho: int, count: int, relation: str = "add_or_remove_one") -> PrivacyEvent:

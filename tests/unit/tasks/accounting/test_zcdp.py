@@ -13,7 +13,6 @@ from models_db.budgets import Amount
 from tasks.accounting.amounts import InexactNumber
 from tasks.accounting.zcdp import (
     InvalidTarget,
-    delta_of,
     epsilon_of,
     lifetime_cap,
     release_amount,
@@ -39,15 +38,6 @@ def test_golden_caps(arguments, value):
 )
 def test_the_figures_of_the_contract(epsilon, delta, stated):
     assert rho_of(epsilon, delta) / 1e12 == pytest.approx(stated, abs=6e-6)
-
-
-@settings(max_examples=25)
-@given(st.integers(10**6, 10**13), EPSILONS)
-def test_delta_is_the_oracles_rounded_up(rho, epsilon):
-    truth = delta_at(mpf(rho) / 10**12, mpf(str(epsilon)))
-    found = mpf(str(delta_of(rho, epsilon)))
-    assert truth <= found * (1 + mpf("1e-20"))
-    assert found <= truth * (1 + mpf("1e-20")) + mpf("1.01e-30")
 
 
 @settings(max_examples=25)
@@ -81,18 +71,16 @@ def test_more_delta_buys_more_rho(epsilon, one, other):
     assert rho_of(epsilon, low) <= rho_of(epsilon, high)
 
 
-@given(st.integers(0, 10**13), st.integers(0, 10**13), DELTAS, EPSILONS)
-def test_more_rho_costs_more(one, other, delta, epsilon):
+@given(st.integers(0, 10**13), st.integers(0, 10**13), DELTAS)
+def test_more_rho_costs_more(one, other, delta):
     low, high = sorted((one, other))
     assert epsilon_of(low, delta) <= epsilon_of(high, delta)
-    assert delta_of(low, epsilon) <= delta_of(high, epsilon)
 
 
 @given(EPSILONS, DELTAS)
 def test_the_way_there_and_back_never_gains(epsilon, delta):
     rho = rho_of(epsilon, delta)
     assert epsilon - Decimal("1e-6") < epsilon_of(rho, delta) <= epsilon
-    assert delta_of(rho, epsilon) <= delta
 
 
 @pytest.mark.parametrize(
@@ -106,13 +94,7 @@ def test_the_corners_of_the_range(epsilon, delta):
 
 
 def test_no_loss_is_no_epsilon():
-    assert epsilon_of(0, "1e-6") == delta_of(0, "1") == 0
-
-
-def test_delta_never_passes_one_and_never_vanishes():
-    assert delta_of(10**14, "1") == 1
-    assert delta_of(1, "1000000") == Decimal("1e-30")
-    assert delta_of(10**12, 0) < 1
+    assert epsilon_of(0, "1e-6") == 0
 
 
 def test_a_lifetime_keeps_a_tenth_of_delta_for_failures():
@@ -152,8 +134,6 @@ def test_impossible_targets_are_refused(epsilon, delta):
 def test_other_refusals():
     with pytest.raises(InvalidTarget):
         lifetime_cap("1", "1e-5", fail_share="1")
-    with pytest.raises(InvalidTarget):
-        delta_of(1, "-1")
     with pytest.raises(InvalidTarget):
         epsilon_of(1, "2")
     with pytest.raises(ValueError, match="negative"):

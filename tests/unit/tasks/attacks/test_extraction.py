@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tasks.attacks.extraction import Extracted, emails, extraction, identifiers, phones
+from tasks.attacks.extraction import Extracted, emails, extraction, phones
 from tests.support import shared_data
 
 
@@ -26,10 +26,6 @@ def test_addresses_are_found_in_text():
 )
 def test_numbers_are_found_and_dates_are_none(text, found):
     assert phones(text) == found
-
-
-def test_given_names_count_too():
-    assert identifiers(["mail a@b.org"], ["Ada King", " "]) == {"a@b.org", "Ada King"}
 
 
 def test_extraction_by_hand():

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from tasks.attacks.few_shot import PromptRound, few_shot_membership
 from tasks.attacks.language import ReleaseLanguage
 from tasks.attacks.membership import (
     NO_EVIDENCE,
@@ -14,7 +13,6 @@ from tasks.attacks.membership import (
     overlap_scores,
 )
 from tasks.attacks.roc import separation
-from tasks.evaluation.in_context.demonstrations import Example
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts, uniform_score
 
 MEMBERS, OTHERS = random_texts(60, 30, 1), random_texts(120, 30, 2)
@@ -90,32 +88,3 @@ def test_the_public_model_is_not_asked_about_empty_texts():
 def test_an_overlap_by_hand():
     """Of the runs abcd, bcde the first is released; three words are one run of three."""
     assert overlap_scores(["x a b c d y", "p q r"], ["A b c d e", "p q r", "", "p q"]) == [0.5, 1, 0, 0]
-
-
-def reader():
-    """A model that is sure of what it has just read, and guesses otherwise."""
-    rng = np.random.default_rng(0)
-    return lambda shown, items: [float(rng.normal(3.0 * (item in shown), 1)) for item in items]
-
-
-def test_demonstrations_in_a_prompt_are_found_and_released_ones_are_not():
-    items = [Example(text, "label") for text in MEMBERS]
-    others = [Example(text, "label") for text in OTHERS[:60]]
-    synthetic = [Example(text, "label") for text in random_texts(60, 10, 5)]
-    real = [PromptRound(items[at : at + 4], items[at : at + 4], others[at : at + 4]) for at in range(0, 60, 4)]
-    private = [PromptRound(synthetic[at : at + 4], items[at : at + 4], others[at : at + 4]) for at in range(0, 60, 4)]
-    assert few_shot_membership(reader(), real).auc > 0.9
-    low, high = few_shot_membership(reader(), private).interval
-    assert low < 0.5 < high
-
-
-def test_prompts_are_judged_together_with_one_threshold():
-    """(2 > 1), (2 > 0), (0.5 < 1), (0.5 > 0): three of four pairs, though each prompt alone orders its own."""
-    rounds = [PromptRound([], [Example("m", "1")], [Example("n", "1")])] * 2
-    answers = iter([[2.0, 1.0], [0.5, 0.0]])
-    assert few_shot_membership(lambda shown, items: next(answers), rounds).auc == 0.75
-
-
-def test_without_prompts_nothing_is_measured():
-    assert few_shot_membership(reader(), []).auc is None
-    assert few_shot_membership(reader(), [PromptRound([], [], [])]).auc is None

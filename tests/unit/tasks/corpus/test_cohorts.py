@@ -1,6 +1,5 @@
 """Cohorts of units: a history decides a unit's block by that unit alone, and a version knows the cohort of each."""
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -119,14 +118,3 @@ def test_the_partition_of_one_cohort_reads_nobody_of_another(home: ProjectHome, 
     rows = corpus.batches(first, "r", 1, [(0, 0, 0), (1, 0, 0)], labels)
     assert {row.unit for found in rows.values() for row in found} == set(UNITS[::2])
     assert {row.unit for _, row in corpus.each(first, "r", labels)} == set(UNITS[::2])
-
-
-def test_a_version_of_the_second_format_is_of_the_first_cohort(home: ProjectHome, grown: str) -> None:
-    connection = sqlite3.connect(home.corpora / grown / "documents.sqlite")
-    connection.executescript("ALTER TABLE units RENAME COLUMN cohort TO later; PRAGMA user_version = 2;")
-    connection.close()
-    assert set(dict(iter_marks(home, grown)).values()) == {1}
-    corpus, scheme = open_corpus(home, grown), PartitionScheme(KEY, 2)
-    assert corpus.label_field() == "kind"
-    assert {row.unit for _, row in corpus.each(scheme, "r")} == set(UNITS)
-    assert {row.unit for _, row in corpus.each(scheme, "r", ["a"])} == set(UNITS)

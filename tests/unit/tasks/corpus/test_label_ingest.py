@@ -2,7 +2,6 @@
 
 import csv
 import json
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from tasks.corpus.ingest import ingest
 from tasks.corpus.labels import LONGEST_LABEL, normalise_label
@@ -151,40 +149,6 @@ def test_documents_hide_their_label(jsonl: Callable[..., Path]) -> None:
     (document,) = read_documents(jsonl([{"text": "a", "topic": SECRET}]), None, label_field="topic")
     assert document.label == SECRET
     assert SECRET not in repr(document)
-
-
-# --- versions of the first format ------------------------------------------------------------------------------
-
-
-def as_first_format(database: Path) -> None:
-    """Turn a store into one that the first version of almoner wrote."""
-    connection = sqlite3.connect(database)
-    connection.executescript(
-        """
-        DROP INDEX documents_by_unit; DROP TABLE labelling; ALTER TABLE documents DROP COLUMN label;
-        ALTER TABLE units RENAME COLUMN cohort TO later;
-        CREATE INDEX documents_by_unit ON documents (unit); PRAGMA user_version = 1;
-        """
-    )
-    connection.close()
-
-
-def test_a_version_of_the_first_format_opens_without_labels(home: ProjectHome, jsonl: Callable[..., Path]) -> None:
-    from tasks.corpus.partition import PartitionScheme
-
-    notes = [{"who": f"p{n % 4}", "text": f"note {n}"} for n in range(12)]
-    uid = ingest(home, jsonl(notes), "who", KEY).uid
-    scheme, places = PartitionScheme(KEY, 2), [(block, 0, batch) for block in range(2) for batch in range(2)]
-    before = open_corpus(home, uid).batches(scheme, "r", 2, places)
-    as_first_format(home.corpora / uid / "documents.sqlite")
-    corpus = open_corpus(home, uid)
-    assert corpus.label_field() is None
-    assert corpus.batches(scheme, "r", 2, places) == before
-    assert len(list(corpus.texts())) == 12
-    with pytest.raises(LabelsNotKept) as refused:
-        corpus.batches(scheme, "r", 2, places, ["a"])
-    assert isinstance(refused.value, AlmonerError)
-    assert "--label-field" in refused.value.advice
 
 
 # --- the one spelling ------------------------------------------------------------------------------------------

@@ -203,9 +203,10 @@ def test_text_that_is_no_longer_utf8_is_not_quoted(home: ProjectHome, secret_ver
         assert type(refusal(read)) is StoreUnreadable
 
 
-def test_another_format_is_refused(home: ProjectHome, secret_version: str) -> None:
+@pytest.mark.parametrize("number", [0, 2, 99])
+def test_another_format_is_refused(home: ProjectHome, secret_version: str, number: int) -> None:
     connection = sqlite3.connect(home.corpora / secret_version / DATABASE)
-    connection.execute("PRAGMA user_version = 99")
+    connection.execute(f"PRAGMA user_version = {number}")
     connection.close()
     assert type(refusal(lambda: open_corpus(home, secret_version))) is StoreUnreadable
 

@@ -9,7 +9,7 @@ from tasks.evaluation.override import NothingToOverride, overridden, overriding,
 from tasks.evaluation.results import MetricResult
 
 RULES = {
-    "version": 2,
+    "version": 1,
     "evaluation": {"required": {"length": {"texts": {"max": 2}, "empty": {"max": 0}}, "distinct": {}}},
 }
 FORBIDDING = RULES | {"evaluation": {**RULES["evaluation"], "overrides": "refused"}}  # type: ignore[dict-item]
@@ -79,8 +79,8 @@ def test_a_policy_may_refuse_all_of_them():
     assert refused.value.facts["overridable"] is False
 
 
-def test_policies_from_before_keep_their_digest():
-    assert "overrides" not in str(as_json(Policy.model_validate(RULES)))
+def test_overrides_are_allowed_unless_a_policy_refuses_them():
+    assert as_json(Policy.model_validate(RULES))["evaluation"]["overrides"] == "allowed"  # type: ignore[index,call-overload]
     assert as_json(Policy.model_validate(FORBIDDING))["evaluation"]["overrides"] == "refused"  # type: ignore[index,call-overload]
     assert rules_of({}).overrides is True
 

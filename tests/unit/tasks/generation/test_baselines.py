@@ -90,8 +90,9 @@ def test_a_request_file_for_any_private_system_fits_a_baseline(system: Any) -> N
         baseline(seed=42)
 
 
-def test_what_a_baseline_does_not_use_leaves_stored_requests_as_they_were() -> None:
+def test_what_a_baseline_does_not_use_is_stored_only_where_it_is_said() -> None:
     stored = {"samples", "max_new_tokens", "temperature", "top_k", "max_reference_tokens", "references"}
+    stored |= {"constrained", "groups_per_unit", "precision", "slot_tokens"}
     assert set(as_json(baseline())) == stored  # type: ignore[arg-type]
     assert set(as_json(baseline(instalment=4))) == stored | {"instalment"}  # type: ignore[arg-type]
 

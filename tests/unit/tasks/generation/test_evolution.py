@@ -96,7 +96,7 @@ def test_candidates_follow_from_the_texts_where_a_request_does_not_say() -> None
 def test_parameters_have_a_stable_stored_form() -> None:
     stored = as_json(EvolutionParameters(samples=4))
     assert stored == {
-        "samples": 4, "rounds": 5, "variations": 4, "candidates": None, "selection": "rank", "threshold": 0,
+        "samples": 4, "rounds": 5, "variations": 4, "selection": "rank", "threshold": 0, "groups_per_unit": 1,
         "embedder": "all-minilm-l6-v2", "max_new_tokens": 256, "temperature": "1", "top_k": 0,
     }  # fmt: skip
     assert EvolutionParameters.model_validate(stored) == EvolutionParameters(samples=4)

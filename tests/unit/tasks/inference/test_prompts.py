@@ -6,10 +6,9 @@ import pytest
 
 from models_db.requests import Prompt
 from tasks.inference.language_model import LanguageModel
-from tasks.inference.presets import PRESETS
+from tasks.inference.presets import DEFAULT, PRESETS
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.inference.prompts import (
-    ASK_AGAIN,
     SYSTEM,
     BadDescription,
     NoChatTemplate,
@@ -43,7 +42,7 @@ def test_the_private_prompt_is_the_template_around_the_reference(tokenizer: Any)
         {"role": "system", "content": SYSTEM},
         {"role": "user", "content": f"{DESCRIPTION}\n\nWrite one."},
         {"role": "assistant", "content": "Doctor: Any fever?\n\nPatient:  No. "},
-        {"role": "user", "content": ASK_AGAIN},
+        {"role": "user", "content": DEFAULT.again},
     ]
     whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert tokenizer.decode(pieces.around(reference)) == whole

@@ -8,14 +8,14 @@ import opendp.prelude as dp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mpmath import ncdf
+from mpmath import mpf, ncdf
 
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
-from tasks.accounting.zcdp import delta_of
 from tasks.mechanisms import gaussian
 from tasks.mechanisms.gaussian import SIGMA_GRID, NoiseInvalid, NoisyCount, calibrate_count
 from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
+from tests.golden.accounting_oracle import delta_at
 
 COUNTS = st.integers(1, 2**45).map(lambda steps: NoisyCount(Fraction(steps, SIGMA_GRID)))
 
@@ -91,7 +91,7 @@ def test_the_continuous_gaussians_curve_is_no_claim_for_the_discrete_one(sigma, 
     continuous = float(ncdf(0.5 / sigma - epsilon * sigma) - math.exp(epsilon) * ncdf(-0.5 / sigma - epsilon * sigma))
     worst = max(discrete, other_side)
     assert worst > continuous * (1 + excess)
-    assert worst < float(delta_of(NoisyCount(Fraction(sigma)).loss().rho, str(epsilon)))
+    assert worst < float(delta_at(mpf(NoisyCount(Fraction(sigma)).loss().rho) / 10**12, mpf(epsilon)))
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpmath import mpf
 
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
 from tasks.accounting.conversions import replace_one
-from tasks.accounting.zcdp import delta_of
 from tasks.mechanisms import noisy_mean
 from tasks.mechanisms.catalogue import recompute
 from tasks.mechanisms.gaussian import SIGMA_GRID, NoiseInvalid
 from tasks.mechanisms.noisy_mean import FINEST_CLIP_STEPS, MeanInvalid, NoisyMean, calibrate_mean
 from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.token_scores import sum_rows
+from tests.golden.accounting_oracle import delta_at
 
 MEANS = st.builds(
     NoisyMean,
@@ -76,7 +77,7 @@ def test_the_zcdp_claim_covers_the_gaussian_curve():
         mu = mean.gdp_mu(draws)
         for epsilon in (0.1, 1.0, 4.0):
             curve = mpmath.ncdf(-epsilon / mu + mu / 2) - mpmath.exp(epsilon) * mpmath.ncdf(-epsilon / mu - mu / 2)
-            assert float(curve) < float(delta_of(mean.event(draws).loss.rho, str(epsilon)))
+            assert float(curve) < float(delta_at(mpf(mean.event(draws).loss.rho) / 10**12, mpf(epsilon)))
 
 
 @given(st.integers(2 * 10**5, 10**12), st.integers(1, 500), st.integers(0, 499), NORMS)

@@ -1,6 +1,7 @@
 """Post-processing: no loss, a claim that rests on what the parent has paid, and no other form than its own."""
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -20,7 +21,7 @@ def test_it_costs_nothing_and_claims_what_its_parent_claims():
     more, paid = (state_claim([event], 3, "1e-6") for event in (MORE, PAID))
     assert more.model_copy(update={"replace_one": paid.replace_one}) == paid
     # Which of its parent's mechanisms were one-hot an extension does not know: it takes the larger factor.
-    assert state_claim([MORE], 3, "1e-6", one_hot=False) == state_claim([PAID], 3, "1e-6", one_hot=False) == more
+    assert Decimal(str(more.replace_one.rho)) == Decimal((PAID.loss * 4).rho_text)
 
 
 def test_it_cannot_claim_less_than_its_parent_has_paid():

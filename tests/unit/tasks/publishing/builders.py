@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from models_db.canonical import digest
 from models_db.events import PrivacyEvent
 from models_db.policy import Policy, RequiredApprovals
@@ -15,7 +17,9 @@ from tasks.accounting.zcdp import release_amount, rho_of
 from tasks.evaluation.registry import METRICS, evaluate
 from tasks.evaluation.results import MetricResult
 from tasks.evaluation.subject import Subject
+from tasks.generation.baselines import BaselineParameters
 from tasks.generation.interface import Ask
+from tasks.generation.invisible_ink import InvisibleInkParameters
 from tasks.generation.quote import plan_json
 from tasks.generation.systems import system_for
 from tasks.inference.prompt_spec import prompt_json
@@ -42,18 +46,18 @@ DRAW = calibrate(rho_of("4", "1e-7"), 48, 7, "1")
 TEXTS = ("Doctor: How are you? Patient: Better.", "")
 HEAD = "ab" * 32
 POLICY = Policy(several_roles=False, approvals=RequiredApprovals(spend=1, publish=2))
-INK = {
-    "samples": 2,
-    "references": 7,
-    "max_new_tokens": 48,
-    "temperature": "1",
-    "top_k": 100,
-    "max_reference_tokens": 256,
-    "clipping": "log_probability",
-    "batches": None,
-    "instalment": 16,
-}
-BASELINE = {name: INK[name] for name in INK if name not in ("clipping", "batches", "instalment")}
+
+
+def stored(parameters: BaseModel) -> dict[str, Any]:
+    """Parameters as a canonical request has them."""
+    found = as_json(parameters)
+    assert isinstance(found, dict)
+    return found
+
+
+ASKED: dict[str, Any] = {"samples": 2, "references": 7, "max_new_tokens": 48, "temperature": 1}
+INK = stored(InvisibleInkParameters.model_validate(ASKED))
+BASELINE = stored(BaselineParameters.model_validate(ASKED))
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ SUMMARIES: dict[str, Any] = {
     "parameters": as_json(
         TokenLevelParameters.model_validate(
             {
-                **{name: INK[name] for name in ("references", "max_new_tokens", "temperature")},
+                **{name: ASKED[name] for name in ("references", "max_new_tokens", "temperature")},
                 "groups": [{"id": "b7", "title": "Kettle", "about": ["kitchen", "electric"]}, {"id": "b8"}],
                 "groups_per_unit": 2,
             }

@@ -11,7 +11,7 @@ import pytest
 from models_db.canonical import digest
 from tasks.publishing.bundle import BundleInvalid, _sha256
 from tasks.publishing.checkpoint import Checkpoint
-from tasks.publishing.formats import drafted_files, stated_format, summed_files
+from tasks.publishing.formats import drafted_files, stated_kind, summed_files
 from tasks.publishing.layout import CHECKPOINT, RECORD, document, measure, sums
 from tasks.publishing.seal import Seal
 from tasks.publishing.signing import SigningKey
@@ -27,7 +27,7 @@ def failed(report: VerificationReport) -> set[str]:
 
 def reseal(folder: Path, key: SigningKey) -> None:
     """Make checkpoint, digests and seal fit the files as they are now."""
-    names = drafted_files(stated_format((folder / RECORD).read_bytes()))
+    names = drafted_files(stated_kind((folder / RECORD).read_bytes()))
     artifact = digest({name: measure(folder / name) for name in names})
     (folder / CHECKPOINT).write_bytes(Checkpoint.signed(artifact, HEAD, key).to_bytes())
     seal_as_it_is(folder, key)
@@ -39,7 +39,7 @@ def seal(folder: Path, key: SigningKey, listed: bytes) -> None:
 
 
 def seal_as_it_is(folder: Path, key: SigningKey) -> None:
-    names = summed_files(stated_format((folder / RECORD).read_bytes()))
+    names = summed_files(stated_kind((folder / RECORD).read_bytes()))
     seal(folder, key, sums({name: _sha256((folder / name).read_bytes()) for name in names}))
 
 

@@ -19,13 +19,13 @@ from tasks.publishing.approvals import NotApproved
 from tasks.publishing.attestation import NotAttested
 from tasks.publishing.bundle import BundleExists, BundleInvalid, DestinationUnusable
 from tasks.publishing.draft import ArtifactChanged
-from tasks.publishing.formats import NEWEST, bundle_files
+from tasks.publishing.formats import bundle_files
 from tasks.publishing.layout import DRAFT_FILES, bundle_name
 from tasks.publishing.verify import verify_release
 from tests.support import require
 from tests.unit.tasks.publishing.builders import HEAD, TEXTS, Steward, a_record, a_request
 
-BUNDLE_FILES = bundle_files(NEWEST)
+BUNDLE_FILES = bundle_files("synthetic_corpus")
 KEYS = {
     "texts.jsonl": {"id", "text"},
     "evaluation.json": {"format", "metrics"},

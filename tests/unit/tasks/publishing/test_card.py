@@ -27,7 +27,6 @@ from tasks.publishing.card_text import (
     STANDING,
     bounds,
 )
-from tasks.publishing.formats import FORMAT_1, FORMAT_3
 from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord
 from tests.unit.tasks.publishing.builders import (
     POLICY,
@@ -123,17 +122,10 @@ def test_how_many_approve_and_for_whom_is_said():
         in the_card()
     )
     assert "on whose behalf" in the_card()
-    clinic = {"datasets": {"clinic": {"approvals": {"spend": 3, "publish": 4, "motion": 5}}}, "version": 2}
+    clinic = {"datasets": {"clinic": {"approvals": {"spend": 3, "publish": 4, "motion": 5}}}, "version": 1}
     stricter = Policy.model_validate(as_json(POLICY) | clinic)
     assert "read (at least 3) and again for exactly these files (at least 4)" in the_card(policy=stricter)
     assert "for all of them (at least 5) and again" in the_card(policy=stricter, standing=standing())
-
-
-def test_a_card_of_the_first_format_has_its_words():
-    text = the_card(format=FORMAT_1)
-    for later in ("attestation.json", "revocations.json", "--revocations", "on whose behalf"):
-        assert later in the_card()
-        assert later not in text
 
 
 def test_a_shared_budget_is_said():
@@ -159,15 +151,6 @@ def test_a_release_that_reads_nothing_says_so():
     assert "| epsilon | `0` |\n| delta | `0` |" in text
 
 
-def test_the_front_matter_of_earlier_formats_is_as_it_was():
-    front = yaml.safe_load(the_card(format=FORMAT_3).split("---")[1])
-    assert front == {
-        "pretty_name": "clinic, release 1",
-        "tags": ["synthetic", "differential-privacy", "almoner"],
-        "configs": [{"config_name": "default", "data_files": "texts.jsonl"}],
-    }
-
-
 def test_a_measurement_is_shown_with_its_exposure():
     length, overlap = metrics_of(TEXTS, "length", "verbatim_overlap")
     public = a_record(a_request(governed=False))
@@ -177,7 +160,6 @@ def test_a_measurement_is_shown_with_its_exposure():
     assert all(words in shown for words in MEASURED_BY_EXPOSURE.values())
     assert MEASURED_BY_EXPOSURE["internal"] not in the_card()
     assert MEASURED_BY_EXPOSURE["charged"] not in the_card()
-    assert " public |" not in the_card(format=FORMAT_3)
 
 
 def test_what_is_declared_is_on_the_card_as_words():

@@ -1,6 +1,6 @@
 """The generated files of a bundle: always the same, forged by nobody, and without a figure that nobody may see.
 
-`golden_4/` holds what they were when the fourth format was made. Before that format is released,
+`golden/` holds what they are in the present format. Before almoner is released,
 `python -m tests.unit.tasks.publishing.test_derived` writes them again; afterwards other words are another format.
 """
 
@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tasks.evaluation.results import MetricResult
+from tasks.insights.values import INSIGHTS
 from tasks.publishing.derived import MAKERS, derived_files
 from tasks.publishing.disclosure import Disclosure, UnpublishableMetric
 from tasks.publishing.draft import write_draft
-from tasks.publishing.formats import FORMAT_3, FORMAT_4, KNOWN, drafted_files
+from tasks.publishing.formats import drafted_files
 from tasks.publishing.layout import CARD, DRAFT_FILES, PARQUET, TEXTS, FileTable, measure
 from tasks.publishing.parquet import parquet
 from tasks.publishing.record import SecondOpinion
@@ -26,10 +27,10 @@ from tests.unit.tasks.publishing.builders import TEXTS as TWO_TEXTS
 from tests.unit.tasks.publishing.builders import Release, a_record, a_request
 from tests.unit.tasks.publishing.forging import failed, failures, reseal
 
-GOLDEN = Path(__file__).parent / "golden_4"
+GOLDEN = Path(__file__).parent / "golden"
 DATA: FileTable = {TEXTS: {"sha256": "11" * 32, "bytes": 75}, PARQUET: {"sha256": "22" * 32, "bytes": 572}}
 ROWS = tuple((text, None) for text in TWO_TEXTS)
-OF_TEXTS = [name for name in MAKERS if name in drafted_files(FORMAT_4)]
+OF_TEXTS = [name for name in MAKERS if name in DRAFT_FILES]
 OPINION = SecondOpinion(library="dp-accounting 0.6.0", accountant="RDP", epsilon="4.000083", delta="0.0000001")
 LENGTH = MetricResult(
     "length", "public", {"texts": 2, "mean_words": "2.5"}, "counted", "words between spaces", "2 texts"
@@ -45,9 +46,8 @@ def release(*metrics: MetricResult, governed: bool = True) -> Disclosure:
 
 def test_every_generated_file_has_a_maker_and_is_approved() -> None:
     written = {"evaluation.json", "release.json", TEXTS, PARQUET}
-    assert set(MAKERS) == {name for each in KNOWN for name in drafted_files(each)} - written
+    assert set(MAKERS) == set(drafted_files(INSIGHTS)) - written
     assert set(derived_files(release())) == set(OF_TEXTS) == set(DRAFT_FILES) - written
-    assert set(derived_files(Disclosure(a_record(format=FORMAT_3), (), {}))) == {CARD}
 
 
 @pytest.mark.parametrize("name", OF_TEXTS)
@@ -151,17 +151,6 @@ def test_the_publisher_cannot_write_another_file(
     (made.draft / name).write_bytes(change(honest))
     files = {each: measure(made.draft / each) for each in DRAFT_FILES}
     assert failures(made.decided_again(made.draft, files), tmp_path / "out") == (found_by or {name})
-
-
-def test_a_draft_of_an_earlier_format_has_none_of_the_later_checks(
-    make_release: Callable[..., Release], tmp_path: Path
-) -> None:
-    made = make_release(a_record(format=FORMAT_3))
-    report = verify_release(made.publish(tmp_path / "out").folder, made.key.public_key)
-    assert report.holds
-    said = {check.name: check.detail for check in report.checks}
-    for name in ("columns", *(set(MAKERS) - set(drafted_files(FORMAT_3)))):
-        assert FORMAT_3 in said[name]
 
 
 if __name__ == "__main__":

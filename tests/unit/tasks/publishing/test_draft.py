@@ -7,8 +7,9 @@ import stat
 import pytest
 
 from tasks.publishing.disclosure import UnpublishableMetric
-from tasks.publishing.draft import ArtifactChanged, DraftUnwritable, read_samples, rehash, write_draft
+from tasks.publishing.draft import ArtifactChanged, DraftUnwritable, rehash, write_draft
 from tasks.publishing.layout import DRAFT_FILES
+from tasks.publishing.rows import read_labelled
 from tests.unit.tasks.publishing.builders import TEXTS, a_record, a_request, metrics_of
 
 
@@ -52,8 +53,8 @@ def test_any_text_can_be_written(tmp_path):
 
 
 def test_a_steward_sees_the_first_texts(draft):
-    assert list(read_samples(draft, 1)) == [TEXTS[0]]
-    assert list(read_samples(draft, 5)) == list(TEXTS)
+    assert list(read_labelled(draft, 1)) == [(TEXTS[0], None)]
+    assert list(read_labelled(draft, 5)) == [(text, None) for text in TEXTS]
 
 
 def test_measurements_are_stored_with_their_exposure(draft):

@@ -1,6 +1,6 @@
-"""The generated files of a release of insights: what they were when their format was made.
+"""The generated files of a release of insights: what they are in the present format.
 
-`golden_5/` holds them. Before that format is released, `python -m tests.unit.tasks.publishing.test_insight_files`
+`golden_insights/` holds them. Before almoner is released, `python -m tests.unit.tasks.publishing.test_insight_files`
 writes them again; afterwards other words are another format.
 """
 
@@ -16,7 +16,7 @@ from tasks.publishing.record import ReleaseRecord
 from tests.insights_rows import described, insights_record, known, plausible
 from tests.unit.tasks.publishing.test_derived import DATA, LENGTH, OPINION
 
-GOLDEN = Path(__file__).parent / "golden_5"
+GOLDEN = Path(__file__).parent / "golden_insights"
 
 
 def release(record: ReleaseRecord, *metrics: MetricResult) -> Disclosure:

@@ -10,19 +10,19 @@ import mlcroissant
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from models_db.requests import as_json
 from tasks.insights.simple_clio import ClioParameters
 from tasks.insights.urania_parameters import UraniaParameters
-from tasks.insights.values import Insight, Topic
+from tasks.insights.values import INSIGHTS, Insight, Topic
 from tasks.publishing.derived import MAKERS
-from tasks.publishing.draft import read_samples, write_draft
-from tasks.publishing.formats import FORMAT_4, FORMAT_5, bundle_files, drafted_files
+from tasks.publishing.draft import write_draft
+from tasks.publishing.formats import bundle_files, drafted_files
 from tasks.publishing.insight_rows import carried, insight_line, insight_of, read_insights, require_hierarchy
 from tasks.publishing.insight_text import reading
-from tasks.publishing.layout import CARD, CROISSANT, EXPLORER, PARQUET, REPORT, TEXTS, FileUnfit, measure
+from tasks.publishing.layout import CARD, CROISSANT, DRAFT_FILES, EXPLORER, PARQUET, REPORT, TEXTS, FileUnfit, measure
 from tasks.publishing.record import planned_events
+from tasks.publishing.rows import read_labelled
 from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.verify import verify_release
 from tasks.reporting.release import texts_of
@@ -40,7 +40,7 @@ from tests.insights_rows import (
     plausible,
     unmeasured,
 )
-from tests.unit.tasks.publishing.builders import Release, a_record, a_release, metrics_of
+from tests.unit.tasks.publishing.builders import Release, a_release, metrics_of
 from tests.unit.tasks.publishing.forging import failed, failures, reseal
 
 pytestmark = [
@@ -192,17 +192,16 @@ def test_not_more_clusters_than_asked_for_and_none_below_the_threshold() -> None
 @pytest.mark.parametrize("nodes", [plausible(), (), many(1, 0)], ids=["plausible", "none", "one"])
 def test_a_release_of_insights_verifies(tmp_path: Path, nodes: tuple[Insight, ...]) -> None:
     made = released(tmp_path, nodes)
-    assert made.record.format == FORMAT_5
-    assert set(made.files) == set(drafted_files(FORMAT_5)) == {*drafted_files(FORMAT_4), EXPLORER}
+    assert set(made.files) == set(drafted_files(INSIGHTS)) == {*DRAFT_FILES, EXPLORER}
     bundle = made.publish(tmp_path / "out").folder
     report = verify_release(bundle, made.key.public_key)
     assert report.holds, [check for check in report.checks if not check.ok]
-    assert {path.name for path in bundle.iterdir()} == set(bundle_files(FORMAT_5))
+    assert {path.name for path in bundle.iterdir()} == set(bundle_files(INSIGHTS))
     said = {check.name: check.detail for check in report.checks}
     assert said["texts"] == f"{len(nodes)} insights, in one hierarchy"
     assert "says what the record" in said[EXPLORER]
     assert tuple(read_insights(bundle)) == nodes
-    assert list(read_samples(bundle)) == list(described(nodes))
+    assert [text for text, _ in read_labelled(bundle)] == list(described(nodes))
 
 
 def test_hostile_words_are_carried_whole(tmp_path: Path) -> None:
@@ -225,14 +224,7 @@ def test_other_kinds_say_that_they_have_no_explorer(release: Release, tmp_path: 
     report = verify_release(release.publish(tmp_path / "out").folder, release.key.public_key)
     assert report.holds
     (found,) = [check.detail for check in report.checks if check.name == EXPLORER]
-    assert f"format {FORMAT_4} have no {EXPLORER}" in found
-
-
-def test_insights_have_their_own_format_and_nothing_else_has_it() -> None:
-    with pytest.raises(ValidationError, match="insights have the fifth format"):
-        insights_record(format=FORMAT_4)
-    with pytest.raises(ValidationError, match="insights have the fifth format"):
-        a_record(format=FORMAT_5)
+    assert found == f"only releases of insights have {EXPLORER}"
 
 
 Change = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
@@ -262,7 +254,7 @@ def test_the_publisher_cannot_write_another_explorer(tmp_path: Path) -> None:
     made = released(tmp_path, plausible())
     page = made.draft / EXPLORER
     page.write_bytes(page.read_bytes().replace(b"epsilon 4 at", b"epsilon 1 at"))
-    files = {name: measure(made.draft / name) for name in drafted_files(FORMAT_5)}
+    files = {name: measure(made.draft / name) for name in drafted_files(INSIGHTS)}
     assert failures(made.decided_again(made.draft, files), tmp_path / "out") == {EXPLORER}
 
 

@@ -1,12 +1,11 @@
 """What people typed stays text when it is rendered."""
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tasks.publishing.markdown import block, code, table, yaml_text
+from tasks.publishing.markdown import block, code, table
 
 NASTY = [
     "plain",
@@ -52,14 +51,7 @@ def test_a_block_is_one_fence(value):
     assert [token.type for token in tokens if token.type in ("fence", "html_block", "heading_open")] == ["fence"]
 
 
-@given(TEXT)
-def test_yaml_text_is_one_string(value):
-    loaded = yaml.safe_load(f"name: {yaml_text(value)}\nnext: 1")
-    assert set(loaded) == {"name", "next"}
-    assert isinstance(loaded["name"], str)
-
-
 @pytest.mark.parametrize("sign", ["\u202e", "\u200b", "\x1b", "\u2028", "\x00"])
 def test_invisible_signs_become_spaces(sign):
-    for shown in (code(f"a{sign}b"), block(f"a{sign}b"), yaml_text(f"a{sign}b")):
+    for shown in (code(f"a{sign}b"), block(f"a{sign}b")):
         assert sign not in shown

@@ -54,8 +54,9 @@ KEYS = {
     "people": "requester runner",
     "people.requester": "name public_key",
     "people.runner": "name public_key",
-    "policy": "approval_days approvals attempts request_days several_roles",
-    "policy.approvals": "publish spend",
+    "policy": "approval_days approvals attempts delegation_days delta_below_population evaluation internal_figures"
+    " refusals request_days several_roles version",
+    "policy.approvals": "motion publish spend",
     "second_opinion": "accountant delta epsilon library",
 }
 PLACES = list(KEYS)
@@ -133,7 +134,7 @@ def test_a_missing_field_is_refused(place):
         b"{}\n",
         b"\xff\xfe\n",
         b"[" * 100_000,
-        b'{"format":"almoner-release/3"}\n',
+        b'{"format":"almoner-release/1"}\n',
         a_record(standing=standing()).to_bytes().replace(b'"runs":12', b'"runs":12,"used":3'),
         a_record(standing=standing()).to_bytes().replace(b'"runs":12', b'"runs":0'),
         a_record().to_bytes()[:-1],

@@ -14,8 +14,7 @@ from models_db.requests import Prompt
 from tasks.inference.prompt_spec import prompt_json
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.card import card
-from tasks.publishing.draft import read_samples, write_draft
-from tasks.publishing.formats import FORMAT_2
+from tasks.publishing.draft import write_draft
 from tasks.publishing.layout import CARD, TEXTS, FileUnfit
 from tasks.publishing.rows import labels_of_texts, line, parsed, read_labelled
 from tasks.publishing.verify import verify_release
@@ -109,7 +108,7 @@ def test_a_draft_has_a_label_in_every_line_only_where_labels_were_asked(tmp_path
 def test_a_steward_sees_what_was_generated_of_records(tmp_path: Path) -> None:
     rows = drafted(tmp_path / "a", (FILM, "no"), asked("records", []))
     assert [set(row) for row in rows] == [{"id", "raw", "record"}, {"id", "raw"}]
-    assert list(read_samples(tmp_path / "a")) == [FILM, "no"]
+    assert [text for text, _ in read_labelled(tmp_path / "a")] == [FILM, "no"]
 
 
 def test_texts_are_read_again_with_their_labels_and_numbers(tmp_path: Path) -> None:
@@ -167,17 +166,6 @@ def test_forged_rows_are_found(labelled: Release, tmp_path: Path, new_key: Any, 
     assert said in texts.detail
 
 
-def test_formats_before_know_none_of_it() -> None:
-    for request in (
-        asked("demonstrations", LABELS),
-        asked("records", []),
-        asked("synthetic_corpus", [], preset="court"),
-    ):
-        assert a_record(request).format != FORMAT_2
-        with pytest.raises(ValidationError, match="formats before the third"):
-            a_record(request, format=FORMAT_2)
-
-
 # --- templates on the card -----------------------------------------------------------------------------------
 
 
@@ -203,7 +191,6 @@ def test_a_prompt_that_is_not_written_out_is_not_a_request_of_ours(tmp_path: Pat
 def test_how_documents_are_cut_is_on_the_card_and_how_many_were_is_not() -> None:
     text = card(a_record(), ())
     assert "cut: at 256 tokens, and before that at 64 characters for each" in text
-    assert "cut: at" not in card(a_record(format=FORMAT_2), ())
     with pytest.raises(ValidationError, match="private wherever something is claimed"):
         a_record(released={"references_cut": "3"})
 

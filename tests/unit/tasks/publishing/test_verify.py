@@ -22,7 +22,7 @@ from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.approvals import NotApproved
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.draft import write_draft
-from tasks.publishing.formats import FORMAT_1, NEWEST, bundle_files
+from tasks.publishing.formats import bundle_files
 from tasks.publishing.layout import (
     CARD,
     CHECKPOINT,
@@ -56,7 +56,7 @@ from tests.unit.tasks.publishing.builders import (
 from tests.unit.tasks.publishing.forging import edit, failed, failures, reseal, seal, seal_as_it_is
 
 ROOT = Path(__file__).resolve().parents[4]
-BUNDLE_FILES = bundle_files(NEWEST)
+BUNDLE_FILES = bundle_files("synthetic_corpus")
 
 Json = dict[str, Any]
 
@@ -259,8 +259,7 @@ FORGERIES = {
     "a private count": (lambda s: s.update(units="154"), {"record"}),
     "a private count among released figures": (setting("released", to={"units": "154"}), {"record"}),
     "a float": (setting("release", to=1.5), {"record"}),
-    "the first format": (setting("format", to=FORMAT_1), {"record", "files"}),
-    "a format to come": (setting("format", to="almoner-release/99"), {"record"}),
+    "a format to come": (setting("format", to="almoner-release/2"), {"record"}),
     "a list": (lambda s: s.update(events={}), {"record"}),
 }
 
@@ -501,7 +500,7 @@ def test_the_publisher_cannot_state_a_laxer_policy(make_release, tmp_path, laxer
 
 def under(**rules: Any) -> Any:
     """A record of a release whose request names a policy with these rules."""
-    policy = Policy.model_validate({"version": 2, "approvals": {"spend": 1, "publish": 2}} | rules)
+    policy = Policy.model_validate({"version": 1, "approvals": {"spend": 1, "publish": 2}} | rules)
     return a_record(a_request(policy=digest(as_json(policy))), policy=policy)
 
 

@@ -107,7 +107,7 @@ def test_a_verifier_that_does_not_verify_envelopes_would_be_noticed(decided, env
 
 
 def test_a_policy_for_the_dataset_sets_the_threshold(make_release, tmp_path):
-    other = {"datasets": {"clinic": {"approvals": {"publish": 3}}}, "version": 2}
+    other = {"datasets": {"clinic": {"approvals": {"publish": 3}}}, "version": 1}
     policy = Policy.model_validate(POLICY.model_dump() | other)
     release = make_release(a_record(a_request(policy=digest(as_json(policy))), policy=policy))
     with pytest.raises(NotApproved, match="2 of 3"):

@@ -29,7 +29,7 @@ TEXTS = tuple(
     for number, text in enumerate((NASTY, *NOTES * 3, "", "word " * 400, *NOTES * 2), 1)
 )
 RULES = {
-    "version": 2,
+    "version": 1,
     "evaluation": {"required": {"length": {"texts": {"min": 2}, "empty": {"max": 0}}, "distinct": {}}},
 }
 POLICY = Policy.model_validate(RULES)

@@ -5,9 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.evaluation.coral import Target, TargetPrivate, align, covariance
 from tasks.evaluation.embedded import Points
 from tasks.evaluation.softmax import fit
+from tests.unit.benchmarks.scripts import load
+
+CORAL = load("coral")
+Target, TargetPrivate, align, covariance = CORAL.Target, CORAL.TargetPrivate, CORAL.align, CORAL.covariance
 
 TINY = 1e-9
 WIDTH = 6

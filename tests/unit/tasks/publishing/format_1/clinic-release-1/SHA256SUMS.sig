@@ -1,1 +1,0 @@
-{"format":"almoner-signature/1","public_key":"69ba00243576f4f2404974451c9cde193986adbebb6f7cf1341075f05b91762f","signature":"5edcdffda954f28b2fb26bfd0ea999167bf3990bb99e20ab70327f6cb44e3dd1db390786bfeec9e09af7e9535f14781a52b990d8c5ddbb0f35ecb01d40e8970f"}

@@ -1,1 +1,0 @@
-{"format":"almoner-signature/1","public_key":"7eb572bfac0a45f84e3d126ef79c470b2fb86c0f8bc7cd11215fce5d85f8e6e5","signature":"d1eb9cabf41b82f4a32b4a1279cbe4f3edab092b24d22312f2442c4c4fc17f4dbfdd44a22de30478f4be911a291b372c980e921290d7845f7ff985640600e706"}
