@@ -92,7 +92,7 @@ COMMANDS = (
     Entry(
         "dashboard",
         "cli.dashboard",
-        "Show datasets and budgets, the queue of approvals, releases and the record in a browser. Nothing can be changed.",
+        "Show datasets and budgets, the queue of approvals, releases and the record in a browser. Nothing can be changed.",  # noqa: E501
     ),
     Entry(
         "demo",

@@ -1,4 +1,4 @@
-"""The options that every command has."""
+"""Options and arguments of many commands."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,4 +9,5 @@ HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Project home (default: ALMONER_HOME, else ~/.almoner).", show_default=False),
 ]
+DatasetName = Annotated[str, typer.Argument(help="The dataset's name.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
