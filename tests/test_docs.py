@@ -138,6 +138,8 @@ MENTION = re.compile(r"`almoner ([a-z-]+)(?: ([a-z-]+))?")
 
 def exists(first: str, second: str) -> bool:
     named = f"{first} {second}".strip()
+    if first.startswith("-"):
+        return any(first in option.opts for option in ROOT_COMMAND.params) or first == "--help"
     return first in COMMANDS or any(name == named or name.startswith(f"{named} ") for name in COMMANDS)
 
 
