@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -15,11 +15,8 @@ from rich.console import RenderableType
 from cli.command import Answer, Opened, command
 from cli.progress import showing
 from cli.tables import table
-from flows import record
-from flows.anchors import Witness
 from flows.export import Form, as_json
 from flows.export import export as write_export
-from flows.record import Verified
 from flows.workspace import Record, open_record, open_workspace
 from models_db.base import moment
 from models_db.errors import UsageError
@@ -27,6 +24,10 @@ from models_db.services import audit_log
 from models_db.services.audit_check import Placed
 from models_db.services.audit_log import LogFilter
 from tasks.stores.address import located
+
+if TYPE_CHECKING:
+    from flows.anchors import Witness
+    from flows.record import Verified
 
 app = typer.Typer(
     no_args_is_help=True, help="The record: log, verify, checkpoint, export; and the claim of a mechanism."
@@ -90,6 +91,8 @@ def verify(opened: Opened, against: Against = None) -> Answer:
     Example: almoner audit verify --against out/clinic-release-1
     """
     with showing(opened):
+        from flows import record  # verifying bundles loads the mechanisms
+
         found = record.verify(_open(opened), [located(each) for each in against or ()])
     chain = found.chain
     data = {
@@ -114,6 +117,8 @@ def checkpoint(opened: Opened, to: Annotated[Path, typer.Option(help="New file t
 
     Example: almoner audit checkpoint --to head-2026-11.json
     """
+    from flows import record
+
     signed = record.checkpoint(open_workspace(opened.home), to)
     told = f"Checkpoint of link {signed.seq} written to {to}. Keep it away from this machine."
     return Answer(signed.model_dump(), [told])
@@ -202,7 +207,7 @@ def _open(opened: Opened) -> Record:
     return found
 
 
-def _told(found: Verified) -> list[str]:
+def _told(found: "Verified") -> list[str]:
     chain = found.chain
     told = [
         f"The chain holds: {chain.links} links, head {chain.head.hash}."
@@ -223,7 +228,7 @@ def _told(found: Verified) -> list[str]:
     return told + [_placed(witness, placed) for witness, placed in found.witnesses]
 
 
-def _placed(witness: Witness, placed: Placed) -> str:
+def _placed(witness: "Witness", placed: Placed) -> str:
     if not witness.genuine:
         return f"{witness.path}: ITS SIGNATURE DOES NOT FIT; it was altered and proves nothing."
     signer = f"by {placed.signer}" if placed.signer else "by somebody this ledger does not know"
@@ -233,7 +238,7 @@ def _placed(witness: Witness, placed: Placed) -> str:
     return f"{witness.path}: DOES NOT LIE ON THE CHAIN ({placed.verdict}: {placed.detail}), {signed}."
 
 
-def _witnessed(witness: Witness, placed: Placed) -> dict[str, object]:
+def _witnessed(witness: "Witness", placed: Placed) -> dict[str, object]:
     return {
         "file": str(witness.path),
         "hash": witness.anchor.hash,

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 
 from cli import scope as scopes
 from cli.command import Answer, Opened, command
-from cli.dataset import Name
+from cli.options import DatasetName
 from cli.tables import facts, table
 from flows.affording import afforded
 from flows.budgets import BudgetView, CohortLine, Window, view
@@ -19,8 +19,8 @@ from models_db.canonical import Json
 from models_db.errors import UsageError
 from models_db.requests import plain_decimal
 from models_db.services import datasets, ledger, releases
+from tasks.accounting.lifetime import lifetime_epsilon
 from tasks.accounting.zcdp import release_amount
-from tasks.generation.quote import lifetime_epsilon
 
 app = typer.Typer(no_args_is_help=True, help="Budgets: show, forecast, simulate; envelopes.")
 app.add_typer(scopes.app, name="scope")
@@ -32,7 +32,7 @@ Scope = Annotated[str | None, typer.Option(help="Out of this envelope; else out 
 
 
 @command(app, "show")
-def show(opened: Opened, name: Name) -> Answer:
+def show(opened: Opened, name: DatasetName) -> Answer:
     """The lifetime budget of a dataset, what narrows it, how it was changed, and which requests spent it.
 
     Example: almoner budget show clinic
@@ -149,7 +149,7 @@ def _window_data(window: Window) -> dict[str, Json]:
 @command(app, "forecast")
 def forecast(
     opened: Opened,
-    name: Name,
+    name: DatasetName,
     delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
     scope: Scope = None,
     cohorts: Cohorts = None,
@@ -183,7 +183,7 @@ def forecast(
 @command(app, "simulate")
 def simulate(
     opened: Opened,
-    name: Name,
+    name: DatasetName,
     epsilon: Annotated[str, typer.Option(help="Epsilon of each release.")],
     delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
     releases_: Annotated[int, typer.Option("--releases", min=1, max=10_000, help="How many.")] = 10,

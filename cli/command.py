@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
 
+from cli.options import HomeOption, JsonOption
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.printable import json_text
@@ -46,13 +47,6 @@ class Opened:
         """Show something on the way; silent under --json."""
         if not self.as_json:
             show(self.console, what)
-
-
-HomeOption = Annotated[
-    Path | None,
-    typer.Option("--home", help="Project home (default: ALMONER_HOME, else ~/.almoner).", show_default=False),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 
 
 def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:

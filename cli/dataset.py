@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from cli import erase
 from cli.command import Answer, Opened, command
 from cli.motion import waits
+from cli.options import DatasetName
 from cli.progress import showing
 from cli.tables import facts, groups_table, table
 from flows import corpora
@@ -24,14 +25,13 @@ from models_db.errors import EnvironmentProblem, UsageError
 from models_db.requests import PublicGroup, PublicMetadata, as_json, parse
 from models_db.services import datasets, erasures
 from models_db.services.datasets import Registration
+from tasks.accounting.lifetime import lifetime_epsilon
 from tasks.corpus.store import open_corpus
-from tasks.generation.quote import lifetime_epsilon
 from tasks.stores.address import located
 
 app = typer.Typer(no_args_is_help=True, help="Private corpora: register, ingest, list, show, cap, erase.")
 erase.add_to(app)
 
-Name = Annotated[str, typer.Argument(help="The dataset's name.")]
 Unit = Annotated[str | None, typer.Option(help="Field that names the person; without it, each record is a unit.")]
 Epsilon = Annotated[str | None, typer.Option(help="Lifetime epsilon: never exceeded, never reset.")]
 Delta = Annotated[str | None, typer.Option(help="Lifetime delta.")]
@@ -56,7 +56,7 @@ Shared = Annotated[str | None, typer.Option(help="Draw on the budget of this dat
 @command(app, "register")
 def register(
     opened: Opened,
-    name: Name,
+    name: DatasetName,
     unit: Unit = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -91,7 +91,7 @@ def register(
 @command(app, "ingest")
 def ingest(
     opened: Opened,
-    name: Name,
+    name: DatasetName,
     path: Annotated[str, typer.Argument(help="JSONL, CSV, Parquet, or a folder of .txt; a path or s3://...")],
     label_field: LabelField = None,
     new_cohort: Annotated[
@@ -161,7 +161,7 @@ def every(opened: Opened) -> Answer:
 
 
 @command(app, "show")
-def show(opened: Opened, name: Name) -> Answer:
+def show(opened: Opened, name: DatasetName) -> Answer:
     """One dataset: claim, partition, versions, budget; whether a version has labels, but never which or how many.
 
     Example: almoner dataset show clinic
@@ -189,7 +189,7 @@ def show(opened: Opened, name: Name) -> Answer:
 @command(app, "cap")
 def cap(
     opened: Opened,
-    name: Name,
+    name: DatasetName,
     epsilon: Annotated[str, typer.Option(help="The lifetime epsilon that the dataset would have.")],
     delta: Annotated[str, typer.Option(help="The lifetime delta that it would have.")],
     reason: Annotated[str, typer.Option(help="Why; recorded and signed.")],

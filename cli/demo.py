@@ -6,7 +6,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated
@@ -61,26 +61,28 @@ class FolderUnfit(UsageError):
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the command of this file; the story is told by the commands of `app` themselves."""
-
-    @command(app, "demo")
-    def demo(opened: Opened, keep: Keep = None) -> Answer:
-        """The whole story: register, ingest, request, approve, run, publish, verify, and three refusals.
-
-        Example: almoner demo --keep ./demo
-        """
-        # Under --json the story goes to stderr, so that the answer stands alone.
-        with redirect_stdout(sys.stderr if opened.as_json else sys.stdout):
-            if keep is not None:
-                _make(keep)
-                return _told(app, keep.absolute())
-            with tempfile.TemporaryDirectory(prefix="almoner-demo-") as folder:
-                return _told(app, Path(folder))
+    """Register the command of this file."""
+    command(app, "demo")(demo)
 
 
-def _told(app: typer.Typer, folder: Path) -> Answer:
+def demo(opened: Opened, context: typer.Context, keep: Keep = None) -> Answer:
+    """The whole story: register, ingest, request, approve, run, publish, verify, and three refusals.
+
+    Example: almoner demo --keep ./demo
+    """
+    root = context.find_root().command  # the commands that a person would type
+    # Under --json the story goes to stderr, so that the answer stands alone.
+    with redirect_stdout(sys.stderr if opened.as_json else sys.stdout):
+        if keep is not None:
+            _make(keep)
+            return _told(root, keep.absolute())
+        with tempfile.TemporaryDirectory(prefix="almoner-demo-") as folder:
+            return _told(root, Path(folder))
+
+
+def _told(root: Callable[..., object], folder: Path) -> Answer:
     with _alone_in(folder):
-        return _story(Teller(app, folder))
+        return _story(Teller(root, folder))
 
 
 @contextmanager
@@ -163,8 +165,8 @@ def _leaked(folder: Path, secrets: list[str]) -> int:
 class Teller:
     """Runs commands as a person would type them, and keeps their times."""
 
-    def __init__(self, app: typer.Typer, folder: Path) -> None:
-        self.app, self.folder = app, folder
+    def __init__(self, root: Callable[..., object], folder: Path) -> None:
+        self.root, self.folder = root, folder
         self.times: list[tuple[str, float]] = []
         self._console = make_console()
 
@@ -181,7 +183,7 @@ class Teller:
         self._console.print(Text(f"\n$ almoner {line}", style="cyan"), soft_wrap=True)
         started = time.monotonic()
         try:
-            self.app(shlex.split(line), standalone_mode=True)
+            self.root(shlex.split(line), prog_name="almoner")
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
         else:

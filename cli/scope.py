@@ -7,12 +7,12 @@ import typer
 from rich.console import RenderableType
 
 from cli.command import Answer, Opened, command
-from cli.dataset import Name
+from cli.options import DatasetName
 from cli.tables import facts, table
 from flows.budgets import close_envelope, open_envelope, view
 from flows.workspace import open_workspace
+from models_db.budgets import Envelope
 from models_db.canonical import Json
-from tasks.generation.quote import Envelope
 
 app = typer.Typer(no_args_is_help=True, help="Envelopes of a budget: open, close, list.")
 
@@ -23,7 +23,7 @@ Reason = Annotated[str, typer.Option(help="Why; recorded.")]
 @command(app, "open")
 def open_(
     opened: Opened,
-    name: Name,
+    name: DatasetName,
     scope: Scope,
     epsilon: Annotated[str, typer.Option(help="As much as a dataset with this lifetime epsilon would have.")],
     delta: Annotated[str, typer.Option(help="And this lifetime delta.")],
@@ -39,7 +39,7 @@ def open_(
 
 
 @command(app, "close")
-def close(opened: Opened, name: Name, scope: Scope, reason: Reason) -> Answer:
+def close(opened: Opened, name: DatasetName, scope: Scope, reason: Reason) -> Answer:
     """Close an envelope, as a steward: what is left of it is free again, what it has spent stays spent.
 
     Example: almoner budget scope close clinic trial-7 --reason "the trial is over"
@@ -50,7 +50,7 @@ def close(opened: Opened, name: Name, scope: Scope, reason: Reason) -> Answer:
 
 
 @command(app, "list")
-def every(opened: Opened, name: Name) -> Answer:
+def every(opened: Opened, name: DatasetName) -> Answer:
     """The open envelopes of a dataset's budget.
 
     Example: almoner budget scope list clinic

@@ -12,9 +12,8 @@ from sqlalchemy.orm import Session
 from flows.lifetime import claims_of
 from flows.policy import require_figures
 from flows.policy_file import read_version
-from flows.pricing import envelope_of
 from flows.workspace import Workspace
-from models_db.budgets import Amount
+from models_db.budgets import Amount, Envelope
 from models_db.errors import UsageError
 from models_db.names import require_plain
 from models_db.services import cohorts, datasets, envelopes, histories, internal_views, ledger, listings, policies
@@ -25,7 +24,6 @@ from models_db.services.ledger import Balance
 from models_db.tables import Account, Dataset
 from models_db.viewing import Viewing
 from tasks.accounting.lifetime import lifetime_claim
-from tasks.generation.quote import Envelope
 from tasks.generation.reading import Reading, runs
 
 LONGEST_NAME = 100
@@ -100,6 +98,12 @@ class BudgetView:
         if scope is not None and scope not in known:
             raise envelopes.ScopeUnknown(scope, sorted(known))
         return self.balance.left if scope is None else known[scope].left
+
+
+def envelope_of(scope: Account) -> Envelope:
+    """An envelope's account as a quote knows it."""
+    cap, spent = Amount(scope.rho_cap, scope.delta_cap), Amount(scope.rho_spent, scope.delta_spent)
+    return Envelope(str(scope.name), cap, spent, envelopes.room(scope))
 
 
 def view(workspace: Workspace, name: str, read: str | Sequence[int] | None = None) -> BudgetView:

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from flows.budgets import BudgetView
 from models_db.budgets import Amount
+from tasks.accounting.lifetime import lifetime_epsilon
 from tasks.accounting.zcdp import release_amount
-from tasks.generation.quote import lifetime_epsilon
 
 LADDER = ("0.5", "1", "2", "3", "4", "6", "8", "10")
 

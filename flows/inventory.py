@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from models_db.requests import PublicMetadata, as_json
 from models_db.services import listings
 from models_db.tables import Dataset
-from tasks.generation.quote import lifetime_epsilon
+from tasks.accounting.lifetime import lifetime_epsilon
 
 AT_ONCE = 500
 

@@ -18,8 +18,6 @@ from models_db.services.datasets import LifetimeClaim
 from models_db.stored_text import configuration_of
 from models_db.tables import Dataset, Motion
 from tasks.accounting.lifetime import AmountsDiffer, lifetime_claim, require_derived
-from tasks.mechanisms.catalogue import recompute
-from tasks.publishing.record import claim_of_plan, planned_events
 
 
 def claims_of(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
@@ -74,6 +72,9 @@ def require_authorisation(number: int, most: Amount, configuration: Mapping[str,
     Raises:
         AuthorisationDiffers: it does not.
     """
+    from tasks.mechanisms.catalogue import recompute  # loads OpenDP
+    from tasks.publishing.record import claim_of_plan, planned_events
+
     try:
         events = planned_events(configuration)
         claim_of_plan(events, configuration)

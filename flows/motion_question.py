@@ -16,8 +16,7 @@ from models_db.errors import Refused
 from models_db.events import PrivacyEvent
 from models_db.policy import Policy
 from models_db.services.datasets import LifetimeClaim
-from tasks.accounting.lifetime import AmountsDiffer, require_derived
-from tasks.generation.quote import lifetime_epsilon
+from tasks.accounting.lifetime import AmountsDiffer, lifetime_epsilon, require_derived
 from tasks.publishing.record import Person, planned_events
 from tasks.publishing.strict import Digest, Figure, Name, Strict
 

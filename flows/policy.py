@@ -22,8 +22,6 @@ from models_db.services.ledger import BudgetExceeded
 from models_db.stored_text import request_body, result_of
 from models_db.tables import PolicyVersion, Request
 from tasks.accounting.policy_bounds import bounds_of, terms_of
-from tasks.evaluation.bounds import require_measurable
-from tasks.evaluation.override import require_admitted
 from tasks.evaluation.results import MetricResult
 
 SEE_FIGURES = frozenset({"steward", "auditor", "admin"})
@@ -50,6 +48,8 @@ def require_bounds(session: Session, request_id: int, reasons: Iterable[str]) ->
     Raises:
         OutsideBounds: with every figure that is outside, or missing.
     """
+    from tasks.evaluation.override import require_admitted  # loads the metrics
+
     request = releases.find(session, request_id)
     artifact = artifacts.artifact_of(session, request_id)
     stored = artifacts.evaluations(session, artifact) if artifact else ()
@@ -125,6 +125,8 @@ def require_sensible(policy: Policy) -> None:
         InvalidTarget: its limits buy less than the ledger can count.
     """
     for dataset in ("", *policy.datasets):
+        from tasks.evaluation.bounds import require_measurable  # loads the metrics
+
         require_measurable(policy.rules_for(dataset).required)
     terms_of(policy)
 

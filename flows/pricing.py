@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
+from flows.budgets import envelope_of
 from flows.endpoints import endpoints_of
 from flows.lifetime import lifetime_of
 from flows.workspace import Workspace
@@ -11,7 +12,7 @@ from models_db.budgets import Amount
 from models_db.requests import PublicMetadata, ReleaseRequest
 from models_db.services import cohorts, datasets, envelopes, ledger, listings
 from models_db.tables import Account, Dataset, DatasetVersion
-from tasks.generation.quote import DatasetFacts, Envelope, ModelFacts, Quote, model_facts, quote
+from tasks.generation.quote import DatasetFacts, ModelFacts, Quote, model_facts, quote
 from tasks.generation.reading import Reading
 from tasks.generation.rotation import next_turn
 from tasks.inference.backends.endpoints import is_external
@@ -95,9 +96,3 @@ def _left_by_cohort(session: Session, dataset: Dataset, read: Reading) -> dict[i
     if len(read.cohorts) == 1 or read.turn is not None:
         return {}
     return {cohort: ledger.balance(session, dataset.account_id, read.of(cohort)).left for cohort in read.cohorts}
-
-
-def envelope_of(scope: Account) -> Envelope:
-    """An envelope's account as a quote knows it."""
-    cap, spent = Amount(scope.rho_cap, scope.delta_cap), Amount(scope.rho_spent, scope.delta_spent)
-    return Envelope(str(scope.name), cap, spent, envelopes.room(scope))

@@ -13,9 +13,9 @@ from models_db.policy import Rules
 from models_db.services import artifacts, histories
 from models_db.stored_text import request_body, stored_object
 from models_db.tables import Artifact, Request
+from tasks.accounting.lifetime import lifetime_epsilon
 from tasks.evaluation.override import overridden
 from tasks.evaluation.results import MetricResult
-from tasks.generation.quote import lifetime_epsilon
 from tasks.publishing.strict import figure
 from tasks.reporting import parts
 from tasks.reporting.facts import Content, Fact

@@ -11,9 +11,9 @@ from models_db.configurations import BLOCKS_READ
 from models_db.errors import Refused, UsageError
 from models_db.events import PrivacyEvent
 from models_db.policy import Rules
+from tasks.accounting.lifetime import lifetime_epsilon
 from tasks.evaluation.bounds import Outcome, OutsideBounds, missed
 from tasks.evaluation.results import MetricResult
-from tasks.generation.quote import lifetime_epsilon
 from tasks.publishing.card_text import bounds
 from tasks.publishing.claim import Claim
 from tasks.publishing.record import Person, ReleaseRecord

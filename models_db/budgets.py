@@ -58,3 +58,13 @@ class Amount:
 def total(amounts: "list[Amount]") -> Amount:
     """The sum of `amounts`."""
     return Amount(sum(a.rho for a in amounts), sum(a.delta for a in amounts))
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What is reserved for the requests that name it (`scope`)."""
+
+    name: str
+    cap: Amount
+    spent: Amount
+    left: Amount

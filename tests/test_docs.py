@@ -11,6 +11,7 @@ import yaml
 from typer.core import TyperCommand, TyperGroup
 
 from cli.app import app
+from cli.commands import ListedCommand
 from flows.policy_file import POLICY
 from models_db.policy import Policy
 from models_db.requests import ReleaseRequest, as_json, parse
@@ -32,7 +33,8 @@ REQUESTS = (ROOT / "docs" / "requests.md").read_text()
 
 def commands(group: TyperGroup, path: tuple[str, ...] = ()) -> Iterator[tuple[str, TyperCommand]]:
     """Every command with its full name."""
-    for name, command in group.commands.items():
+    for name, listed in group.commands.items():
+        command = listed.load() if isinstance(listed, ListedCommand) else listed
         if isinstance(command, TyperGroup):
             yield from commands(command, (*path, name))
         else:
@@ -136,6 +138,8 @@ MENTION = re.compile(r"`almoner ([a-z-]+)(?: ([a-z-]+))?")
 
 def exists(first: str, second: str) -> bool:
     named = f"{first} {second}".strip()
+    if first.startswith("-"):
+        return any(first in option.opts for option in ROOT_COMMAND.params) or first == "--help"
     return first in COMMANDS or any(name == named or name.startswith(f"{named} ") for name in COMMANDS)
 
 

@@ -14,11 +14,11 @@ from flows.pages.figures import Figures, figures_of, percent, rho
 from flows.pages.looking import Look
 from flows.pages.request_rows import RequestList, request_list
 from flows.schedule import ScheduleRow, row
+from models_db.budgets import Envelope
 from models_db.services import cohorts, datasets, internal_views, schedules
 from models_db.services.cohorts import FIRST
 from models_db.services.datasets import LifetimeClaim
 from models_db.tables import Dataset
-from tasks.generation.quote import Envelope
 from tasks.reporting.numbers import small
 
 DELTA = "1e-7"

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from models_db.budgets import Amount
 from models_db.services.ledger import Balance
-from tasks.generation.quote import lifetime_epsilon
+from tasks.accounting.lifetime import lifetime_epsilon
 from tasks.publishing.strict import figure
 from tasks.reporting.numbers import small
 

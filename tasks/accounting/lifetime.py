@@ -4,14 +4,15 @@ Whoever proposes, shows, signs, applies, checks or publishes a cap derives the a
 by the function that registers a dataset. An amount in the ledger that differs is an error wherever it is met.
 """
 
+from decimal import Decimal
 from functools import lru_cache
 
 from models_db.budgets import DELTA_UNIT, Amount
 from models_db.errors import Refused
-from models_db.requests import as_json
+from models_db.requests import as_json, plain_decimal
 from models_db.services.datasets import LifetimeClaim
 from tasks.accounting.amounts import InexactNumber
-from tasks.accounting.zcdp import InvalidTarget, lifetime_cap
+from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, spent_epsilon
 
 
 @lru_cache(maxsize=4096)
@@ -46,6 +47,14 @@ def require_derived(what: str, stored: LifetimeClaim) -> LifetimeClaim:
     if derived != stored:
         raise AmountsDiffer(what, stored, derived)
     return derived
+
+
+def lifetime_epsilon(amount: Amount, delta_conversion: int) -> str:
+    """The epsilon of `amount` at a delta of `delta_conversion` (units of 1e-18), rounded up to four places."""
+    if not amount.rho:
+        return "0"
+    epsilon = spent_epsilon(amount, Decimal(delta_conversion) / DELTA_UNIT)
+    return plain_decimal(epsilon.quantize(Decimal("0.0001"), rounding="ROUND_CEILING"))
 
 
 class AmountsDiffer(Refused):

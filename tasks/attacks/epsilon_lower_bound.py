@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 Relation: TypeAlias = Literal["at_least", "at_most", "equal"]
 Sample: TypeAlias = "Sequence[int] | Sequence[float] | NDArray[np.float64] | NDArray[np.int64]"
@@ -98,6 +97,8 @@ def clopper_pearson_lower(hits: int, trials: int, failure: float) -> float:
 
     Clopper and Pearson, Biometrika 26 (1934): the `failure` quantile of Beta(hits, trials - hits + 1).
     """
+    from scipy.special import betaincinv
+
     return 0.0 if hits == 0 else float(betaincinv(hits, trials - hits + 1, failure))
 
 

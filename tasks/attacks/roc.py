@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
-from scipy.stats import rankdata
 
 from models_db.errors import UsageError
 from tasks.attacks.epsilon_lower_bound import clopper_pearson_lower, clopper_pearson_upper
@@ -126,6 +124,8 @@ def _placements(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> tu
 
     By ranks, so that n log n steps do (Sun and Xu, IEEE Signal Processing Letters 21, 2014).
     """
+    from scipy.stats import rankdata
+
     both = rankdata(np.concatenate([inside, outside]))
     wins = (both[: len(inside)] - rankdata(inside)) / len(outside)
     losses = 1 - (both[len(inside) :] - rankdata(outside)) / len(inside)
@@ -150,6 +150,8 @@ def _interval(auc: float, wins: NDArray[np.float64], losses: NDArray[np.float64]
 
 def _of_pairs(auc: float, pairs: int) -> Interval:
     """Clopper and Pearson on `pairs` disjoint pairs, which are independent; ties, as halves, vary less than that."""
+    from scipy.special import betaincinv
+
     failure, hits = (1 - CONFIDENCE) / 2, auc * pairs
     low = 0.0 if hits == 0 else float(betaincinv(hits, pairs - hits + 1, failure))
     high = 1.0 if hits == pairs else float(betaincinv(hits + 1, pairs - hits, 1 - failure))

@@ -12,12 +12,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from models_db.budgets import DELTA_UNIT, Amount, total
+from models_db.budgets import Amount, Envelope, total
 from models_db.canonical import Json
 from models_db.errors import UsageError
 from models_db.requests import Prompt, PublicMetadata, ReleaseRequest, as_json, parse, plain_decimal
 from models_db.services.ledger import Balance, BudgetExceeded
 from tasks.accounting import zcdp
+from tasks.accounting.lifetime import lifetime_epsilon
 from tasks.evaluation.registry import Metric, requested
 from tasks.generation.constraints_request import require_schema_for
 from tasks.generation.external import Cost, require_public_prompts, with_external_fact
@@ -39,16 +40,6 @@ FORMAT = "almoner-request/1"
 # Row-tokens per second of SmolLM2-135M on two cores, rounded down (benchmarks/decoding.py): an estimate for people.
 READ_PER_SECOND = 900
 DRAWN_PER_SECOND = 90
-
-
-@dataclass(frozen=True)
-class Envelope:
-    """What is reserved for the requests that name it (`scope`)."""
-
-    name: str
-    cap: Amount
-    spent: Amount
-    left: Amount
 
 
 @dataclass(frozen=True)
@@ -242,14 +233,6 @@ class Quote:
     def lifetime_epsilon(self, amount: Amount) -> str:
         """The lifetime epsilon that `amount` means at the dataset's delta, rounded up to four places."""
         return lifetime_epsilon(amount, self.dataset.delta_conversion)
-
-
-def lifetime_epsilon(amount: Amount, delta_conversion: int) -> str:
-    """The epsilon of `amount` at a delta of `delta_conversion` (units of 1e-18), rounded up to four places."""
-    if not amount.rho:
-        return "0"
-    epsilon = zcdp.spent_epsilon(amount, Decimal(delta_conversion) / DELTA_UNIT)
-    return plain_decimal(epsilon.quantize(Decimal("0.0001"), rounding="ROUND_CEILING"))
 
 
 def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> ModelFacts:

@@ -8,12 +8,15 @@ cohort has, which never changes: a cohort that is opened later adds nothing to i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from models_db.canonical import Json
 from models_db.configurations import BLOCKS_READ
 from models_db.errors import UsageError
-from tasks.generation.interface import Ask, Plan
 from tasks.generation.rotation import Rotation, rotation_in
+
+if TYPE_CHECKING:  # the interface of generators loads the mechanisms
+    from tasks.generation.interface import Ask, Plan
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,12 @@ class Reading:
         whole = self.each * len(self.cohorts)
         return whole // self.turn.groups if self.turn else whole
 
-    def asked(self, ask: Ask) -> Ask:
+    def asked(self, ask: "Ask") -> "Ask":
         """What a plan may depend on: these blocks alone, by their number."""
         whole = replace(ask, blocks=self.each * len(self.cohorts))
         return self.turn.asked(whole) if self.turn else whole
 
-    def planned(self, plan: Plan) -> Plan:
+    def planned(self, plan: "Plan") -> "Plan":
         """A plan that was made for these blocks as if they were all, with their real numbers."""
         turned = self.turn.planned(plan) if self.turn else plan
         if not self.several:

@@ -8,12 +8,15 @@ of its own group alone, whatever the choice; the choice looks at amounts that we
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from models_db.budgets import Amount
 from models_db.canonical import Json
 from models_db.configurations import BLOCKS_READ
 from models_db.errors import UsageError
-from tasks.generation.interface import Ask, Plan
+
+if TYPE_CHECKING:  # the interface of generators loads the mechanisms
+    from tasks.generation.interface import Ask, Plan
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,12 @@ class Rotation:
         """The blocks of the group, ascending."""
         return tuple(range(self.group, self.whole, self.groups))
 
-    def asked(self, ask: Ask) -> Ask:
+    def asked(self, ask: "Ask") -> "Ask":
         """What a plan may depend on, of the group alone: the same for every group."""
         share = None if ask.population is None else max(1, ask.population // self.groups)
         return replace(ask, blocks=len(self.blocks), population=share)
 
-    def planned(self, plan: Plan) -> Plan:
+    def planned(self, plan: "Plan") -> "Plan":
         """A plan that was made for the group's blocks as if they were all, with their real numbers."""
         told = f"group {self.group + 1} of {self.groups}: {', '.join(map(str, self.blocks))} of {self.whole}"
         return replace(plan, blocks=self.blocks, facts={**plan.facts, BLOCKS_READ: told})

@@ -9,11 +9,7 @@ from base64 import standard_b64encode
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any, Final, Literal
-
-from securesystemslib.dsse import Envelope
-from securesystemslib.exceptions import VerificationError
-from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]  # its documented place, without __all__
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from models_db.canonical import canonical
 from models_db.errors import Refused
@@ -31,6 +27,10 @@ from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.signing import SigningKey
 from tasks.publishing.statement import statement
 from tasks.publishing.strict import Digest, Strict, read_as
+
+if TYPE_CHECKING:  # securesystemslib loads boto3 where it finds it: a third of a second for who signs nothing
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]  # its documented place, without __all__
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 
@@ -72,7 +72,7 @@ def attest(payload: bytes, key: SigningKey) -> str:
     return canonical({"keyid": key.public_key, "sig": standard_b64encode(signature).decode()}).decode()
 
 
-def envelope(payload: bytes, attestations: Iterable[str]) -> Envelope:
+def envelope(payload: bytes, attestations: Iterable[str]) -> "Envelope":
     """An envelope with these signatures; by key, so that it tells no order in time.
 
     Raises:
@@ -83,12 +83,12 @@ def envelope(payload: bytes, attestations: Iterable[str]) -> Envelope:
     return _decoded(_envelope(payload).to_dict() | {"signatures": signatures})
 
 
-def envelope_document(made: Envelope) -> bytes:
+def envelope_document(made: "Envelope") -> bytes:
     """The content of `attestation.json`."""
     return document(made.to_dict())
 
 
-def read_envelope(data: bytes) -> Envelope:
+def read_envelope(data: bytes) -> "Envelope":
     """Read `attestation.json`.
 
     Raises:
@@ -104,7 +104,9 @@ def read_envelope(data: bytes) -> Envelope:
     return found
 
 
-def _decoded(stored: dict[str, Any]) -> Envelope:
+def _decoded(stored: dict[str, Any]) -> "Envelope":
+    from securesystemslib.dsse import Envelope
+
     try:
         return Envelope.from_dict(stored)
     except ValueError:
@@ -112,7 +114,7 @@ def _decoded(stored: dict[str, Any]) -> Envelope:
 
 
 def require_attested(
-    found: Envelope,
+    found: "Envelope",
     payload: bytes,
     *,
     stewards: Collection[str],
@@ -142,18 +144,24 @@ def require_attested(
     _require_signatures(found, signed, threshold, f"{len(signed)} of {threshold} approvers signed")
 
 
-def _require_signatures(found: Envelope, keys: Collection[str], threshold: int, otherwise: str) -> None:
+def _require_signatures(found: "Envelope", keys: Collection[str], threshold: int, otherwise: str) -> None:
+    from securesystemslib.exceptions import VerificationError
+
     try:
         found.verify([_key(one) for one in sorted(set(keys))], threshold)
     except (VerificationError, ValueError):
         raise NotAttested(otherwise) from None
 
 
-def _key(public_key: str) -> SSlibKey:
+def _key(public_key: str) -> "SSlibKey":
+    from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]
+
     return SSlibKey(public_key, "ed25519", "ed25519", {"public": public_key})
 
 
-def _envelope(payload: bytes) -> Envelope:
+def _envelope(payload: bytes) -> "Envelope":
+    from securesystemslib.dsse import Envelope
+
     return Envelope(payload, PAYLOAD_TYPE, {})
 
 

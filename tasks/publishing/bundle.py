@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from securesystemslib.dsse import Envelope
+from typing import TYPE_CHECKING
 
 from models_db.canonical import digest
 from models_db.errors import EnvironmentProblem, Refused
@@ -55,6 +54,9 @@ from tasks.publishing.signing import SigningKey
 from tasks.publishing.statement import statement
 from tasks.publishing.verify import verify_release
 from tasks.stores.address import Address, Place
+
+if TYPE_CHECKING:
+    from securesystemslib.dsse import Envelope
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class _Approved:
     key: SigningKey
 
     @property
-    def attestation(self) -> Envelope:
+    def attestation(self) -> "Envelope":
         """The statement with the stewards' signatures and the publisher's."""
         payload = statement(self.record, self.files)
         return envelope(payload, [*self.attestations, attest(payload, self.key)])

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-
-from securesystemslib.dsse import Envelope
+from typing import TYPE_CHECKING
 
 from models_db.budgets import Amount, total
 from models_db.canonical import digest
@@ -38,6 +37,9 @@ from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.revocations import Revocations
 from tasks.publishing.rows import read_labelled
 from tasks.publishing.seal import Seal
+
+if TYPE_CHECKING:
+    from securesystemslib.dsse import Envelope
 
 
 class Opened:
@@ -80,7 +82,7 @@ class Opened:
         return Checkpoint.from_bytes(read_document(self.folder / CHECKPOINT))
 
     @cached_property
-    def attestation(self) -> Envelope:
+    def attestation(self) -> "Envelope":
         """attestation.json."""
         return read_envelope(read_document(self.folder / ATTESTATION))
 

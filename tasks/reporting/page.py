@@ -4,14 +4,16 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tasks.reporting import charts
 from tasks.reporting.facts import Fact, Version, contents
 from tasks.reporting.numbers import spelt
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def report_html(facts: Iterable[Fact], version: Version = "public") -> str:
@@ -40,8 +42,10 @@ def _charts(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def environment(*packages: str) -> Environment:
+def environment(*packages: str) -> "Environment":
     """How pages are made of the templates of `packages`: whatever is put into one is text, and shown as it is."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
     made = Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,

@@ -14,12 +14,11 @@ from flows.motions import (
     last_moment,
     require_reason,
 )
-from models_db.budgets import Amount
+from models_db.budgets import Amount, Envelope
 from models_db.services.envelopes import ScopeUnknown
 from models_db.services.ledger import Balance
 from models_db.services.motions import Authorisation
 from tasks.accounting.zcdp import lifetime_cap
-from tasks.generation.quote import Envelope
 from tests.unit.tasks.generation.test_quote import facts, priced
 
 

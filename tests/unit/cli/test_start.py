@@ -1,0 +1,188 @@
+"""What a command imports before it does anything: counted in modules, never in seconds."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from cli.app import app
+from cli.commands import COMMANDS, ListedCommand
+
+HEAVY = {
+    "alembic", "boto3", "botocore", "dask", "datasets", "dp_accounting", "fastapi", "jinja2", "opendp", "pandas",
+    "prefect", "pyarrow", "pydp", "ray", "scipy", "securesystemslib", "sentence_transformers", "sklearn", "spacy",
+    "starlette", "torch", "transformers", "uvicorn",
+}  # fmt: skip
+"""No command that only reads the ledger imports one of these."""
+LEDGER = {"sqlalchemy", "cryptography", "numpy", "mpmath", "models_db", "flows"}
+"""Nor, before a home is opened, one of these."""
+PROBE = """
+import atexit, json, os, sys
+atexit.register(lambda: open(os.environ["PROBE"], "w").write(json.dumps(sorted(sys.modules))))
+from cli.app import main
+sys.argv[0] = "almoner"
+main()
+"""
+
+
+def started(folder: Path, *words: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], set[str]]:
+    """A command in a process of its own, and the modules it imported."""
+    report = folder / "modules.json"
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *words],
+        env={**os.environ, "PROBE": str(report), "ALMONER_HOME": str(folder / "home"), "TERM": "dumb", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done, set(json.loads(report.read_text()))
+
+
+def packages(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+def first_paragraph(help_text: str | None) -> str:
+    return " ".join((help_text or "").partition("\n\n")[0].split())
+
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
+def test_the_table_says_what_the_module_says(entry) -> None:
+    loaded = ListedCommand(entry).load()
+    assert loaded.name == entry.name
+    assert entry.help == first_paragraph(loaded.help)
+
+
+def test_every_module_with_commands_is_in_the_table() -> None:
+    import importlib
+    import pkgutil
+
+    import cli
+    from cli import app as root
+
+    parts = {"cli.erase", "cli.endpoint", "cli.scope"}  # of the groups dataset, models and budget
+    found = set()
+    for name in (f"cli.{each.name}" for each in pkgutil.iter_modules(cli.__path__)):
+        module = importlib.import_module(name)
+        if module is not root and (hasattr(module, "add_to") or isinstance(getattr(module, "app", None), typer.Typer)):
+            found.add(name)
+    assert found - parts == {entry.module for entry in COMMANDS}
+
+
+def test_every_command_that_a_module_registers_is_in_the_table() -> None:
+    import importlib
+
+    offered = set()
+    for module in {importlib.import_module(entry.module) for entry in COMMANDS}:
+        root = typer.Typer()
+        root.callback()(lambda: None)
+        if hasattr(module, "add_to") and module.__name__ != "cli.erase":
+            module.add_to(root)
+        offered |= set(typer.main.get_group(root).commands)
+        if hasattr(module, "app"):
+            offered.add(module.__name__.rpartition(".")[2])
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    assert offered == {entry.name for entry in COMMANDS} == set(group.commands)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["--help"], 0), (["-h"], 0), (["--version"], 0), (["aprove"], 2), ([], 2)]
+)
+def test_what_needs_no_command_imports_none(tmp_path: Path, words: list[str], code: int) -> None:
+    done, modules = started(tmp_path, *words)
+    assert done.returncode == code, done.stderr
+    assert not packages(modules) & (HEAVY | LEDGER)
+    assert {name for name in modules if name.startswith("cli.")} <= {"cli.app", "cli.commands", "cli.options"}
+    assert len(modules) < 480
+
+
+def test_the_help_page_lists_every_command(tmp_path: Path) -> None:
+    done, _ = started(tmp_path, "--help", COLUMNS="200")
+    for entry in COMMANDS:
+        assert entry.name in done.stdout
+        assert entry.help[:40] in done.stdout
+
+
+def test_a_mistyped_command_is_corrected(tmp_path: Path) -> None:
+    done, _ = started(tmp_path, "aprove", "3")
+    assert "approve" in done.stderr
+
+
+def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
+    from importlib.metadata import version
+
+    done, _ = started(tmp_path, "--version")
+    assert done.stdout == f"almoner {version('almoner')}\n"
+
+
+def test_completion_of_a_command_imports_none(tmp_path: Path) -> None:
+    done, modules = started(tmp_path, _ALMONER_COMPLETE="complete_bash", COMP_WORDS="almoner ap", COMP_CWORD="1")
+    assert done.stdout.split() == ["approve"], done.stderr
+    assert not packages(modules) & (HEAVY | LEDGER)
+
+
+def test_completion_inside_a_group_names_its_commands(tmp_path: Path) -> None:
+    done, modules = started(tmp_path, _ALMONER_COMPLETE="complete_bash", COMP_WORDS="almoner budget s", COMP_CWORD="2")
+    assert set(done.stdout.split()) == {"show", "simulate", "scope"}, done.stderr
+    assert not packages(modules) & HEAVY
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose `home` has one dataset."""
+    folder = tmp_path_factory.mktemp("start")
+    for words in (
+        ["init"],
+        ["dataset", "register", "clinic", "--unit", "patient", "--epsilon", "4", "--delta", "1e-5"],
+    ):
+        done, _ = started(folder, *words)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "most"),
+    [
+        ("budget show clinic", 0, 800),
+        ("budget show clinik", 2, 800),
+        ("budget forecast clinic", 0, 800),
+        ("audit log", 0, 800),
+        ("audit log --since yesterday", 2, 800),
+        ("run soon", 2, 800),
+    ],
+)
+def test_reading_the_ledger_imports_no_library_of_the_work(home: Path, line: str, code: int, most: int) -> None:
+    done, modules = started(home, *line.split())
+    assert done.returncode == code, done.stderr
+    assert not packages(modules) & HEAVY
+    assert len(modules) < most
+
+
+NEVER = HEAVY - {"opendp", "dp_accounting", "jinja2", "alembic"}
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("dataset list", 0),
+        ("dataset show clinik", 2),
+        ("release list", 0),
+        ("release show 7", 2),
+        ("motion list", 0),
+        ("user list", 0),
+        ("run 7", 2),
+        ("approve 7 --gate spend --reason x", 2),
+        ("audit verify", 0),
+    ],
+)
+def test_other_commands_import_no_model_and_no_cloud(home: Path, line: str, code: int) -> None:
+    done, modules = started(home, *line.split())
+    assert done.returncode == code, done.stderr
+    assert not packages(modules) & NEVER
+    assert len(modules) < 1250
