@@ -22,20 +22,11 @@ from flows.question import Question
 from flows.written import FileUnreadable, FileUnwritable
 from models_db.errors import UsageError
 from models_db.services.gates import Decision
+from tasks.common.files import FileUnfit, document, measure, parse_document, plain_file, read_document, write_new
+from tasks.common.strict_model import Digest, Name, Strict, read_as
 from tasks.publishing import signing
 from tasks.publishing.formats import drafted_files, stated_format
-from tasks.publishing.layout import (
-    PARQUET,
-    RECORD,
-    FileUnfit,
-    document,
-    measure,
-    parse_document,
-    plain_file,
-    read_document,
-    write_new,
-)
-from tasks.publishing.strict import Digest, Name, Strict, read_as
+from tasks.publishing.layout import PARQUET, RECORD
 
 LARGEST_ASK = 64 << 20
 LARGEST_APPROVAL = 256 << 10

@@ -14,12 +14,12 @@ from models_db.tables import Dataset, DatasetVersion
 from tasks.corpus.store import open_corpus
 from tasks.evaluate import SCORER, evaluate_texts
 from tasks.evaluation.registry import METRICS
-from tasks.evaluation.results import MetricResult
 from tasks.inference.backends.endpoints import is_external
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
 from tasks.inference.registry import ModelNotPulled
 from tasks.publishing.rows import read_labelled
+from tasks.values.metric_result import MetricResult
 
 
 @dataclass(frozen=True)

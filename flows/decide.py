@@ -25,10 +25,10 @@ from models_db.services.gates import Decision, withdrawal_statement
 from models_db.services.motions import MotionDecided
 from models_db.services.releases import WrongState
 from models_db.tables import Artifact, Dataset
+from tasks.common.files import FileUnfit
 from tasks.evaluation.bounds import OutsideBounds
 from tasks.evaluation.override import NothingToOverride, overriding
 from tasks.publishing.attestation import attest, envelope
-from tasks.publishing.layout import FileUnfit
 from tasks.publishing.signing import SigningKey, fingerprint, verify
 
 _WAITING: dict[Gate, tuple[str, ...]] = {

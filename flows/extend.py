@@ -19,10 +19,10 @@ from models_db.errors import AlmonerError, EnvironmentProblem, Refused
 from models_db.home import ProjectHome
 from models_db.requests import as_json
 from models_db.services import artifacts, motions, releases, runs
+from tasks.common.files import document, parse_document, read_document, write_over
 from tasks.generation.keyphrases import KeyphraseSeeding
 from tasks.generation.quote import written_request
 from tasks.mechanisms.post_processing import PostProcessing
-from tasks.publishing.layout import document, parse_document, read_document, write_over
 
 FORMAT: Final = "almoner-values/1"
 

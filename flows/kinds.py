@@ -11,13 +11,15 @@ from flows.question import Question
 from flows.sections import missed_by, publish_sections, spend_sections
 from models_db.canonical import digest
 from models_db.errors import Refused
-from tasks.insights.values import INSIGHTS, Insight
+from tasks.common.files import FileTable, read_document
 from tasks.publishing.attestation import attestation_payload
 from tasks.publishing.draft import read_metrics, rehash
 from tasks.publishing.insight_rows import read_insights
-from tasks.publishing.layout import EVALUATION, RECORD, FileTable, read_document
+from tasks.publishing.layout import EVALUATION, RECORD
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.rows import read_labelled
+from tasks.values.insight import Insight
+from tasks.values.release_kinds import ReleaseKind
 
 SAMPLES = 3
 INSIGHTS_SHOWN = 60
@@ -50,7 +52,9 @@ def at_publish(question: Question, folder: Path, files: FileTable, viewer: str |
     if (record.release, digest(record.request)) != (question.number, digest(question.request)):
         raise DraftForeign(question.number)
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
-    shown = insights_shown(list(read_insights(folder))) if record.kind == INSIGHTS else samples_shown(folder)
+    shown = (
+        insights_shown(list(read_insights(folder))) if record.kind == ReleaseKind.INSIGHTS else samples_shown(folder)
+    )
     return Matter(
         number=question.number,
         gate="publish",

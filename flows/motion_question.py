@@ -17,9 +17,9 @@ from models_db.events import PrivacyEvent
 from models_db.policy import Policy
 from models_db.services.datasets import LifetimeClaim
 from tasks.accounting.lifetime import AmountsDiffer, require_derived
+from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.generation.quote import lifetime_epsilon
 from tasks.publishing.record import Person, planned_events
-from tasks.publishing.strict import Digest, Figure, Name, Strict
 
 
 class Motion(Strict):

@@ -32,7 +32,7 @@ from models_db.link_body import parse_body, whole_number
 from models_db.printable import visible
 from models_db.services import audits
 from models_db.tables import Audit, Motion, Request
-from tasks.publishing.layout import write_over
+from tasks.common.files import write_over
 
 PLACES = "notices.json"
 MOST_LINKS = 500

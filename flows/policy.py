@@ -24,7 +24,7 @@ from models_db.tables import PolicyVersion, Request
 from tasks.accounting.policy_bounds import bounds_of, terms_of
 from tasks.evaluation.bounds import require_measurable
 from tasks.evaluation.override import require_admitted
-from tasks.evaluation.results import MetricResult
+from tasks.values.metric_result import MetricResult
 
 SEE_FIGURES = frozenset({"steward", "auditor", "admin"})
 """Roles that are told what is left of a budget even where refusals are quiet."""

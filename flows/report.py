@@ -17,11 +17,11 @@ from flows.report_ledger import earlier_points, ledger_parts, newest_results
 from flows.workspace import Workspace
 from models_db.services import internal_views, ledger
 from models_db.tables import Artifact
+from tasks.common.files import read_document
 from tasks.inference.registry import ModelNotPulled
-from tasks.insights.values import INSIGHTS
 from tasks.publishing.draft import read_metrics, rehash
 from tasks.publishing.insight_rows import read_insights
-from tasks.publishing.layout import EVALUATION, RECORD, read_document
+from tasks.publishing.layout import EVALUATION, RECORD
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.rows import read_labelled
 from tasks.reporting.facts import Fact, Version
@@ -29,6 +29,7 @@ from tasks.reporting.parts import Demand, Map, Measured, Point
 from tasks.reporting.projection import LEAST, text_map
 from tasks.reporting.release import Text, release_facts, texts_of
 from tasks.reporting.twin import TwinAttacks
+from tasks.values.release_kinds import ReleaseKind
 
 
 def report_facts(
@@ -108,7 +109,7 @@ def _record(folder: Path) -> ReleaseRecord:
 
 
 def _texts(folder: Path) -> list[Text]:
-    insights = read_insights(folder) if _record(folder).kind == INSIGHTS else ()
+    insights = read_insights(folder) if _record(folder).kind == ReleaseKind.INSIGHTS else ()
     return texts_of(read_labelled(folder), insights)
 
 

@@ -11,14 +11,14 @@ from models_db.configurations import BLOCKS_READ
 from models_db.errors import Refused, UsageError
 from models_db.events import PrivacyEvent
 from models_db.policy import Rules
+from tasks.common.strict_model import figure
 from tasks.evaluation.bounds import Outcome, OutsideBounds, missed
-from tasks.evaluation.results import MetricResult
 from tasks.generation.quote import lifetime_epsilon
 from tasks.publishing.card_text import bounds
 from tasks.publishing.claim import Claim
 from tasks.publishing.record import Person, ReleaseRecord
 from tasks.publishing.request import ApprovedRequest
-from tasks.publishing.strict import figure
+from tasks.values.metric_result import MetricResult
 
 NEARLY_SPENT = Decimal("0.8")
 UNRUN = ("submitted", "approved")

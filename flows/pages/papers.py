@@ -15,7 +15,8 @@ from flows.pages.looking import Look, Lookout
 from models_db.errors import Refused
 from models_db.services import artifacts, internal_views, releases
 from models_db.tables import Artifact, Dataset
-from tasks.publishing.layout import CARD, FileUnfit, measure, plain_file
+from tasks.common.files import FileUnfit, measure, plain_file
+from tasks.publishing.layout import CARD
 from tasks.reporting.facts import Version, contents
 
 DECIDED = ("published", "retracted", "discarded")

@@ -14,11 +14,14 @@ from tasks.generation.batches import layout_of, with_labels
 from tasks.generation.constraints_request import RecordParameters, constraint_facts
 from tasks.generation.family import FamilyParameters, top_k_text
 from tasks.generation.form_request import FormParameters, form_facts
-from tasks.generation.groups import SUMMARIES, PartParameters, part_facts
-from tasks.generation.interface import TEXT_KINDS, AsAsked, Ask, Bench, Generated, NotForGovernedData, Plan
+from tasks.generation.groups import PartParameters, part_facts
+from tasks.generation.interface import Bench
 from tasks.generation.precision_request import PrecisionParameters, precision_facts
 from tasks.mechanisms import samplers
 from tasks.mechanisms.uncharged import uncharged
+from tasks.values.generated import Generated
+from tasks.values.plan import AsAsked, Ask, NotForGovernedData, Plan
+from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.generation.decoding import Constraint
@@ -68,7 +71,7 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
 class _Baseline(AsAsked):
     """What both say of themselves."""
 
-    kinds: tuple[str, ...] = (*TEXT_KINDS, SUMMARIES)
+    kinds: tuple[str, ...] = (*TEXT_KINDS, ReleaseKind.SUMMARIES)
     parameters: type[BaseModel] = BaselineParameters
     charges = False
 

@@ -30,9 +30,12 @@ from tasks.accounting.amounts import decimal_above
 from tasks.generation.batches import BatchLayout
 from tasks.generation.evolution_settings import EvolutionParameters
 from tasks.generation.groups import part_facts
-from tasks.generation.interface import AsAsked, Ask, Bench, Generated, Plan, invoked_once
+from tasks.generation.interface import Bench
 from tasks.inference.registry import find
 from tasks.mechanisms.histogram import NoisyHistogram, calibrate_histogram
+from tasks.values.generated import Generated
+from tasks.values.plan import AsAsked, Ask, Plan, invoked_once
+from tasks.values.release_kinds import ReleaseKind
 
 VARIATION = "Rewrite the following text {way}:\n\n{text}"
 """How the model is asked for a rewording; `{text}` is the candidate, and all that it is told.
@@ -84,7 +87,7 @@ class PrivateEvolution(AsAsked):
     """The system `private_evolution`."""
 
     name: str = "private_evolution"
-    kinds: tuple[str, ...] = ("synthetic_corpus", "demonstrations")
+    kinds: tuple[str, ...] = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS)
     parameters: type[BaseModel] = EvolutionParameters
     charges = True
     shows_private_text = False

@@ -27,13 +27,16 @@ from models_db.requests import ReleaseRequest, plain_decimal
 from tasks.accounting.amounts import decimal_above
 from tasks.generation.batches import BatchLayout
 from tasks.generation.groups import part_facts
-from tasks.generation.interface import Ask, Bench, Generated, Plan, invoked_once
+from tasks.generation.interface import Bench
 from tasks.generation.keyphrase_prompt import FACT
 from tasks.generation.keyphrase_settings import KeyphraseParameters, KeyphraseShares, with_public_words
 from tasks.generation.keyphrase_vocabulary import Vocabulary, vocabulary_for
 from tasks.inference.registry import find
 from tasks.mechanisms.kde import KdeSketches, calibrate_kde
 from tasks.mechanisms.post_processing import PostProcessing
+from tasks.values.generated import Generated
+from tasks.values.plan import Ask, Plan, invoked_once
+from tasks.values.release_kinds import ReleaseKind
 
 SHARED = Fraction(1, 100)
 """The noise of a score is told in relation to what a phrase scores that so many of n units have."""
@@ -83,7 +86,7 @@ class KeyphraseSeeding:
     """The system `keyphrase_seeding`."""
 
     name: str = "keyphrase_seeding"
-    kinds: tuple[str, ...] = ("synthetic_corpus", "demonstrations")
+    kinds: tuple[str, ...] = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS)
     parameters: type[BaseModel] = KeyphraseParameters
     charges = True
     shows_private_text = False

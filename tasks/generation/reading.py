@@ -12,8 +12,8 @@ from itertools import groupby
 from models_db.canonical import Json
 from models_db.configurations import BLOCKS_READ
 from models_db.errors import UsageError
-from tasks.generation.interface import Ask, Plan
 from tasks.generation.rotation import Rotation, rotation_in
+from tasks.values.plan import Ask, Plan
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from models_db.budgets import Amount
 from models_db.canonical import Json
 from models_db.configurations import BLOCKS_READ
 from models_db.errors import UsageError
-from tasks.generation.interface import Ask, Plan
+from tasks.values.plan import Ask, Plan
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,13 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from models_db.requests import plain_decimal
-from tasks.generation.interface import AsAsked, Ask, Bench, Generated, NotForGovernedData, Plan, invoked_once
+from tasks.generation.interface import Bench
 from tasks.inference.registry import find
 from tasks.insights.insight_parameters import InsightParameters
-from tasks.insights.values import INSIGHTS
 from tasks.mechanisms.uncharged import uncharged
+from tasks.values.generated import Generated
+from tasks.values.plan import AsAsked, Ask, NotForGovernedData, Plan, invoked_once
+from tasks.values.release_kinds import ReleaseKind
 
 
 class ClioParameters(InsightParameters):
@@ -45,7 +47,7 @@ class SimpleClio(AsAsked):
     """The system `simple_clio`."""
 
     name: str = "simple_clio"
-    kinds: tuple[str, ...] = (INSIGHTS,)
+    kinds: tuple[str, ...] = (ReleaseKind.INSIGHTS,)
     parameters: type[BaseModel] = ClioParameters
     charges = False
 

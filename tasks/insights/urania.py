@@ -26,16 +26,19 @@ from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
 from models_db.requests import ReleaseRequest, plain_decimal
 from tasks.accounting.amounts import decimal_above
-from tasks.generation.interface import Ask, Bench, Generated, Plan, invoked_once
+from tasks.generation.interface import Bench
 from tasks.inference.registry import find
 from tasks.insights.cluster_keywords import ChosenKeywords
 from tasks.insights.clusters import Clusterer, clusterer_for
 from tasks.insights.keyword_sets import KeywordSet, keyword_set_for
 from tasks.insights.keyword_settings import with_words_from_file
 from tasks.insights.urania_parameters import UraniaParameters
-from tasks.insights.values import INSIGHTS, SIZE_DEVIATION, SMALLEST_CLUSTER
 from tasks.mechanisms.histogram import NoisyHistogram, calibrate_histogram
 from tasks.mechanisms.set_histogram import SetHistogram, calibrate_set_histogram
+from tasks.values.generated import Generated
+from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER
+from tasks.values.plan import Ask, Plan, invoked_once
+from tasks.values.release_kinds import ReleaseKind
 
 DEVIATIONS = 3
 """The threshold of a cluster's size where a request names none, in standard deviations of its noise."""
@@ -80,7 +83,7 @@ class Urania:
     """The system `urania`."""
 
     name: str = "urania"
-    kinds: tuple[str, ...] = (INSIGHTS,)
+    kinds: tuple[str, ...] = (ReleaseKind.INSIGHTS,)
     parameters: type[BaseModel] = UraniaParameters
     charges = True
 

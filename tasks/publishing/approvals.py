@@ -12,10 +12,11 @@ from models_db.services.gates import Decision
 from models_db.services.people import plain_name
 from models_db.services.releases import configuration
 from models_db.tables import Approval, Principal
+from tasks.common.files import FileUnfit, document, parse_document
+from tasks.common.strict_model import Digest, Name, Strict, read_as
 from tasks.publishing import signing
-from tasks.publishing.layout import APPROVALS, FileUnfit, document, parse_document
+from tasks.publishing.layout import APPROVALS
 from tasks.publishing.record import ReleaseRecord, Standing
-from tasks.publishing.strict import Digest, Name, Strict, read_as
 
 GATES: tuple[Literal["spend", "motion", "publish"], ...] = ("spend", "motion", "publish")
 """At the gate `motion` a standing authorisation was approved, which then stands for the decision at the spend gate."""

@@ -7,11 +7,11 @@ from decimal import ROUND_CEILING, Context, Decimal
 from typing import Final
 
 from models_db.viewing import CONDITIONAL
-from tasks.insights.values import INSIGHTS
+from tasks.common.strict_model import figure
 from tasks.publishing.claim import Claim
 from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, KNOWN
-from tasks.publishing.rows import RECORDS, part
-from tasks.publishing.strict import figure
+from tasks.publishing.rows import part
+from tasks.values.release_kinds import ReleaseKind
 
 NO_CLAIM: Final = "No differential privacy is claimed for this release."
 PUBLIC_DATA: Final = "Its owner has marked the dataset as public, and the texts may repeat it word for word."
@@ -103,9 +103,9 @@ _FILES: Final = {
 def files(release_format: str, kind: str, *, labelled: bool) -> str:
     """What is in the bundle; the lines of `texts.jsonl` as `tasks.publishing.rows` makes them."""
     label = f", `{part(kind)}`" if labelled else ""
-    if kind == INSIGHTS:
+    if kind == ReleaseKind.INSIGHTS:
         content = "insights, one JSON object (`id`, `parent`, `level`, `name`, `text`, `keywords`, `size`)"
-    elif kind == RECORDS:
+    elif kind == ReleaseKind.RECORDS:
         content = f"records, one JSON object (`id`{label}, `raw`, and `record` where `raw` is a JSON object)"
     else:
         content = f"texts, one JSON object (`id`{label}, `text`)"

@@ -6,29 +6,18 @@ from pathlib import Path
 from typing import Final
 
 from models_db.errors import EnvironmentProblem, Refused
-from tasks.evaluation.results import MetricResult
-from tasks.insights.values import INSIGHTS, Insight
+from tasks.common.files import FileTable, FileUnfit, document, facts_of, measure, parse_document, sync_folder, write_new
 from tasks.publishing.derived import derived_files
 from tasks.publishing.disclosure import Disclosure, refuse_internal
 from tasks.publishing.formats import drafted_files
 from tasks.publishing.insight_rows import carried, insight_line
-from tasks.publishing.layout import (
-    EVALUATION,
-    PARQUET,
-    RECORD,
-    TEXTS,
-    FileTable,
-    FileUnfit,
-    document,
-    facts_of,
-    measure,
-    parse_document,
-    sync_folder,
-    write_new,
-)
+from tasks.publishing.layout import EVALUATION, PARQUET, RECORD, TEXTS
 from tasks.publishing.parquet import parquet
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.rows import line, read_labelled
+from tasks.values.insight import Insight
+from tasks.values.metric_result import MetricResult
+from tasks.values.release_kinds import ReleaseKind
 
 EVALUATION_FORMAT: Final = "almoner-evaluation/1"
 
@@ -57,7 +46,7 @@ def write_draft(
     refuse_internal(metrics, record)
     named = tuple(zip(map(_unicode, texts), labels or [None] * len(texts), strict=True))
     nodes = tuple(map(carried, insights))
-    if record.kind == INSIGHTS:
+    if record.kind == ReleaseKind.INSIGHTS:
         named = tuple((node.topic.description, None) for node in nodes)
         rows = [insight_line(node) for node in nodes]
     else:

@@ -11,7 +11,7 @@ A further file that follows from the record has its name in `layout.DRAFT_FILES`
 from typing import Final
 
 from models_db.errors import AlmonerError
-from tasks.insights.values import INSIGHTS
+from tasks.common.files import parse_document
 from tasks.publishing.layout import (
     APPROVALS,
     ATTESTATION,
@@ -25,8 +25,8 @@ from tasks.publishing.layout import (
     SUMS,
     SUMS_SIGNATURE,
     TEXTS,
-    parse_document,
 )
+from tasks.values.release_kinds import ReleaseKind
 
 FORMAT_1: Final = "almoner-release/1"
 FORMAT_2: Final = "almoner-release/2"
@@ -55,7 +55,7 @@ _ADDED: Final = {FORMAT_1: (APPROVALS, CHECKPOINT)} | dict.fromkeys(KNOWN[1:], _
 
 def format_of(kind: str) -> str:
     """What a new release of that kind is written in."""
-    return FORMAT_5 if kind == INSIGHTS else NEWEST
+    return FORMAT_5 if kind == ReleaseKind.INSIGHTS else NEWEST
 
 
 def drafted_files(release_format: str) -> tuple[str, ...]:

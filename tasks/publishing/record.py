@@ -16,18 +16,16 @@ from models_db.canonical import Json, digest
 from models_db.events import PrivacyEvent
 from models_db.policy import Policy
 from models_db.requests import PublicMetadata
-from tasks.generation.groups import SUMMARIES
+from tasks.common.files import FileUnfit, document, parse_document
+from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
 from tasks.inference.backends.endpoints import is_external
 from tasks.inference.prompt_spec import TEMPLATES
-from tasks.insights.values import INSIGHTS
 from tasks.mechanisms.post_processing import parent_of, vouched
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing.claim import Claim, state_claim
 from tasks.publishing.formats import FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_5, KNOWN, NEWEST, format_of
-from tasks.publishing.layout import RECORD, FileUnfit, document, parse_document
-from tasks.publishing.strict import Digest, Figure, Name, Strict, read_as
-
-SYNTHETIC_CORPUS: Final = "synthetic_corpus"
+from tasks.publishing.layout import RECORD
+from tasks.values.release_kinds import ReleaseKind
 
 CUT_FIGURE: Final = "references_cut"
 """How many private texts were longer than the limit: told only where nothing is claimed, of public data."""
@@ -290,9 +288,11 @@ class ReleaseRecord(Strict):
             raise ValueError("a release without real randomness makes no claim")
         if self.format == FORMAT_1 and (self.cap_changes or self.standing or self.policy.version != 1):
             raise ValueError("the first format knows no cap changes, no standing authorisations and no later policies")
-        if self.format in (FORMAT_1, FORMAT_2) and (self.templates or self.labels or self.kind != SYNTHETIC_CORPUS):
+        if self.format in (FORMAT_1, FORMAT_2) and (
+            self.templates or self.labels or self.kind != ReleaseKind.SYNTHETIC_CORPUS
+        ):
             raise ValueError("formats before the third know no templates, no labels and no other kinds")
-        if (self.format == FORMAT_5) != (self.kind == INSIGHTS):
+        if (self.format == FORMAT_5) != (self.kind == ReleaseKind.INSIGHTS):
             raise ValueError("insights have the fifth format, and nothing else has it")
         later = {"public_metadata", "evaluation_share", "cohorts"} & set(self.request)
         if later and self.format in (FORMAT_1, FORMAT_2, FORMAT_3):
@@ -307,7 +307,7 @@ class ReleaseRecord(Strict):
     def labels(self) -> tuple[str, ...]:
         """The public labels that the request declares; of summaries, the names of their groups."""
         parameters = self.request["parameters"]
-        if self.kind == SUMMARIES:
+        if self.kind == ReleaseKind.SUMMARIES:
             return tuple(str(group["id"]) for group in parameters["groups"])
         return tuple(map(str, parameters.get("labels", ())))
 

@@ -22,16 +22,19 @@ from pydantic import BaseModel, Field
 from models_db.errors import UsageError
 from models_db.requests import Exact, ReleaseRequest, Written, as_json
 from tasks.generation.batches import Layout, with_labels
-from tasks.generation.family import Bought, FamilyParameters, PaidSystem, public_draw, rows_of, top_k_text
-from tasks.generation.groups import SUMMARIES
-from tasks.generation.interface import Ask, Bench, Generated, Plan
+from tasks.generation.family import Bought, FamilyParameters, PaidSystem, rows_of, top_k_text
+from tasks.generation.interface import Bench
 from tasks.inference.templates import LABEL, Template
 from tasks.mechanisms import samplers
 from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
 from tasks.mechanisms.rng import RandomSource
+from tasks.mechanisms.samplers import public_draw
 from tasks.summarization.adapter_meta import AdapterMeta, Digest, KnownAdapter
 from tasks.summarization.adapter_store import find_adapter, load_adapter, require_fit
 from tasks.summarization.token_level import mean_facts
+from tasks.values.generated import Generated
+from tasks.values.plan import Ask, Plan
+from tasks.values.release_kinds import ReleaseKind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,7 +77,7 @@ class OneShotSummary(PaidSystem[OneShotParameters]):
     """The system `one_shot_summary`."""
 
     name: str = "one_shot_summary"
-    kinds: tuple[str, ...] = (SUMMARIES,)
+    kinds: tuple[str, ...] = (ReleaseKind.SUMMARIES,)
     parameters: type[BaseModel] = OneShotParameters
 
     def written_out(self, request: ReleaseRequest) -> ReleaseRequest:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.evaluation.coral import Target, TargetPrivate, align, covariance
-from tasks.evaluation.embedded import Points
 from tasks.evaluation.softmax import fit
+from tasks.text.interfaces import Points
 
 TINY = 1e-9
 WIDTH = 6

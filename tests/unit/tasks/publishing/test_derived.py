@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evaluation.results import MetricResult
+from tasks.common.files import FileTable, measure
 from tasks.publishing.derived import MAKERS, derived_files
 from tasks.publishing.disclosure import Disclosure, UnpublishableMetric
 from tasks.publishing.draft import write_draft
 from tasks.publishing.formats import FORMAT_3, FORMAT_4, KNOWN, drafted_files
-from tasks.publishing.layout import CARD, DRAFT_FILES, PARQUET, TEXTS, FileTable, measure
+from tasks.publishing.layout import CARD, DRAFT_FILES, PARQUET, TEXTS
 from tasks.publishing.parquet import parquet
 from tasks.publishing.record import SecondOpinion
 from tasks.publishing.rows import line
 from tasks.publishing.verify import verify_release
+from tasks.values.metric_result import MetricResult
 from tests.unit.tasks.publishing.builders import TEXTS as TWO_TEXTS
 from tests.unit.tasks.publishing.builders import Release, a_record, a_request
 from tests.unit.tasks.publishing.forging import failed, failures, reseal

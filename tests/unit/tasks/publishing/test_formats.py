@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from models_db.canonical import digest
 from models_db.policy import Policy
 from models_db.requests import as_json
+from tasks.common.files import document
 from tasks.publishing.attestation import attestation_payload
 from tasks.publishing.formats import (
     FORMAT_1,
@@ -28,7 +29,7 @@ from tasks.publishing.formats import (
     stated_format,
     summed_files,
 )
-from tasks.publishing.layout import DRAFT_FILES, EXPLORER, RECORD, document
+from tasks.publishing.layout import DRAFT_FILES, EXPLORER, RECORD
 from tasks.publishing.record import CapChange, ReleaseRecord
 from tasks.publishing.verify import verify_release
 from tests.unit.tasks.publishing.builders import POLICY, a_record, a_request, standing

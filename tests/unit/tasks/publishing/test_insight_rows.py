@@ -13,19 +13,20 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from models_db.requests import as_json
+from tasks.common.files import FileUnfit, measure
 from tasks.insights.simple_clio import ClioParameters
 from tasks.insights.urania_parameters import UraniaParameters
-from tasks.insights.values import Insight, Topic
 from tasks.publishing.derived import MAKERS
 from tasks.publishing.draft import read_samples, write_draft
 from tasks.publishing.formats import FORMAT_4, FORMAT_5, bundle_files, drafted_files
 from tasks.publishing.insight_rows import carried, insight_line, insight_of, read_insights, require_hierarchy
 from tasks.publishing.insight_text import reading
-from tasks.publishing.layout import CARD, CROISSANT, EXPLORER, PARQUET, REPORT, TEXTS, FileUnfit, measure
+from tasks.publishing.layout import CARD, CROISSANT, EXPLORER, PARQUET, REPORT, TEXTS
 from tasks.publishing.record import planned_events
 from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.verify import verify_release
 from tasks.reporting.release import texts_of
+from tasks.values.insight import Insight, Topic
 from tests.insights_rows import (
     DEVIATION,
     HEBREW,

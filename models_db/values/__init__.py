@@ -1,0 +1,1 @@
+"""Values of the ledger: states, gates, amounts, requests; they know no database."""

@@ -1,0 +1,1 @@
+"""Facets, keywords and clusters: what texts are about, unit by unit and released."""

@@ -1,0 +1,1 @@
+"""Values that the work hands on: frozen, and below everything that computes with them."""
