@@ -57,7 +57,6 @@ from tasks.generation import evolution_votes, keyphrase_units
 from tasks.generation.interface import Bench, NoEngine
 from tasks.generation.keyphrase_run import KeyphraseRun
 from tasks.generation.keyphrase_settings import KeyphraseParameters
-from tasks.generation.keyphrases import Stages, layout_of_texts
 from tasks.generation.systems import SYSTEMS
 from tasks.inference.backends.interface import Sampling, TextBackend, Written
 from tasks.inference.embedding import load_embedder
@@ -67,6 +66,7 @@ from tasks.inference.loading import load
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.insights.points import points_of
 from tasks.insights.public_topics import PUBLIC_TOPICS
+from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
 from tasks.text.interfaces import Embedder, Points
 from tasks.values.generated import Generated
 from tasks.values.plan import Ask

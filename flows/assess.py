@@ -11,10 +11,10 @@ from models_db.home import ProjectHome
 from models_db.services import artifacts, erasures, internal_views, releases
 from models_db.services.releases import WrongState
 from models_db.tables import Dataset, DatasetVersion
+from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
 from tasks.evaluate import SCORER, evaluate_texts
 from tasks.evaluation.registry import METRICS
-from tasks.inference.backends.endpoints import is_external
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
 from tasks.inference.registry import ModelNotPulled

@@ -28,11 +28,11 @@ from models_db.services import datasets, releases
 from models_db.tables import TwinAttack
 from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
 from tasks.attacks.twin import CANARIES, COPIES, Stage, set_stage
+from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
 from tasks.generation.groups import labels_of
 from tasks.generation.precision_request import precision_of
 from tasks.generation.quote import DatasetFacts, Quote, quote, written_request
-from tasks.inference.backends.endpoints import is_external
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
 from tasks.inference.precision import Precision

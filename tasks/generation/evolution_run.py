@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from models_db.canonical import Json
-from tasks.generation.evolution import VARIATION, WAYS, Schedule, labels_of_texts
 from tasks.generation.evolution_choosing import Descent, choose
 from tasks.generation.evolution_settings import EvolutionParameters
 from tasks.generation.evolution_votes import Electorate
@@ -21,6 +20,7 @@ from tasks.inference.embedding import load_embedder
 from tasks.inference.embeddings.parallel_encoder import spread_embedder
 from tasks.inference.plan import ContextTooLong
 from tasks.insights.points import points_of
+from tasks.prompted_generation.evolution.schedule import VARIATION, WAYS, Schedule, labels_of_texts
 from tasks.text.interfaces import Embedder
 from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import Plan

@@ -11,7 +11,8 @@ from typing import Any
 from models_db.canonical import Json
 from models_db.errors import Refused
 from models_db.requests import plain_decimal
-from tasks.inference.backends.endpoints import Endpoint, is_external
+from tasks.common.network import is_external
+from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.interface import SEES
 from tasks.values.plan import Generator, Plan
 

@@ -17,7 +17,6 @@ from tasks.generation.keyphrase_prompt import seeded
 from tasks.generation.keyphrase_scores import Drawer, Scorer, Sequences, draw_sequences
 from tasks.generation.keyphrase_settings import KeyphraseParameters
 from tasks.generation.keyphrase_units import PhraseReader, facets_of
-from tasks.generation.keyphrases import Stages, layout_of_texts
 from tasks.generation.public_texts import text_backend
 from tasks.inference.backends.interface import Sampling, Written
 from tasks.inference.embedding import load_embedder
@@ -28,6 +27,7 @@ from tasks.insights.public_topics import PUBLIC_TOPICS
 from tasks.insights.purse import StagePurse
 from tasks.mechanisms.fourier_features import FourierFeatures
 from tasks.mechanisms.kde import Sums
+from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
 from tasks.text.interfaces import Embedder
 from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import Plan

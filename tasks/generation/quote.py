@@ -18,6 +18,7 @@ from models_db.errors import UsageError
 from models_db.requests import Prompt, PublicMetadata, ReleaseRequest, as_json, parse, plain_decimal
 from models_db.services.ledger import Balance, BudgetExceeded
 from tasks.accounting import zcdp
+from tasks.common.network import is_external
 from tasks.evaluation.registry import Metric, requested
 from tasks.generation.constraints_request import require_schema_for
 from tasks.generation.external import Cost, require_public_prompts, with_external_fact
@@ -27,7 +28,7 @@ from tasks.generation.precision_request import require_precision
 from tasks.generation.reading import Reading, require_governed
 from tasks.generation.systems import system_for
 from tasks.inference import registry
-from tasks.inference.backends.endpoints import Endpoint, endpoint_of, is_external
+from tasks.inference.backends.endpoints import Endpoint, endpoint_of
 from tasks.inference.prompt_spec import PromptSpec, prompt_json
 from tasks.inference.readable import require_readable
 from tasks.mechanisms.replaced import replaced

@@ -27,8 +27,8 @@ from tasks.insights.private_units import PrivateUnits
 from tasks.insights.public_topics import PUBLIC_TOPICS
 from tasks.insights.purse import StagePurse
 from tasks.insights.tools import Tools, as_text
-from tasks.insights.urania import Stages
 from tasks.insights.urania_parameters import UraniaParameters
+from tasks.insights.urania_stages import Stages
 from tasks.mechanisms.contributed_sets import contributed
 from tasks.values.generated import Generated
 from tasks.values.insight import Facets, Insight

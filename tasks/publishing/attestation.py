@@ -19,11 +19,11 @@ from models_db.canonical import canonical
 from models_db.errors import Refused
 from tasks.common.files import FileTable, FileUnfit, document, parse_document, read_document
 from tasks.common.strict_model import Digest, Strict, read_as
-from tasks.publishing.draft import ArtifactChanged
 from tasks.publishing.layout import ATTESTATION, RECORD
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.signing import SigningKey
 from tasks.publishing.statement import statement
+from tasks.release.errors import ArtifactChanged
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 

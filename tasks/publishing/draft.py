@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from models_db.errors import EnvironmentProblem, Refused
+from models_db.errors import EnvironmentProblem
 from tasks.common.files import FileTable, FileUnfit, document, facts_of, measure, parse_document, sync_folder, write_new
 from tasks.publishing.derived import derived_files
 from tasks.publishing.disclosure import Disclosure, refuse_internal
@@ -15,6 +15,7 @@ from tasks.publishing.layout import EVALUATION, PARQUET, RECORD, TEXTS
 from tasks.publishing.parquet import parquet
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.rows import line, read_labelled
+from tasks.release.errors import ArtifactChanged
 from tasks.values.insight import Insight
 from tasks.values.metric_result import MetricResult
 from tasks.values.release_kinds import ReleaseKind
@@ -122,17 +123,6 @@ def read_samples(folder: Path, count: int | None = None) -> Iterator[str]:
 def _unicode(text: str) -> str:
     """`text` with whatever UTF-8 cannot carry replaced: an odd character must not turn a paid release into none."""
     return text.encode("utf-8", "replace").decode()
-
-
-class ArtifactChanged(Refused):
-    """A draft is not what was produced and approved."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"The draft is not what was approved: {name} {reason}.",
-            "Nothing was published. Find out who changed the quarantine folder; what a run produced is never edited.",
-            {"file": name, "reason": reason},
-        )
 
 
 class DraftUnwritable(EnvironmentProblem):

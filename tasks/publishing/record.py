@@ -17,8 +17,8 @@ from models_db.events import PrivacyEvent
 from models_db.policy import Policy
 from models_db.requests import PublicMetadata
 from tasks.common.files import FileUnfit, document, parse_document
+from tasks.common.network import is_external
 from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
-from tasks.inference.backends.endpoints import is_external
 from tasks.inference.prompt_spec import TEMPLATES
 from tasks.mechanisms.post_processing import parent_of, vouched
 from tasks.mechanisms.uncharged import UNPROTECTED

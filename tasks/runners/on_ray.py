@@ -26,7 +26,7 @@ from ray.exceptions import RayError
 from tasks.failures import TaskFailed
 from tasks.runners.crew import Body, Crew, Line, Message, Spoken, WorkerDied, packed, unpacked
 from tasks.runners.desk import Desk
-from tasks.runners.where import ClusterUnreachable, NoGpus, NoWorkers
+from tasks.workers.errors import ClusterUnreachable, NoGpus, NoWorkers
 
 BEGIN_S = 300
 QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level": logging.CRITICAL}

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from models_db.errors import EnvironmentProblem, UsageError
+from tasks.common.network import is_loopback
 from tasks.runners.crew import Runner
 
 PROCESSES, THREADS, DASK, RAY = KINDS = ("processes", "threads", "dask", "ray")
@@ -56,8 +57,6 @@ def _require_protected(kind: str, address: str) -> None:
     Raises:
         RunnerAddressUnfit.
     """
-    from tasks.inference.backends.endpoints import is_loopback  # httpx, which most commands do not need
-
     try:
         parts = urlsplit(address if "://" in address else f"tcp://{address}")
         host, port = parts.hostname or "", parts.port
@@ -153,35 +152,4 @@ class RunnerNotInstalled(EnvironmentProblem):
             f"The runner {kind!r} needs a library that is not installed.",
             f'Install it: pip install "almoner[{kind}]".',
             {"runner": kind, "extra": kind},
-        )
-
-
-class ClusterUnreachable(EnvironmentProblem):
-    """Nobody answers at a cluster's address, or not with the right keys."""
-
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(
-            f"The {kind} cluster cannot be used: {reason}.",
-            "Check the address, that it runs, and the TLS settings of this machine (docs/distributed.md).",
-            {"runner": kind, "reason": reason},
-        )
-
-
-class NoWorkers(EnvironmentProblem):
-    """A cluster without workers."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(
-            f"The {kind} cluster has no worker.", "Start some, and run the request again.", {"runner": kind}
-        )
-
-
-class NoGpus(EnvironmentProblem):
-    """A cluster that has not a free GPU for each worker."""
-
-    def __init__(self, kind: str, workers: int) -> None:
-        super().__init__(
-            f"The {kind} cluster has not {workers} free GPUs, one for each worker.",
-            "Ask for fewer --workers, or start nodes with more GPUs, and run the request again.",
-            {"runner": kind, "workers": workers},
         )

@@ -29,9 +29,10 @@ from tasks.insights.keyword_sets import even_count
 from tasks.insights.points import points_of
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.tools import Tools
-from tasks.insights.urania import Stages, Urania
+from tasks.insights.urania import Urania
 from tasks.insights.urania_parameters import UraniaParameters
 from tasks.insights.urania_run import UraniaRun
+from tasks.insights.urania_stages import Stages
 from tasks.mechanisms.rng import OS_RANDOM
 from tasks.values.plan import Ask, Plan
 from tests.tiny_embedder import Letters

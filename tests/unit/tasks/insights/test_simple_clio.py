@@ -16,10 +16,11 @@ from tasks.generation.systems import system_for
 from tasks.inference.engine import Engine
 from tasks.inference.registry import UnknownModel
 from tasks.insights import tools
+from tasks.insights.clio.parameters import ClioParameters
 from tasks.insights.clio_run import ClioRun
 from tasks.insights.hierarchy_settings import HierarchySettings
 from tasks.insights.private_units import PrivateUnits
-from tasks.insights.simple_clio import ClioParameters, SimpleClio
+from tasks.insights.simple_clio import SimpleClio
 from tasks.insights.tools import Tools
 from tasks.insights.writing import Record, Write
 from tasks.values.generated import Generated

@@ -22,9 +22,10 @@ from tasks.insights.facets import extractor_for
 from tasks.insights.keyword_sets import KeywordBudgetTooSmall
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.tools import Tools
-from tasks.insights.urania import Stages, Urania
+from tasks.insights.urania import Urania
 from tasks.insights.urania_parameters import Shares, UraniaParameters
 from tasks.insights.urania_run import UraniaRun
+from tasks.insights.urania_stages import Stages
 from tasks.mechanisms.catalogue import recompute
 from tasks.mechanisms.gaussian import NoiseInvalid
 from tasks.values.generated import Generated

@@ -14,9 +14,10 @@ from tasks.insights.facet_settings import FacetSettings
 from tasks.insights.facets import extractor_for
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.tools import Tools
-from tasks.insights.urania import Stages, Urania
+from tasks.insights.urania import Urania
 from tasks.insights.urania_parameters import UraniaParameters
 from tasks.insights.urania_run import UraniaRun
+from tasks.insights.urania_stages import Stages
 from tasks.mechanisms.rng import OS_RANDOM
 from tasks.mechanisms.set_histogram import SetHistogram
 from tasks.values.plan import Ask

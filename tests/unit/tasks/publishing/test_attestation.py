@@ -18,10 +18,10 @@ from tasks.publishing.attestation import (
     require_attested,
     signer_of,
 )
-from tasks.publishing.draft import ArtifactChanged
 from tasks.publishing.layout import DRAFT_FILES, RECORD
 from tasks.publishing.signing import verify
 from tasks.publishing.statement import PREDICATE_TYPE, STATEMENT_TYPE, statement
+from tasks.release.errors import ArtifactChanged
 from tests.unit.tasks.publishing.builders import a_record
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from models_db.requests import as_json
 from tasks.common.files import FileUnfit, measure
-from tasks.insights.simple_clio import ClioParameters
+from tasks.insights.clio.parameters import ClioParameters
 from tasks.insights.urania_parameters import UraniaParameters
 from tasks.publishing.derived import MAKERS
 from tasks.publishing.draft import read_samples, write_draft

@@ -1,0 +1,1 @@
+"""Private evolution (AugPE): candidates that units vote for."""

@@ -1,0 +1,1 @@
+"""Keyphrase seeding (DP-KPS): texts from phrases that were released."""

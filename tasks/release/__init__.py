@@ -1,0 +1,1 @@
+"""A release: its record, its claim, its rows and its signatures."""

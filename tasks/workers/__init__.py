@@ -1,0 +1,1 @@
+"""Workers of a run: threads, processes, and those of a cluster."""
