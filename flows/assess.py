@@ -11,6 +11,7 @@ from models_db.home import ProjectHome
 from models_db.services import artifacts, erasures, internal_views, releases
 from models_db.services.releases import WrongState
 from models_db.tables import Dataset, DatasetVersion
+from models_db.values.request_state import DECIDED
 from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
 from tasks.evaluate import SCORER, evaluate_texts
@@ -39,7 +40,7 @@ def require_decided(session: Session, request_id: int) -> None:
         WrongState: governed data, and nobody has decided yet.
     """
     state, dataset_id = releases.state_of(session, request_id), releases.find(session, request_id).dataset_id
-    decided = state in ("published", "retracted", "discarded")
+    decided = state in DECIDED
     if session.get_one(Dataset, dataset_id).governed and not decided:
         raise WrongState(request_id, state, "published or discarded: internal metrics wait for the decision")
 

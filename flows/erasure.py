@@ -19,13 +19,14 @@ from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.services import datasets, erasures, people, releases
 from models_db.services.erasures import Scope, VersionErased, Wanted
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
+from models_db.values.request_state import RequestState
 from tasks.corpus.erasing import content_mark, documents_of, erase_unit, remove_beside, strangers
 from tasks.corpus.keys import load_key
 from tasks.corpus.marks import mark_of
 from tasks.corpus.units import normalise_unit
 from tasks.corpus.versions import remove_version, version_uids
 
-OUT = ("published", "retracted")
+OUT = (RequestState.PUBLISHED, RequestState.RETRACTED)
 LONGEST_REASON = 1000
 
 

@@ -11,6 +11,7 @@ from flows.question import Question
 from flows.sections import missed_by, publish_sections, spend_sections
 from models_db.canonical import digest
 from models_db.errors import Refused
+from models_db.values.gates import Gate
 from tasks.common.files import FileTable, read_document
 from tasks.publishing.attestation import attestation_payload
 from tasks.publishing.draft import read_metrics, rehash
@@ -29,7 +30,7 @@ def at_spend(question: Question, viewer: str | None) -> Matter:
     """A request before any private text is read; `viewer` is the public key of whoever looks."""
     return Matter(
         number=question.number,
-        gate="spend",
+        gate=Gate.SPEND,
         dataset=question.dataset,
         state=question.state,
         subject_digest=digest(question.request),
@@ -57,7 +58,7 @@ def at_publish(question: Question, folder: Path, files: FileTable, viewer: str |
     )
     return Matter(
         number=question.number,
-        gate="publish",
+        gate=Gate.PUBLISH,
         dataset=question.dataset,
         state=question.state,
         subject_digest=digest(files),

@@ -32,6 +32,7 @@ from models_db.link_body import parse_body, whole_number
 from models_db.printable import visible
 from models_db.services import audits
 from models_db.tables import Audit, Motion, Request
+from models_db.values.gates import Gate
 from tasks.common.files import write_over
 
 PLACES = "notices.json"
@@ -48,7 +49,11 @@ EVENTS = {
     "slot.ended": "a run was given up",
     "run.failed": "a run failed",
 }
-GATES = {"request.submitted": "spend", "run.produced": "publish", "motion.proposed": "motion"}
+GATES = {
+    "request.submitted": Gate.SPEND,
+    "run.produced": Gate.PUBLISH,
+    "motion.proposed": Gate.MOTION,
+}
 TOLD = {
     "motion.proposed": ("motion", "kind"),
     "slot.decided": ("schedule", "slot", "skipped"),

@@ -17,6 +17,7 @@ from flows.report_ledger import earlier_points, ledger_parts, newest_results
 from flows.workspace import Workspace
 from models_db.services import internal_views, ledger
 from models_db.tables import Artifact
+from models_db.values.gates import Gate
 from tasks.common.files import read_document
 from tasks.inference.registry import ModelNotPulled
 from tasks.publishing.draft import read_metrics, rehash
@@ -56,7 +57,7 @@ def report_facts(
     with workspace.database.read() as session:
         if version == "internal":
             require_decided(session, request_id)
-        dataset = question(session, request_id, "publish").dataset
+        dataset = question(session, request_id, Gate.PUBLISH).dataset
     require_figures(workspace, dataset)
     with workspace.database.read() as session:
         facts = tuple(_known(workspace, session, artifact, draft, drawn=drawn))
@@ -81,7 +82,7 @@ def bundle_facts(folder: Path) -> Iterator[Fact]:
 
 def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Path, *, drawn: bool) -> Iterator[Fact]:
     record, texts = _record(draft), _texts(draft)
-    asked = question(session, artifact.request_id, "publish")
+    asked = question(session, artifact.request_id, Gate.PUBLISH)
     matter = at_publish(asked, draft, json.loads(artifact.files), workspace.key.public_key)
     bounds = record.policy.rules_for(record.dataset.name).required
     required = [f"{metric}.{name}" for metric, names in bounds.items() for name in names]
@@ -93,7 +94,7 @@ def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Pa
     if drawn and (texts_drawn := _map(texts)):
         yield Fact("public", texts_drawn)
     spent = ledger.spent_by(session, artifact.request_id)
-    before = question(session, artifact.request_id, "spend").given
+    before = question(session, artifact.request_id, Gate.SPEND).given
     yield from (Fact("ledger", said) for said in ledger_parts(asked, matter, spent, before))
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, PlainValidator, model_validator
 
 from models_db.requests import Exact, Mechanism, Written, plain_decimal
+from models_db.values.gates import Gate
 
 PAGE = "docs/policy.md"
 MOTION_APPROVALS = 2
@@ -115,7 +116,7 @@ class Pacing(_Rules):
 class OtherApprovals(_Rules):
     """How many stewards have to approve for one dataset; what is left out is as for all."""
 
-    later_fields = frozenset({"spend", "publish", "motion"})
+    later_fields = frozenset(Gate)
 
     spend: Approvals | None = None
     """Before private data is touched."""

@@ -28,7 +28,7 @@ from models_db.services.gates import Decision
 from models_db.services.histories import Readers
 from models_db.services.ledger import Balance
 from models_db.tables import Account, Approval, Dataset, Entry, Hold, Invocation, Motion, Publication
-from models_db.tables.releases import TRANSITIONS
+from models_db.values.request_state import TRANSITIONS
 from tasks.generation.quote import lifetime_epsilon
 from tasks.generation.reading import Reading
 from tests.conftest import Ledgers
