@@ -16,6 +16,7 @@ from flows.sweep import remove_orphans
 from flows.workspace import Workspace, overlap_key_path
 from models_db.canonical import Json
 from models_db.errors import EnvironmentProblem, Refused, UsageError
+from models_db.findings import Finding
 from models_db.services import datasets, erasures, people, releases
 from models_db.services.erasures import Scope, VersionErased, Wanted
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
@@ -139,6 +140,12 @@ def differences(workspace: Workspace) -> Iterator[str]:
                     yield f"{named} was erased and lies in this home: erase it here, too"
                 elif _mark(workspace, dataset, version) != erasures.manifest_mark(session, version):
                     yield f"{named} holds other content than the ledger says"
+
+
+def stored_versions(workspace: Workspace) -> Iterator[Finding]:
+    """What the home holds of each version is what came in, less what was erased since; and erasures are finished."""
+    wrong = [*unfinished(workspace), *differences(workspace)]
+    yield Finding("stored versions hold what the ledger says", ok=not wrong, detail="; ".join(wrong))
 
 
 def _require_reason(reason: str, target: Target) -> None:

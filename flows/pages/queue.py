@@ -20,6 +20,7 @@ from tasks.generation.reading import in_words
 from tasks.reporting.numbers import small
 
 PAGE = 50
+_GATES = frozenset(Gate)
 _STEP: dict[str, str] = {RequestState.SUBMITTED: Gate.SPEND, RequestState.APPROVED: "run"}
 WAITING = tuple(state for states in WAITS_AT.values() for state in states)
 
@@ -221,7 +222,7 @@ class _Desk:
 
     def _may_be_decided(self, request: Request, step: str, expired: bool) -> bool:
         erased = step == Gate.SPEND and request.version_id in self.erased
-        return step in frozenset(Gate) and not expired and not erased
+        return step in _GATES and not expired and not erased
 
     def _gate_of(self, request: Request, state: str) -> _Gate:
         name = Gate.SPEND if state in UNRUN else Gate.PUBLISH
@@ -280,7 +281,7 @@ def _asked(body: Mapping[str, Any]) -> str:
 
 
 def _command(number: int, step: str) -> str:
-    if step in frozenset(Gate):
+    if step in _GATES:
         return f'almoner approve {number} --gate {step} --reason "..."'
     return f"almoner run {number}" if step == "run" else f"almoner publish {number} --to DIR"
 

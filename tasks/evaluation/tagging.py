@@ -41,7 +41,7 @@ class TaggerChanged(EnvironmentProblem):
 
 @dataclass(frozen=True)
 class SpacyTagger:
-    """spaCy at work; a `Tagger` of tasks/evaluation/subject.py.
+    """spaCy at work; a `Tagger` of tasks/text/interfaces.py.
 
     Attributes:
         name: what is recorded beside a figure.

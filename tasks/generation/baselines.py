@@ -17,6 +17,7 @@ from tasks.generation.form_request import FormParameters, form_facts
 from tasks.generation.groups import PartParameters, part_facts
 from tasks.generation.interface import Bench
 from tasks.generation.precision_request import PrecisionParameters, precision_facts
+from tasks.inference.prompts import PromptPieces, is_cut, prompts_for, reference_tokens
 from tasks.mechanisms import samplers
 from tasks.mechanisms.uncharged import uncharged
 from tasks.values.generated import Generated
@@ -25,7 +26,6 @@ from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.generation.decoding import Constraint
-    from tasks.inference.prompts import PromptPieces
 
 
 class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, PartParameters):
@@ -124,7 +124,6 @@ class NonPrivate(_Baseline):
             LabelsNotKept: labels or groups are declared, and the version has none; nothing was armed.
         """
         from tasks.generation.constraints import constraint_for
-        from tasks.inference.prompts import is_cut, reference_tokens
 
         wanted, tokenizer = _asked(parameters), bench.engine.model.tokenizer
         prompts = _prompts(wanted, bench)
@@ -149,8 +148,6 @@ class NonPrivate(_Baseline):
 
 def _prompts(wanted: BaselineParameters, bench: Bench) -> "dict[str | None, tuple[PromptPieces, PromptPieces]]":
     """The prompts of public and private rows for each label or group; for None where there are neither."""
-    from tasks.inference.prompts import prompts_for
-
     tokenizer = bench.engine.model.tokenizer
     told = zip(wanted.names, wanted.shown, strict=True) if wanted.names else [(None, None)]
     return {name: prompts_for(tokenizer, bench.prompt, shown) for name, shown in told}

@@ -21,13 +21,14 @@ from models_db.requests import Exact as Decimals
 from models_db.requests import plain_decimal
 from models_db.services.ledger import PlannedInvocation
 from tasks.accounting.amounts import decimal_above
-from tasks.corpus.store import Place
+from tasks.corpus.store import Place, UnitDocuments
 from tasks.generation.batches import Layout, layout_of, with_labels
 from tasks.generation.constraints_request import RecordParameters, constraint_facts
 from tasks.generation.form_request import FormParameters, form_facts, form_of
 from tasks.generation.groups import PartParameters, part_facts
 from tasks.generation.interface import Bench
 from tasks.generation.precision_request import PrecisionParameters, precision_facts
+from tasks.inference.prompts import PromptPieces, prompts_for, reference_tokens
 from tasks.mechanisms import gaussian
 from tasks.mechanisms.gaussian import NoisyCount, calibrate_count
 from tasks.mechanisms.rng import RandomSource
@@ -37,10 +38,8 @@ from tasks.values.plan import AsAsked, Ask, Plan
 from tasks.values.release_kinds import TEXT_KINDS
 
 if TYPE_CHECKING:  # pricing a request must not load torch
-    from tasks.corpus.store import UnitDocuments
     from tasks.generation.decoding import Constraint, DrawMeter, Job, LastingRule, Meter
     from tasks.inference.plan import Sizes
-    from tasks.inference.prompts import PromptPieces
 
 COUNT_SHARE = 500
 """One part in this many of a release's rho buys the noisy count."""
@@ -234,7 +233,6 @@ class _Prompts:
         # Heavy imports wait until something is generated: pricing a request must stay quick.
         from tasks.generation.constraints import constraint_for
         from tasks.inference.plan import Sizes
-        from tasks.inference.prompts import prompts_for
 
         model = bench.engine.model
         pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in wanted.shown or (None,))
@@ -248,7 +246,6 @@ class _Prompts:
     def jobs(self, wanted: FamilyParameters, bench: Bench, split: _Split) -> "Iterator[Job]":
         """One job for each text; the units of all of them are read here, once, when the first is asked for."""
         from tasks.generation.decoding import Job
-        from tasks.inference.prompts import reference_tokens
 
         tokenizer = bench.engine.model.tokenizer
 

@@ -8,6 +8,7 @@ facets are. What goes wrong with one unit gives it empty facets and disturbs nob
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from tasks.insights.facet_fast import FastExtractor, rake, yake
 from tasks.insights.facet_settings import FacetSettings
 from tasks.progress import Progress
 from tasks.values.insight import Facets
@@ -48,6 +49,4 @@ def extractor_for(
         if engine is None:
             raise ValueError("facets by the model need an engine")
         return ModelExtractor.of(settings, engine, progress)
-    from tasks.insights.facet_fast import FastExtractor, rake, yake
-
     return FastExtractor(settings, rake if settings.extractor == RAKE else yake, progress)

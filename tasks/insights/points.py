@@ -38,7 +38,7 @@ def points_of(embed: Embedder, texts: Sequence[str], progress: Progress = lambda
     Args:
         progress: called with the number of texts done and their total.
     """
-    elsewhere = getattr(embed, "points_elsewhere", None)  # tasks.insights.spreading
+    elsewhere = getattr(embed, "points_elsewhere", None)  # tasks.inference.embeddings.parallel_encoder
     if elsewhere is not None:
         rows_from_there: Points = elsewhere(texts, progress)
         return rows_from_there

@@ -17,6 +17,7 @@ from tasks.arrays import array_of, text_of
 from tasks.generation.interface import Bench
 from tasks.insights.centres import Centres
 from tasks.insights.choosing import Chooser, FastChooser
+from tasks.insights.choosing_model import ModelChooser
 from tasks.insights.cluster_keywords import ChosenKeywords, best
 from tasks.insights.describing import describe, is_plain
 from tasks.insights.hierarchy import SCHEMAS, hierarchy
@@ -200,6 +201,4 @@ def _json(counts: list[int]) -> Json:
 def _chooser(wanted: UraniaParameters, bench: Bench) -> Chooser:
     if wanted.choice == "embedding":
         return FastChooser()
-    from tasks.insights.choosing_model import ModelChooser
-
     return ModelChooser.of(bench.engine, bench.in_tenths("choosing keywords"), wanted.keywords_of_a_unit)

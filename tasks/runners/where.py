@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.network import is_loopback
 from tasks.runners.crew import Runner
+from tasks.runners.processes import ProcessRunner
+from tasks.runners.threads import ThreadRunner
 
 PROCESSES, THREADS, DASK, RAY = KINDS = ("processes", "threads", "dask", "ray")
 CLUSTERS: Final = (DASK, RAY)
@@ -109,13 +111,9 @@ def _made(where: Where, count: int, scratch: Path, device: str) -> Runner:
                 # On this machine each worker is told which GPU is its own, and several may share one.
                 return RayRunner(where.address, count, gpus=int(where.address is not None and device == "cuda"))
             case "threads":
-                from tasks.runners.threads import ThreadRunner
-
                 return ThreadRunner()
     except ModuleNotFoundError as missing:
         raise RunnerNotInstalled(where.kind) from missing
-    from tasks.runners.processes import ProcessRunner
-
     return ProcessRunner()
 
 
