@@ -1,1 +1,1 @@
-"""What commands share: how they begin, what they answer, and how it is shown."""
+"""What every command shares: context, prompts, tables, progress."""

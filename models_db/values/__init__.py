@@ -1,1 +1,1 @@
-"""Values of the ledger: states, gates, amounts, requests; they know no database."""
+"""Values of the ledger: frozen, and without a database."""

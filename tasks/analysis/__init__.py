@@ -1,1 +1,1 @@
-"""Facets, keywords and clusters: what texts are about, unit by unit and released."""
+"""Analyses of texts: facets, keywords, clusters."""

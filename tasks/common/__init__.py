@@ -1,1 +1,1 @@
-"""What all of the work shares: files, strict models, JSON and addresses."""
+"""Small tools that tasks share."""

@@ -146,7 +146,7 @@ class NonPrivate(_Baseline):
         return replace(made, released={"references_cut": str(cut)})
 
 
-def _prompts(wanted: BaselineParameters, bench: Bench) -> "dict[str | None, tuple[PromptPieces, PromptPieces]]":
+def _prompts(wanted: BaselineParameters, bench: Bench) -> dict[str | None, tuple[PromptPieces, PromptPieces]]:
     """The prompts of public and private rows for each label or group; for None where there are neither."""
     tokenizer = bench.engine.model.tokenizer
     told = zip(wanted.names, wanted.shown, strict=True) if wanted.names else [(None, None)]

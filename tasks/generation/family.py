@@ -223,7 +223,7 @@ class _Prompts:
         constraint: what holds records to their schema.
     """
 
-    pieces: "tuple[tuple[PromptPieces, PromptPieces], ...]"
+    pieces: tuple[tuple[PromptPieces, PromptPieces], ...]
     sizes: "Sizes"
     constraint: "Constraint | None"
 
@@ -249,7 +249,7 @@ class _Prompts:
 
         tokenizer = bench.engine.model.tokenizer
 
-        def tokens(unit: "UnitDocuments") -> tuple[int, ...]:
+        def tokens(unit: UnitDocuments) -> tuple[int, ...]:
             return reference_tokens(tokenizer, unit.text, wanted.max_reference_tokens)
 
         units = rows_of(split.sources, split.per_block, wanted, bench)
@@ -260,7 +260,7 @@ class _Prompts:
 
 def rows_of(
     sources: Sequence[Sequence[Place]], per_block: int, wanted: PartParameters, bench: Bench
-) -> "Iterator[list[UnitDocuments]]":
+) -> Iterator[list[UnitDocuments]]:
     """The units that each text is made of; those of all texts are read at once, when the first is asked for."""
     places = [place for source in sources for place in source]
     batches = bench.corpus.batches(

@@ -46,7 +46,7 @@ class Writer:
     """
 
     bench: Bench
-    pieces: "PromptPieces"
+    pieces: PromptPieces
     how: "Drawn"
     constraints: Mapping[bytes, "RecordConstraint"]
 

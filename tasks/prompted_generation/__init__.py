@@ -1,1 +1,1 @@
-"""Texts by a language model that is shown public words alone: what is private has been released before."""
+"""Systems that prompt a model with private statistics."""

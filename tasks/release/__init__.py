@@ -1,1 +1,1 @@
-"""A release: its record, its claim, its rows and its signatures."""
+"""A release as a value: record, claim, rows, signatures."""

@@ -1,1 +1,1 @@
-"""Text: words, entities, and what puts texts into a space."""
+"""Words, tags and cleaning of text."""

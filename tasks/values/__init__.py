@@ -1,1 +1,1 @@
-"""Values that the work hands on: frozen, and below everything that computes with them."""
+"""Values of tasks: frozen, and below everything that computes with them."""

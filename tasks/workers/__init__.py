@@ -1,1 +1,1 @@
-"""Workers of a run: threads, processes, and those of a cluster."""
+"""Pools of workers: processes, threads, Dask, Ray."""

@@ -1,1 +1,1 @@
-"""Facets: what is extracted from each unit's text, a function of that text alone."""
+"""Facets of a text: what it is about, extracted by rules or by a model."""

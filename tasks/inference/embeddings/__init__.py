@@ -1,1 +1,1 @@
-"""Texts as points: encoders, and their work shared out over workers."""
+"""Embeddings of texts and of units."""

@@ -1,1 +1,1 @@
-"""SIMPLE-CLIO: insights without protection, for public data."""
+"""The simple Clio baseline."""

@@ -1,1 +1,1 @@
-"""Private evolution (AugPE): candidates that units vote for."""
+"""Private evolution: samples chosen by private votes."""

@@ -1,1 +1,1 @@
-"""Keyphrase seeding (DP-KPS): texts from phrases that were released."""
+"""DP-KPS: texts written from private key phrases."""
