@@ -97,6 +97,17 @@ def test_a_role_that_is_not_there_is_not_revoked(world: World) -> None:
             people.grant(session, world.admin, "analyst", "king", "why not")
 
 
+def test_a_mandate_is_for_the_dataset_that_it_names(world: World) -> None:
+    world.dataset()
+    world.dataset("harbour")
+    world.person("deputy", "auditor")
+    mandate = Mandate("clinic", "deputy", moment(), "9999-01-01T00:00:00.000000Z", "away")
+    with pytest.raises(ValueError, match="clinic, not for harbour"), world.database.write() as session:
+        people.delegate(session, world.steward, datasets.find(session, "harbour").id, mandate, "signature")
+    with world.database.read() as session:
+        assert people.delegations(session) == []
+
+
 def test_a_vote_is_delegated_to_somebody_else(world: World) -> None:
     world.dataset()
     mandate = Mandate("clinic", "steward", moment(), "9999-01-01T00:00:00.000000Z", "for myself")
