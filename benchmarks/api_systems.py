@@ -49,22 +49,26 @@ from summaries_data import DATA, read_lines
 from models_db.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
-from tasks.evaluation.embedded import Points, Remembering, points
+from tasks.evaluation.embedded import points
 from tasks.evaluation.softmax import Classes, Softmax, fit
-from tasks.evaluation.subject import Embedder
 from tasks.generation import evolution_votes, keyphrase_units
-from tasks.generation.interface import Ask, Bench, Generated, NoEngine
+from tasks.generation.interface import Bench, NoEngine
 from tasks.generation.keyphrase_run import KeyphraseRun
 from tasks.generation.keyphrase_settings import KeyphraseParameters
-from tasks.generation.keyphrases import Stages, layout_of_texts
+from tasks.generation.public_texts import text_backend
 from tasks.generation.systems import SYSTEMS
 from tasks.inference.backends.interface import Sampling, TextBackend, Written
 from tasks.inference.embedding import load_embedder
+from tasks.inference.embeddings.cached_encoder import Remembering
 from tasks.inference.engine import Engine
 from tasks.inference.loading import load
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.insights.points import points_of
 from tasks.insights.public_topics import PUBLIC_TOPICS
+from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
+from tasks.text.interfaces import Embedder, Points
+from tasks.values.generated import Generated
+from tasks.values.plan import Ask
 
 MODEL = "smollm2-135m-instruct"
 DELTA = Decimal("1e-5")
@@ -340,7 +344,7 @@ class Workplace:
     def bench(self, corpus: Corpus, prompt: PromptSpec, *, asked: bool) -> tuple[Bench, Recording]:
         """A bench without a ledger, at which everything that a model is asked is kept."""
         inner = open_bench(self.engine if asked else cast(Engine, NoEngine("nobody")), corpus, prompt)
-        recording = Recording(inner.backend if asked else None)
+        recording = Recording(text_backend(inner) if asked else None)
         return replace(inner, outside=recording, device=self.asked.device), recording
 
     def _real(self, cell: Cell, sides: Sides) -> list[Pair]:

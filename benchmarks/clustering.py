@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.accounting.zcdp import rho_of
+from tasks.insights.centres import Centres
 from tasks.insights.cluster_settings import ClusterSettings
-from tasks.insights.clusters import Centres, clusterer_for
+from tasks.insights.clusters import clusterer_for
 from tasks.insights.public_topics import PUBLIC_TOPICS
 from tasks.mechanisms.histogram import calibrate_histogram
 from tasks.mechanisms.rng import OS_RANDOM

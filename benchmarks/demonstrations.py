@@ -23,10 +23,11 @@ from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.evaluation.in_context.definitions import Task
 from tasks.evaluation.in_context.demonstrations import Example
-from tasks.generation.interface import Ask, Generated
 from tasks.generation.systems import SYSTEMS
 from tasks.inference.engine import Engine
 from tasks.inference.prompt_spec import PromptSpec
+from tasks.values.generated import Generated
+from tasks.values.plan import Ask
 
 DELTA = Decimal("1e-6")
 PUBLIC_ONLY = "public_only"

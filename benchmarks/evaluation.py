@@ -19,13 +19,13 @@ from pathlib import Path
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from tasks.evaluate import scorer
-from tasks.evaluation.embedded import Remembering
 from tasks.evaluation.learning import ModelLearner
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.tagging import load_tagger
 from tasks.inference.devices import use_threads
 from tasks.inference.embedding import load_embedder
+from tasks.inference.embeddings.cached_encoder import Remembering
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
 from tasks.inference.prompts import reference_tokens

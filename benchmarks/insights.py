@@ -51,8 +51,8 @@ from tasks.insights.facets import extractor_for
 from tasks.insights.keyword_building import build
 from tasks.insights.keyword_settings import KeywordSettings
 from tasks.insights.public_topics import PUBLIC_TOPICS
-from tasks.insights.values import Facets
 from tasks.insights.writing import Writer
+from tasks.values.insight import Facets
 
 OUT = Path(tempfile.gettempdir()) / "almoner-insights"
 MODEL = "smollm2-135m-instruct"

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from sklearn.cluster import AgglomerativeClustering
 
 from tasks.attacks.roc import Separation, separation
-from tasks.evaluation.embedded import Points, Sides, points
+from tasks.evaluation.embedded import Sides, points
 from tasks.evaluation.jaccard import heaviest, present, similarity
 from tasks.evaluation.proximity import nearest
-from tasks.evaluation.subject import Embedder, Tagger
 from tasks.evaluation.vocabulary import Features, chunks, pairs, phrases, tokens, weighted_terms
+from tasks.text.interfaces import Embedder, Points, Tagger
 
 SAME = 0.6
 """Public insights whose topics have at least this mean cosine are about one topic."""

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from models_db.budgets import Amount
 from tasks.accounting.conversions import independent_coordinates
 from tasks.accounting.zcdp import rho_of
-from tasks.evaluation.subject import Embedder, Pieces
 from tasks.insights.choosing import FastChooser
+from tasks.insights.clio.parameters import ClioParameters
 from tasks.insights.clio_run import ClioRun
 from tasks.insights.cluster_keywords import ChosenKeywords
 from tasks.insights.cluster_settings import ClusterSettings
@@ -39,16 +39,16 @@ from tasks.insights.hierarchy_settings import HierarchySettings
 from tasks.insights.keyword_sets import keyword_set_for
 from tasks.insights.keyword_settings import KeywordSettings
 from tasks.insights.points import points_of
-from tasks.insights.simple_clio import ClioParameters
 from tasks.insights.tools import Tools
-from tasks.insights.urania import Stages
 from tasks.insights.urania_parameters import UraniaParameters
 from tasks.insights.urania_run import UraniaRun
-from tasks.insights.values import Facets, Insight
+from tasks.insights.urania_stages import Stages
 from tasks.insights.writing import Write
 from tasks.mechanisms.histogram import calibrate_histogram
 from tasks.mechanisms.rng import OperatingSystemRandom
 from tasks.mechanisms.set_histogram import calibrate_set_histogram
+from tasks.text.interfaces import Embedder, Pieces
+from tasks.values.insight import Facets, Insight
 
 DELTA = Decimal("1e-6")
 LEVELS: Mapping[str, tuple[str, str]] = {

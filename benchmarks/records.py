@@ -30,11 +30,11 @@ from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.evaluation.records import records
 from tasks.evaluation.subject import Subject
-from tasks.generation.interface import Ask
 from tasks.generation.systems import SYSTEMS
 from tasks.inference.engine import Engine
 from tasks.inference.loading import load
 from tasks.inference.prompt_spec import PromptSpec
+from tasks.values.plan import Ask
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 DELTA = Decimal("1e-6")

@@ -50,7 +50,6 @@ from summaries_systems import (
 from models_db.requests import PublicGroup
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
-from tasks.generation.interface import Ask, Generated
 from tasks.generation.systems import SYSTEMS
 from tasks.inference import representations
 from tasks.inference.embedding import load_embedder
@@ -58,6 +57,8 @@ from tasks.inference.engine import Engine
 from tasks.inference.loading import load
 from tasks.inference.precision import Precision
 from tasks.summarization.adapter_training import Wanted, train_adapter
+from tasks.values.generated import Generated
+from tasks.values.plan import Ask
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "figures" / "summaries.jsonl"
 MODEL = "smollm2-135m-instruct"

@@ -12,7 +12,7 @@ from tasks.evaluation.bert_score import score
 from tasks.evaluation.common_subsequence import CommonSubsequence
 from tasks.evaluation.placeholder_leak import has_placeholder
 from tasks.evaluation.rouge import rouge_words
-from tasks.evaluation.subject import Embedder, Pieces
+from tasks.text.interfaces import Embedder, Pieces
 
 SCORES = ("rouge_1", "rouge_l", "bert_score", "leak")
 

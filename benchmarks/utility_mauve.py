@@ -15,8 +15,9 @@ from utility_texts import SEED
 
 from tasks.evaluation.clusters import k_means, nearest_centre, principal
 from tasks.evaluation.divergence import frontier_area, plain
-from tasks.evaluation.embedded import Remembering, points
+from tasks.evaluation.embedded import points
 from tasks.inference.embedding import load_embedder
+from tasks.inference.embeddings.cached_encoder import Remembering
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 Embed: TypeAlias = Callable[[Sequence[str]], Floats]

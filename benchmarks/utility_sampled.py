@@ -33,7 +33,6 @@ from tasks.accounting.zcdp import release_amount
 from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.evaluation.words import words
-from tasks.generation.interface import Ask
 from tasks.generation.systems import SYSTEMS
 from tasks.inference.engine import Engine
 from tasks.inference.language_model import LanguageModel
@@ -41,6 +40,7 @@ from tasks.inference.loading import load
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.inference.prompts import reference_tokens
 from tasks.inference.scoring import log_likelihoods
+from tasks.values.plan import Ask
 
 DELTA = Decimal("1e-5")
 UNPROTECTED = ("one document, no privacy", "public only")

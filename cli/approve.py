@@ -1,7 +1,6 @@
 """`almoner approve`, `reject` and `withdraw-approval`: a steward's decisions, here or on another machine."""
 
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,20 +12,12 @@ from cli.command import Answer, Opened, command, show
 from cli.tables import plain
 from flows import decide as deciding
 from flows.approval_files import read_approval, read_ask, write_approval
-from flows.matter import Gate as MatterGate
 from flows.matter import Matter
 from flows.workspace import open_workspace, signing_key_path
 from models_db.errors import UsageError
+from models_db.values.gates import Gate
+from models_db.values.request_state import RequestState
 from tasks.publishing.signing import SigningKey
-
-
-class Gate(StrEnum):
-    """The decisions: before private data is touched, before anything leaves, and on motions."""
-
-    spend = "spend"
-    publish = "publish"
-    motion = "motion"
-
 
 Request = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
 Number = Annotated[int | None, typer.Argument(metavar="ID", help="The request's number; none with --from.")]
@@ -150,7 +141,7 @@ def reject(
     opened: Opened,
     number: Request,
     reason: Reason,
-    gate: GateOption = Gate.spend,
+    gate: GateOption = Gate.SPEND,
     on_behalf_of: OnBehalfOf = None,
 ) -> Answer:
     """Reject what waits at a gate; one rejection is enough. At the publish gate the spent budget stays spent.
@@ -175,7 +166,7 @@ def withdraw_approval(
     workspace = open_workspace(opened.home)
     state = deciding.withdraw(workspace, request, gate.value, reason.strip())
     data = {"request": request, "gate": gate.value, "decision": "withdraw", "state": state, "by": workspace.actor.name}
-    what = "motion" if gate is Gate.motion else "request"
+    what = "motion" if gate is Gate.MOTION else "request"
     said = f"{workspace.actor.name}'s approval at the {gate.value} gate is withdrawn; the {what} is {state}."
     return Answer(data, [said])
 
@@ -202,7 +193,7 @@ def _export(opened: Opened, typed: Typed) -> Answer:
     workspace, path = open_workspace(opened.home), _path(typed.export)
     asked = deciding.export(workspace, _number(typed), _gate(typed), path)
     data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "question": str(path)}
-    private = "It holds unpublished texts: keep it as private as them." if asked.gate == "publish" else ""
+    private = "It holds unpublished texts: keep it as private as them." if asked.gate is Gate.PUBLISH else ""
     steps = f"The steward signs it with `almoner approve --from {path.name} --reason TEXT --export signed.json`."
     return Answer(data, [f"The question is in {path}; nothing is decided. {private}".strip(), steps])
 
@@ -262,19 +253,19 @@ def _show_and_confirm(
 
 
 def _decided(asked: Matter, verdict: str, state: str, by: str, said: str) -> Answer:
-    what = "motion" if asked.gate == "motion" else "request"
+    what = "motion" if asked.gate is Gate.MOTION else "request"
     data = {what: asked.number, "gate": asked.gate, "decision": verdict, "state": state, "by": by,
             "subject_sha256": asked.subject_digest}  # fmt: skip
     lines = [f"{said} at the {asked.gate} gate; the {what} is {state}."]
     return Answer(data, lines + [text.format(asked.number) for text in _NEXT.get((asked.gate, state), ())])
 
 
-_NEXT = {
-    ("spend", "submitted"): ("It waits for another approval: `almoner release show {}`.",),
-    ("spend", "approved"): ("Next: `almoner run {}`.",),
-    ("publish", "produced"): ("Next, when it has its approvals: `almoner publish {} --to DIR`.",),
-    ("motion", "open"): ("It waits for another approval.",),
-    ("motion", "carried"): ("It has taken effect.",),
+_NEXT: dict[tuple[Gate, str], tuple[str, ...]] = {
+    (Gate.SPEND, RequestState.SUBMITTED): ("It waits for another approval: `almoner release show {}`.",),
+    (Gate.SPEND, RequestState.APPROVED): ("Next: `almoner run {}`.",),
+    (Gate.PUBLISH, RequestState.PRODUCED): ("Next, when it has its approvals: `almoner publish {} --to DIR`.",),
+    (Gate.MOTION, "open"): ("It waits for another approval.",),
+    (Gate.MOTION, "carried"): ("It has taken effect.",),
 }
 
 
@@ -284,10 +275,10 @@ def _number(typed: Typed) -> int:
     return typed.number
 
 
-def _gate(typed: Typed) -> MatterGate:
+def _gate(typed: Typed) -> Gate:
     if typed.gate is None:
         raise OptionMissing("gate")
-    return typed.gate.value
+    return typed.gate
 
 
 def _said(typed: Typed) -> str:

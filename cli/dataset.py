@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from cli import erase
 from cli.command import Answer, Opened, command
-from cli.motion import waits
+from cli.framework.proposal_view import waits
 from cli.options import DatasetName
 from cli.progress import showing
 from cli.tables import facts, groups_table, table

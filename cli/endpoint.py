@@ -10,7 +10,8 @@ from flows.endpoints import add_endpoint, endpoints_of, made, remove_endpoint
 from models_db.canonical import Json
 from models_db.names import require_plain
 from models_db.requests import as_json
-from tasks.inference.backends.endpoints import PREFIX, Endpoint
+from tasks.common.network import PREFIX
+from tasks.inference.backends.endpoints import Endpoint
 
 app = typer.Typer(no_args_is_help=True, help="Models behind an API (docs/external-models.md): add, list, remove.")
 

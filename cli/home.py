@@ -16,6 +16,7 @@ from cli.command import Answer, Opened, command
 from cli.rights import as_json, told_rights
 from cli.tables import facts, table
 from flows import health
+from flows.erasure import stored_versions
 from flows.memory import require_same_ledger
 from flows.people import member
 from flows.policy_change import adopt_first
@@ -142,7 +143,7 @@ def doctor(opened: Opened) -> Answer:
 
     Example: almoner doctor --json
     """
-    findings = health.examine(opened.home, _structure)
+    findings = health.examine(opened.home, _structure, stored_versions)
     rows = [(_verdict(f), f.check, f.detail) for f in findings]
     failed = sum(not f.ok for f in findings)
     summary = "Everything holds." if not failed else f"{failed} of {len(findings)} checks failed."

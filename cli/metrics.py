@@ -9,7 +9,7 @@ import typer
 from cli.command import Answer, Opened, command
 from flows.workspace import open_record
 from models_db.errors import EnvironmentProblem
-from tasks.publishing.layout import write_over
+from tasks.common.files import write_over
 
 PUBLIC_TO_THE_MACHINE = 0o644
 

@@ -1,7 +1,5 @@
 """`almoner motion`: what stewards decide besides releases - caps, standing authorisations, retractions."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -9,14 +7,14 @@ from rich.console import RenderableType
 
 from cli.approval_screen import render
 from cli.command import Answer, Opened, command
+from cli.framework.proposal_view import as_data, asked_of_stewards, motion_table
 from cli.tables import table
 from flows.decide import matter
 from flows.motions import MotionRow, row, rows
 from flows.workspace import open_workspace
-from models_db.base import moment
-from models_db.budgets import Amount
 from models_db.canonical import Json
 from models_db.services import gates, motions
+from models_db.values.gates import Gate
 
 app = typer.Typer(no_args_is_help=True, help="Motions: caps, standing authorisations, retractions; list, show.")
 
@@ -40,7 +38,7 @@ def show(opened: Opened, motion: MotionId) -> Answer:
     Example: almoner motion show 3
     """
     workspace = open_workspace(opened.home)
-    shown = matter(workspace, motion, "motion")
+    shown = matter(workspace, motion, Gate.MOTION)
     with workspace.database.read() as session:
         found = row(session, motions.find(session, motion))
         decisions = [
@@ -57,38 +55,3 @@ def _next(found: MotionRow) -> list[str]:
     if found.state != "open":
         return [f"The motion is {found.state}."]
     return [f"{found.given} of {found.needed} approvals.", asked_of_stewards(found.number)]
-
-
-def asked_of_stewards(number: int) -> str:
-    """What a steward types next."""
-    return f'A steward decides: `almoner approve {number} --gate motion --reason "..."`, or `almoner reject`.'
-
-
-def waits(number: int | None, needed: int) -> list[RenderableType]:
-    """What a proposal says in the end; nothing was proposed without a number."""
-    people = "1 steward" if needed == 1 else f"{needed} different stewards"
-    if number is None:
-        return [f"It would need the approval of {people}. Dry run: nothing was proposed."]
-    return [f"Proposed as motion {number}; it takes effect when {people} approved.", asked_of_stewards(number)]
-
-
-def motion_table(found: Sequence[MotionRow]) -> RenderableType:
-    """Motions, one a line."""
-    columns = ("motion", "dataset", "kind", "what", "state", "approvals", "proposer", "expires")
-    return table(columns, [_line(motion) for motion in found])
-
-
-def _line(found: MotionRow) -> tuple[object, ...]:
-    given = f"{found.given} of {found.needed}" if found.state == "open" else ""
-    ends = found.expires_at[:10] if found.expires_at > moment() and found.state == "open" else ""
-    return (found.number, found.dataset, found.kind, found.content, found.state, given, found.proposer, ends)
-
-
-def as_data(found: MotionRow) -> dict[str, Json]:
-    """A motion as programs read it; what its kind has not is left out."""
-    plain = {
-        name: value for name, value in asdict(found).items() if value is not None and name not in ("rho", "number")
-    }
-    amount = found.rho if isinstance(found.rho, Amount) else None
-    figures = {} if amount is None else {"rho": amount.rho_text, "delta_fail": amount.delta_text}
-    return {"motion": found.number, **plain, **figures}

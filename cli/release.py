@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from cli.approval_screen import render
 from cli.command import Answer, Opened, command
-from cli.motion import as_data, waits
+from cli.framework.proposal_view import as_data, waits
 from cli.price import price_tables
 from cli.tables import table
 from flows.decide import matter
@@ -20,6 +20,8 @@ from models_db.requests import ReleaseRequest
 from models_db.services import artifacts, gates, ledger, releases
 from models_db.stored_text import request_body
 from models_db.tables import Request
+from models_db.values.gates import Gate
+from models_db.values.request_state import AT_A_GATE
 
 app = typer.Typer(no_args_is_help=True, help="Release requests: submit, list, show, withdraw, retract.")
 
@@ -94,7 +96,7 @@ def every(
     with workspace.database.read() as session:
         rows = [_summary(session, found) for found in releases.every(session)]
     if waiting:
-        rows = [row for row in rows if row["state"] in releases.AT_A_GATE]
+        rows = [row for row in rows if row["state"] in AT_A_GATE]
     columns = ("request", "dataset", "kind", "mechanism", "epsilon", "delta", "state", "requester", "submitted")
     return Answer(rows, [table(columns, [[row[c] for c in columns] for row in rows])])
 
@@ -106,7 +108,7 @@ def show(opened: Opened, request: RequestId) -> Answer:
     Example: almoner release show 1
     """
     workspace = open_workspace(opened.home)
-    shown = matter(workspace, request, "spend")
+    shown = matter(workspace, request, Gate.SPEND)
     with workspace.database.read() as session:
         found = releases.find(session, request)
         artifact = artifacts.artifact_of(session, request)

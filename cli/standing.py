@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cli.command import Answer, Opened, command
-from cli.motion import as_data, motion_table, waits
+from cli.framework.proposal_view import as_data, motion_table, waits
 from cli.motion import show as show_motion
 from cli.price import price_tables
 from cli.tables import facts

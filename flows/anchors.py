@@ -8,10 +8,11 @@ from models_db.canonical import Json, canonical
 from models_db.home import ProjectHome
 from models_db.services.audit_check import Anchor
 from models_db.services.audits import Head
+from tasks.common.files import document, parse_document, read_document
+from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.publishing import signing
 from tasks.publishing.checkpoint import Checkpoint
-from tasks.publishing.layout import CHECKPOINT, document, parse_document, read_document
-from tasks.publishing.strict import Digest, Strict, read_as
+from tasks.publishing.layout import CHECKPOINT
 from tasks.stores.address import Address, Place
 
 FORMAT: Final = "almoner-chain-head/1"

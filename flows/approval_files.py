@@ -16,26 +16,18 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, StringConstraints, ValidationError
 
 from flows.kinds import at_publish, at_spend
-from flows.matter import Gate, Matter
+from flows.matter import Matter
 from flows.motion_question import MotionQuestion, at_motion
 from flows.question import Question
 from flows.written import FileUnreadable, FileUnwritable
 from models_db.errors import UsageError
 from models_db.services.gates import Decision
+from models_db.values.gates import Gate
+from tasks.common.files import FileUnfit, document, measure, parse_document, plain_file, read_document, write_new
+from tasks.common.strict_model import Digest, Name, Strict, read_as
 from tasks.publishing import signing
 from tasks.publishing.formats import drafted_files, stated_kind
-from tasks.publishing.layout import (
-    PARQUET,
-    RECORD,
-    FileUnfit,
-    document,
-    measure,
-    parse_document,
-    plain_file,
-    read_document,
-    write_new,
-)
-from tasks.publishing.strict import Digest, Name, Strict, read_as
+from tasks.publishing.layout import PARQUET, RECORD
 
 LARGEST_ASK = 64 << 20
 LARGEST_APPROVAL = 256 << 10
@@ -47,7 +39,7 @@ class Ask(Strict):
     """`ask.json`: a question, and at the publish gate the produced files, by name."""
 
     format: Literal["almoner-ask/1"]
-    gate: Gate
+    gate: Annotated[Gate, Field(strict=False)]
     question: Question | MotionQuestion
     files: dict[str, str] | None
     packed: dict[str, str] | None
@@ -71,7 +63,7 @@ class SignedApproval(Strict):
 
     format: Literal["almoner-approval/1"] = "almoner-approval/1"
     number: Annotated[int, Field(ge=1)]
-    gate: Gate
+    gate: Annotated[Gate, Field(strict=False)]
     subject_sha256: Digest
     decision: Literal["approve"]
     reason: Annotated[str, Field(min_length=1, max_length=10_000)]
@@ -172,9 +164,9 @@ def _publish(ask: Ask, viewer: str, scratch: Path) -> Matter | None:
 
 
 _READERS: dict[Gate, Callable[[Ask, str, Path], Matter | None]] = {
-    "spend": _spend,
-    "publish": _publish,
-    "motion": _motion,
+    Gate.SPEND: _spend,
+    Gate.PUBLISH: _publish,
+    Gate.MOTION: _motion,
 }
 
 

@@ -11,15 +11,16 @@ from models_db.home import ProjectHome
 from models_db.services import artifacts, erasures, internal_views, releases
 from models_db.services.releases import WrongState
 from models_db.tables import Dataset, DatasetVersion
+from models_db.values.request_state import DECIDED
+from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
 from tasks.evaluate import SCORER, evaluate_texts
 from tasks.evaluation.registry import METRICS
-from tasks.evaluation.results import MetricResult
-from tasks.inference.backends.endpoints import is_external
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
 from tasks.inference.registry import ModelNotPulled
 from tasks.publishing.rows import read_labelled
+from tasks.values.metric_result import MetricResult
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def require_decided(session: Session, request_id: int) -> None:
         WrongState: governed data, and nobody has decided yet.
     """
     state, dataset_id = releases.state_of(session, request_id), releases.find(session, request_id).dataset_id
-    decided = state in ("published", "retracted", "discarded")
+    decided = state in DECIDED
     if session.get_one(Dataset, dataset_id).governed and not decided:
         raise WrongState(request_id, state, "published or discarded: internal metrics wait for the decision")
 

@@ -28,16 +28,17 @@ from models_db.stored_text import request_body
 from models_db.tables import TwinAttack
 from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
 from tasks.attacks.twin import CANARIES, COPIES, Stage, set_stage
+from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
-from tasks.generation.groups import SUMMARIES, labels_of
+from tasks.generation.groups import labels_of
 from tasks.generation.precision_request import precision_of
 from tasks.generation.quote import DatasetFacts, Quote, quote, written_request
-from tasks.inference.backends.endpoints import is_external
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load
 from tasks.inference.precision import Precision
 from tasks.mechanisms.rng import OS_RANDOM
 from tasks.source import code_digest
+from tasks.values.release_kinds import ReleaseKind
 
 REQUEST, NON_PRIVATE, COPY = "request", "non_private", "copy"
 """What is attacked: the request's configuration, the reference without protection, and the corpus itself."""
@@ -85,7 +86,7 @@ def attack_on_twin(home: Path, wanted: Wanted, device: str = "auto") -> dict[str
     """
     workspace = open_workspace(ProjectHome.locate(home))
     request = _request(workspace, wanted)
-    if request.kind == SUMMARIES:
+    if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES:
         raise SummariesNotAttacked
     if is_external(request.model):
         raise ExternalModelNotAttacked(request.model)

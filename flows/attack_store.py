@@ -16,7 +16,7 @@ from models_db.canonical import Json, digest
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from tasks.attacks.twin import Stage
-from tasks.publishing.layout import write_over
+from tasks.common.files import write_over
 
 FORMAT: Final = "almoner-attacks/1"
 CONFIGURATION = ("kind", "mechanism", "epsilon", "delta", "model", "parameters", "prompt")

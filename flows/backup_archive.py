@@ -15,8 +15,8 @@ from typing import IO, Final, Literal
 from flows.written import FileUnreadable, FileUnwritable
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import HomeUnwritable
-from tasks.publishing.layout import FileUnfit, document, parse_document, plain_file, sync_folder
-from tasks.publishing.strict import Digest, Name, Strict, read_as
+from tasks.common.files import FileUnfit, document, parse_document, plain_file, sync_folder
+from tasks.common.strict_model import Digest, Name, Strict, read_as
 
 FORMAT: Final = "almoner-backup/1"
 MANIFEST: Final = "manifest.json"

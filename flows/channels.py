@@ -15,7 +15,7 @@ from flows.written import keep_named, read_named
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
 from models_db.requests import FileInvalid, Line, Written, told_plainly
-from tasks.inference.backends.endpoints import Variable, is_loopback
+from tasks.common.network import Variable, is_loopback
 
 PAGE = "docs/schedules.md"
 FILE = "notify.yaml"

@@ -6,7 +6,6 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from flows.matter import Gate
 from flows.motion_question import MotionQuestion
 from flows.policy import policy_of
 from flows.policy_file import read_version
@@ -26,10 +25,10 @@ from models_db.services import (
 )
 from models_db.stored_text import configuration_of, request_body
 from models_db.tables import Approval, Artifact, Dataset, Motion, PolicyVersion, Principal, Publication, Request
+from models_db.values.gates import Gate
+from models_db.values.request_state import UNRUN
 from tasks.publishing.record import Person
 from tasks.source import code_digest
-
-UNRUN = ("submitted", "approved")
 
 
 def question(session: Session, request_id: int, gate: Gate) -> Question:
@@ -43,7 +42,7 @@ def question(session: Session, request_id: int, gate: Gate) -> Question:
     body = request_body(request)
     dataset = session.get_one(Dataset, request.dataset_id)
     artifact = artifacts.artifact_of(session, request_id)
-    subject = request.digest if gate == "spend" or artifact is None else artifact.digest
+    subject = request.digest if gate is Gate.SPEND or artifact is None else artifact.digest
     counting = {one.id for one, _ in gates.valid(session, request_id, gate) if one.subject_digest == subject}
     return Question.model_validate(
         {

@@ -11,7 +11,7 @@ from flows.approval_files import SignedApproval, write_ask
 from flows.collecting import motion_question, question
 from flows.kinds import at_publish, at_spend
 from flows.lifetime import claims_of, require_motion
-from flows.matter import Gate, Matter
+from flows.matter import Matter
 from flows.motion_question import MotionQuestion, at_motion
 from flows.policy import require_bounds
 from flows.question import Question
@@ -25,18 +25,15 @@ from models_db.services.motions import MotionDecided
 from models_db.services.releases import WrongState
 from models_db.stored_text import files_of
 from models_db.tables import Artifact, Dataset
+from models_db.values.gates import Gate
+from models_db.values.request_state import WAITS_AT
+from tasks.common.files import FileUnfit
 from tasks.evaluation.bounds import OutsideBounds
 from tasks.evaluation.override import NothingToOverride, overriding
 from tasks.publishing.attestation import attest, envelope
-from tasks.publishing.layout import FileUnfit
 from tasks.publishing.signing import SigningKey, fingerprint, verify
 
-_WAITING: dict[Gate, tuple[str, ...]] = {
-    "spend": ("submitted", "approved"),
-    "publish": ("produced",),
-    "motion": ("open",),
-}
-
+_WAITING: dict[Gate, tuple[str, ...]] = {**WAITS_AT, Gate.MOTION: ("open",)}
 
 _UNSIGNED = "unsigned"
 """In place of the signature of a decision that is only rehearsed."""
@@ -62,13 +59,13 @@ def require_waiting(asked: Matter) -> None:
     if asked.state in _WAITING[asked.gate]:
         asked.require_approvable()
         return
-    if asked.gate == "motion":
+    if asked.gate is Gate.MOTION:
         raise MotionDecided(asked.number, asked.state)
     raise WrongState(asked.number, asked.state, f"{_WAITING[asked.gate][0]} ({asked.gate} gate)")
 
 
 def _at_spend(workspace: Workspace, session: Session, number: int) -> Matter:
-    return at_spend(question(session, number, "spend"), workspace.key.public_key)
+    return at_spend(question(session, number, Gate.SPEND), workspace.key.public_key)
 
 
 def _at_publish(workspace: Workspace, session: Session, number: int) -> Matter:
@@ -84,7 +81,7 @@ def _at_motion(workspace: Workspace, session: Session, number: int) -> Matter:
 
 
 def _produced(workspace: Workspace, session: Session, number: int) -> tuple[Question, Artifact, Path]:
-    asked = question(session, number, "publish")
+    asked = question(session, number, Gate.PUBLISH)
     artifact = artifacts.artifact_of(session, number)
     if artifact is None:
         raise WrongState(number, asked.state, "produced (publish gate)")
@@ -92,9 +89,9 @@ def _produced(workspace: Workspace, session: Session, number: int) -> tuple[Ques
 
 
 _MATTERS: dict[Gate, Callable[[Workspace, Session, int], Matter]] = {
-    "spend": _at_spend,
-    "publish": _at_publish,
-    "motion": _at_motion,
+    Gate.SPEND: _at_spend,
+    Gate.PUBLISH: _at_publish,
+    Gate.MOTION: _at_motion,
 }
 
 
@@ -119,9 +116,9 @@ def _export_publish(workspace: Workspace, session: Session, number: int) -> "tup
 
 
 _EXPORTS: "dict[Gate, Callable[[Workspace, Session, int], tuple[Question | MotionQuestion, Path | None]]]" = {
-    "spend": lambda workspace, session, number: (question(session, number, "spend"), None),
-    "publish": _export_publish,
-    "motion": lambda _, session, number: (motion_question(session, number), None),
+    Gate.SPEND: lambda workspace, session, number: (question(session, number, Gate.SPEND), None),
+    Gate.PUBLISH: _export_publish,
+    Gate.MOTION: lambda _, session, number: (motion_question(session, number), None),
 }
 
 
@@ -163,7 +160,7 @@ def _require_good_enough(session: Session, asked: Matter, verdict: str, reason: 
     if verdict == "approve":
         asked.require_approvable()
         require_derived_amounts(session, asked)
-    if asked.gate == "publish" and verdict == "approve":
+    if asked.gate is Gate.PUBLISH and verdict == "approve":
         require_bounds(session, asked.number, [reason])
 
 
@@ -174,7 +171,7 @@ def require_derived_amounts(session: Session, asked: Matter) -> None:
         AmountsDiffer, AuthorisationDiffers: they do not follow from what people read.
         PlanAltered: the ledger would hold the run to another plan than the one that is shown.
     """
-    if asked.gate == "motion":
+    if asked.gate is Gate.MOTION:
         motion = motions.find(session, asked.number)
         require_motion(motion)
         if motion.kind == "retraction":
@@ -263,7 +260,7 @@ def bring(workspace: Workspace, asked: Matter, signed: SignedApproval) -> str:
 
 def _signatures(session: Session, asked: Matter) -> set[str]:
     """Of all decisions there have been on it: a withdrawn approval does not come back out of its file."""
-    motion = asked.gate == "motion"
+    motion = asked.gate is Gate.MOTION
     found = gates.motion_approvals(session, asked.number) if motion else gates.approvals(session, asked.number)
     return {approval.signature for approval, _ in found}
 

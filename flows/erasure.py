@@ -16,16 +16,18 @@ from flows.sweep import remove_orphans
 from flows.workspace import Workspace, overlap_key_path
 from models_db.canonical import Json
 from models_db.errors import EnvironmentProblem, Refused, UsageError
+from models_db.findings import Finding
 from models_db.services import datasets, erasures, people, releases
 from models_db.services.erasures import Scope, VersionErased, Wanted
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
+from models_db.values.request_state import RequestState
 from tasks.corpus.erasing import content_mark, documents_of, erase_unit, remove_beside, strangers
 from tasks.corpus.keys import load_key
 from tasks.corpus.marks import mark_of
 from tasks.corpus.units import normalise_unit
 from tasks.corpus.versions import remove_version, version_uids
 
-OUT = ("published", "retracted")
+OUT = (RequestState.PUBLISHED, RequestState.RETRACTED)
 LONGEST_REASON = 1000
 
 
@@ -153,6 +155,12 @@ def _listed(
         known = _known(workspace, session, dataset, target)
         versions = _versions(session, dataset, target, known)
         return dataset, known, _listing(workspace, session, dataset, target, versions)
+
+
+def stored_versions(workspace: Workspace) -> Iterator[Finding]:
+    """What the home holds of each version is what came in, less what was erased since; and erasures are finished."""
+    wrong = [*unfinished(workspace), *differences(workspace)]
+    yield Finding("stored versions hold what the ledger says", ok=not wrong, detail="; ".join(wrong))
 
 
 def _require_reason(reason: str, target: Target) -> None:

@@ -19,10 +19,11 @@ from models_db.home import ProjectHome
 from models_db.requests import as_json
 from models_db.services import artifacts, motions, releases, runs
 from models_db.stored_text import request_body
+from models_db.values.request_state import RequestState
+from tasks.common.files import document, parse_document, read_document, write_over
 from tasks.generation.keyphrases import KeyphraseSeeding
 from tasks.generation.quote import written_request
 from tasks.mechanisms.post_processing import PostProcessing
-from tasks.publishing.layout import document, parse_document, read_document, write_over
 
 FORMAT: Final = "almoner-values/1"
 
@@ -153,7 +154,7 @@ def find_parent(workspace: Workspace, number: int) -> Parent:
         retracted = motions.retracted(session)
     if request["mechanism"] != EXTENDABLE:
         raise NotExtendable(number, f"{request['mechanism']} is not {EXTENDABLE}")
-    if made is None or state not in ("produced", "published") or made.digest in retracted:
+    if made is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED) or made.digest in retracted:
         raise NotExtendable(number, f"it is {state}")
     if "extends" in request["parameters"]:
         raise NotExtendable(number, f"it extends release {request['parameters']['extends']['release']} itself")

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import packages_distributions
 from typing import TypeVar
 
-from flows import erasure
 from flows.lifetime import claims_of, require_motion
 from flows.policy_file import PolicyAltered, read_version
 from flows.workspace import Workspace, open_workspace
@@ -20,18 +19,19 @@ T = TypeVar("T")
 Check = Callable[[Workspace], Iterator[Finding]]
 
 
-def examine(home: ProjectHome, structure: Check) -> list[Finding]:
+def examine(home: ProjectHome, structure: Check, stored_versions: Check) -> list[Finding]:
     """All checks in order; one that cannot even be made is a failed finding.
 
     Args:
         structure: compares the ledger's constraints and triggers with the migrations (the caller knows them).
+        stored_versions: compares what the home holds of the data with the ledger (`flows.erasure.stored_versions`).
     """
     try:
         workspace = open_workspace(home)
     except AlmonerError as problem:
         return [Finding("home opens", ok=False, detail=problem.message)]
     found: list[Finding] = []
-    for check in (structure, _ledger, _amounts, _policies, _access, _permissions, _stores, _rooms, _models):
+    for check in (structure, _ledger, _amounts, _policies, _access, _permissions, stored_versions, _rooms, _models):
         try:
             found += check(workspace)
         except AlmonerError as problem:
@@ -88,12 +88,6 @@ def _permissions(workspace: Workspace) -> Iterator[Finding]:
         ok=not open_to_others,
         detail=f"open: {', '.join(open_to_others)}; `chmod go-rwx` them" if open_to_others else "",
     )
-
-
-def _stores(workspace: Workspace) -> Iterator[Finding]:
-    """What the home holds of each version is what came in, less what was erased since; and erasures are finished."""
-    wrong = [*erasure.unfinished(workspace), *erasure.differences(workspace)]
-    yield Finding("stored versions hold what the ledger says", ok=not wrong, detail="; ".join(wrong))
 
 
 def _rooms(_: Workspace) -> Iterator[Finding]:

@@ -14,9 +14,7 @@ from models_db.policy import Policy
 from models_db.services import artifacts, datasets, internal_views, motions, releases
 from models_db.services.evidence import require_as_told
 from models_db.tables import Principal
-from tasks.evaluation.results import MetricResult
 from tasks.generation.groups import names_of
-from tasks.generation.interface import Generated
 from tasks.publishing.draft import write_draft
 from tasks.publishing.record import (
     Authorisation,
@@ -30,6 +28,8 @@ from tasks.publishing.record import (
 )
 from tasks.publishing.second_opinion import second_opinion
 from tasks.source import library_versions
+from tasks.values.generated import Generated
+from tasks.values.metric_result import MetricResult
 
 
 def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str:

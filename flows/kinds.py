@@ -11,13 +11,16 @@ from flows.question import Question
 from flows.sections import missed_by, publish_sections, spend_sections
 from models_db.canonical import digest
 from models_db.errors import Refused
-from tasks.insights.values import INSIGHTS, Insight
+from models_db.values.gates import Gate
+from tasks.common.files import FileTable, read_document
 from tasks.publishing.attestation import attestation_payload
 from tasks.publishing.draft import read_metrics, rehash
 from tasks.publishing.insight_rows import read_insights
-from tasks.publishing.layout import EVALUATION, RECORD, FileTable, read_document
+from tasks.publishing.layout import EVALUATION, RECORD
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.rows import read_labelled
+from tasks.values.insight import Insight
+from tasks.values.release_kinds import ReleaseKind
 
 SAMPLES = 3
 INSIGHTS_SHOWN = 60
@@ -27,7 +30,7 @@ def at_spend(question: Question, viewer: str | None) -> Matter:
     """A request before any private text is read; `viewer` is the public key of whoever looks."""
     return Matter(
         number=question.number,
-        gate="spend",
+        gate=Gate.SPEND,
         dataset=question.dataset,
         state=question.state,
         subject_digest=digest(question.request),
@@ -50,10 +53,12 @@ def at_publish(question: Question, folder: Path, files: FileTable, viewer: str |
     if (record.release, digest(record.request)) != (question.number, digest(question.request)):
         raise DraftForeign(question.number)
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
-    shown = insights_shown(list(read_insights(folder))) if record.kind == INSIGHTS else samples_shown(folder)
+    shown = (
+        insights_shown(list(read_insights(folder))) if record.kind == ReleaseKind.INSIGHTS else samples_shown(folder)
+    )
     return Matter(
         number=question.number,
-        gate="publish",
+        gate=Gate.PUBLISH,
         dataset=question.dataset,
         state=question.state,
         subject_digest=digest(files),

@@ -5,14 +5,13 @@ the same four parts, so whoever shows or signs a matter does not ask of which ki
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from models_db.errors import Refused
 from models_db.policy import Policy
+from models_db.values.gates import Gate
 from tasks.evaluation.bounds import Outcome
 from tasks.publishing.record import Person
-
-Gate: TypeAlias = Literal["spend", "publish", "motion"]
 
 
 @dataclass(frozen=True)
@@ -103,5 +102,5 @@ class Matter:
     @property
     def title(self) -> str:
         """One line that names it."""
-        what = "Motion" if self.gate == "motion" else "Request"
+        what = "Motion" if self.gate == Gate.MOTION else "Request"
         return f"Dataset {self.dataset} - {what} {self.number}, {self.gate} gate"

@@ -23,7 +23,7 @@ from models_db.home import ProjectHome
 from models_db.linking import record_links
 from models_db.services.audits import Head
 from models_db.tables import Audit
-from tasks.publishing.layout import write_over
+from tasks.common.files import write_over
 
 FORMAT = "almoner-seen/1"
 LARGEST = 1_000_000

@@ -16,9 +16,10 @@ from models_db.errors import Refused
 from models_db.events import PrivacyEvent
 from models_db.policy import Policy
 from models_db.services.datasets import LifetimeClaim
+from models_db.values.gates import Gate
 from tasks.accounting.lifetime import AmountsDiffer, lifetime_epsilon, require_derived
+from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.publishing.record import Person, planned_events
-from tasks.publishing.strict import Digest, Figure, Name, Strict
 
 
 class Motion(Strict):
@@ -95,7 +96,7 @@ def at_motion(question: MotionQuestion, viewer: str | None) -> Matter:
     effect = {"cap": _cap, "standing": _standing, "retraction": _retraction}[says.motion]
     return Matter(
         number=question.number,
-        gate="motion",
+        gate=Gate.MOTION,
         dataset=says.dataset,
         state=question.state,
         subject_digest=digest(question.motion),

@@ -30,6 +30,7 @@ from models_db.services import datasets, gates, ledger, motions, releases
 from models_db.services.datasets import LifetimeClaim
 from models_db.services.motions import Authorisation
 from models_db.tables import Dataset, Motion
+from models_db.values.gates import Gate
 from tasks.accounting.lifetime import lifetime_claim
 from tasks.generation.quote import Quote
 
@@ -169,7 +170,7 @@ def end_standing(workspace: Workspace, number: int, reason: str) -> str:
         state = motions.state_of(session, motion)
     if motion.kind != "standing" or state != "carried":
         raise NotStanding(number, motion.kind, state)
-    return deciding.decide(workspace, deciding.matter(workspace, number, "motion"), "reject", reason)
+    return deciding.decide(workspace, deciding.matter(workspace, number, Gate.MOTION), "reject", reason)
 
 
 def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> RetractionProposal:

@@ -34,7 +34,8 @@ from models_db.services import audits
 from models_db.services.audit_log import Link, as_link
 from models_db.stored_text import LedgerAltered, request_body
 from models_db.tables import Audit, Motion, Request
-from tasks.publishing.layout import write_over
+from models_db.values.gates import Gate
+from tasks.common.files import write_over
 
 PLACES = "notices.json"
 MOST_LINKS = 500
@@ -50,7 +51,11 @@ EVENTS = {
     "slot.ended": "a run was given up",
     "run.failed": "a run failed",
 }
-GATES = {"request.submitted": "spend", "run.produced": "publish", "motion.proposed": "motion"}
+GATES = {
+    "request.submitted": Gate.SPEND,
+    "run.produced": Gate.PUBLISH,
+    "motion.proposed": Gate.MOTION,
+}
 TOLD = {
     "motion.proposed": ("motion", "kind"),
     "slot.decided": ("schedule", "slot", "skipped"),

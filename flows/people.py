@@ -10,7 +10,7 @@ from models_db.base import moment
 from models_db.canonical import Json
 from models_db.engine import Database
 from models_db.errors import Refused, UsageError
-from models_db.services import gates, people, releases
+from models_db.services import datasets, gates, people, releases
 from models_db.services.audits import Actor
 from models_db.services.people import Mandate, PrincipalUnknown
 from models_db.tables import Approval, Dataset, Delegation, Principal
@@ -85,7 +85,8 @@ def delegate(workspace: Workspace, mandate: Mandate) -> int:
     """
     signature = workspace.key.sign(mandate.statement(workspace.actor.name))
     with workspace.database.write() as session:
-        return people.delegate(session, workspace.actor, mandate, signature).id
+        dataset = datasets.find(session, mandate.dataset)
+        return people.delegate(session, workspace.actor, dataset.id, mandate, signature).id
 
 
 def is_signed(session: Session, given: Delegation) -> bool:

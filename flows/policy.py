@@ -22,7 +22,7 @@ from models_db.services.ledger import BudgetExceeded
 from models_db.stored_text import request_body, result_of
 from models_db.tables import PolicyVersion, Request
 from tasks.accounting.policy_bounds import bounds_of, terms_of
-from tasks.evaluation.results import MetricResult
+from tasks.values.metric_result import MetricResult
 
 SEE_FIGURES = frozenset({"steward", "auditor", "admin"})
 """Roles that are told what is left of a budget even where refusals are quiet."""

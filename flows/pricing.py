@@ -12,10 +12,10 @@ from models_db.budgets import Amount
 from models_db.requests import PublicMetadata, ReleaseRequest
 from models_db.services import cohorts, datasets, envelopes, ledger, listings
 from models_db.tables import Account, Dataset, DatasetVersion
+from tasks.common.network import is_external
 from tasks.generation.quote import DatasetFacts, ModelFacts, Quote, model_facts, quote
 from tasks.generation.reading import Reading
 from tasks.generation.rotation import next_turn
-from tasks.inference.backends.endpoints import is_external
 from tasks.source import code_digest
 
 

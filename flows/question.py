@@ -19,12 +19,12 @@ from models_db.requests import as_json
 from models_db.services.datasets import LifetimeClaim
 from models_db.viewing import Viewing
 from tasks.accounting.lifetime import AmountsDiffer, require_derived
+from tasks.common.strict_model import Figure, Name, Strict
 from tasks.mechanisms.post_processing import vouched
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing.claim import Claim, state_claim
 from tasks.publishing.record import Person, planned_events
 from tasks.publishing.request import ApprovedRequest
-from tasks.publishing.strict import Figure, Name, Strict
 
 Whole = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,29})$")]
 """An integer of the ledger as text: JSON carries integers below 2**53 only."""

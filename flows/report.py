@@ -17,11 +17,12 @@ from flows.workspace import Workspace
 from models_db.services import internal_views, ledger
 from models_db.stored_text import files_of
 from models_db.tables import Artifact
+from models_db.values.gates import Gate
+from tasks.common.files import read_document
 from tasks.inference.registry import ModelNotPulled
-from tasks.insights.values import INSIGHTS
 from tasks.publishing.draft import read_metrics, rehash
 from tasks.publishing.insight_rows import read_insights
-from tasks.publishing.layout import EVALUATION, RECORD, read_document
+from tasks.publishing.layout import EVALUATION, RECORD
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.rows import read_labelled
 from tasks.reporting.facts import Fact, Version
@@ -29,6 +30,7 @@ from tasks.reporting.parts import Demand, Map, Measured, Point
 from tasks.reporting.projection import LEAST, text_map
 from tasks.reporting.release import Text, release_facts, texts_of
 from tasks.reporting.twin import TwinAttacks
+from tasks.values.release_kinds import ReleaseKind
 
 
 def report_facts(
@@ -55,7 +57,7 @@ def report_facts(
     with workspace.database.read() as session:
         if version == "internal":
             require_decided(session, request_id)
-        dataset = question(session, request_id, "publish").dataset
+        dataset = question(session, request_id, Gate.PUBLISH).dataset
     require_figures(workspace, dataset)
     with workspace.database.read() as session:
         facts = tuple(_known(workspace, session, artifact, draft, drawn=drawn))
@@ -80,7 +82,7 @@ def bundle_facts(folder: Path) -> Iterator[Fact]:
 
 def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Path, *, drawn: bool) -> Iterator[Fact]:
     record, texts = _record(draft), _texts(draft)
-    asked = question(session, artifact.request_id, "publish")
+    asked = question(session, artifact.request_id, Gate.PUBLISH)
     matter = at_publish(asked, draft, files_of(artifact), workspace.key.public_key)
     bounds = record.policy.rules_for(record.dataset.name).required
     required = [f"{metric}.{name}" for metric, names in bounds.items() for name in names]
@@ -92,7 +94,7 @@ def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Pa
     if drawn and (texts_drawn := _map(texts)):
         yield Fact("public", texts_drawn)
     spent = ledger.spent_by(session, artifact.request_id)
-    before = question(session, artifact.request_id, "spend").given
+    before = question(session, artifact.request_id, Gate.SPEND).given
     yield from (Fact("ledger", said) for said in ledger_parts(asked, matter, spent, before))
 
 
@@ -108,7 +110,7 @@ def _record(folder: Path) -> ReleaseRecord:
 
 
 def _texts(folder: Path) -> list[Text]:
-    insights = read_insights(folder) if _record(folder).kind == INSIGHTS else ()
+    insights = read_insights(folder) if _record(folder).kind == ReleaseKind.INSIGHTS else ()
     return texts_of(read_labelled(folder), insights)
 
 

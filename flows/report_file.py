@@ -7,7 +7,7 @@ from typing import Any
 from flows.written import FileUnwritable
 from models_db.canonical import canonical
 from models_db.home import ProjectHome
-from tasks.publishing.layout import write_new, write_over
+from tasks.common.files import write_new, write_over
 from tasks.reporting.page import page
 
 

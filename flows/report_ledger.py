@@ -14,13 +14,13 @@ from models_db.services import artifacts, histories
 from models_db.stored_text import request_body, stored_object
 from models_db.tables import Artifact, Request
 from tasks.accounting.lifetime import lifetime_epsilon
+from tasks.common.strict_model import figure
 from tasks.evaluation.override import overridden
-from tasks.evaluation.results import MetricResult
-from tasks.publishing.strict import figure
 from tasks.reporting import parts
 from tasks.reporting.facts import Content, Fact
 from tasks.reporting.numbers import number, small
 from tasks.reporting.release import figures
+from tasks.values.metric_result import MetricResult
 
 SHOWN_OTHERWISE = (
     "What would leave",

@@ -24,7 +24,7 @@ from models_db.recording import record
 from models_db.services import audits, health
 from models_db.services.audits import Head
 from models_db.tables import Restoration
-from tasks.publishing.layout import sync_folder
+from tasks.common.files import sync_folder
 from tasks.stores.address import Place
 
 

@@ -16,8 +16,8 @@ from models_db.canonical import Json
 from models_db.home import ProjectHome
 from models_db.services import ledger
 from models_db.tables import Request
-from tasks.generation.interface import Plan
 from tasks.generation.journal import Contents, Earlier, JournalUnfit
+from tasks.values.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from models_db.services.evidence import require_as_told
 from models_db.services.ledger import Attempt
 from models_db.stored_text import request_body
 from models_db.tables import Dataset, DatasetVersion, Request
+from models_db.values.request_state import RequestState
 from tasks.corpus.keys import load_key
 from tasks.corpus.partition import PartitionScheme, SomeBlocks
 from tasks.generation.journal import Earlier, Journal, JournalInUse, JournalUnfit
@@ -228,7 +229,7 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
         facts = dataset_facts(session, dataset, version, scope, reading_of(session, dataset, request_id, body))
         scheme = whole_scheme(workspace, session, dataset)
         policy = policy_of(session, request)
-    if sum(step.to_state == "running" for step in steps) >= policy.attempts:
+    if sum(step.to_state == RequestState.RUNNING for step in steps) >= policy.attempts:
         raise TooManyAttempts(request_id, policy.attempts)
     require_policy(policy, body, facts.balance.cap)
     return CheckedRequest(workspace, request_id, _repriced(workspace, request_id, facts, body), body, scheme)

@@ -17,6 +17,7 @@ from models_db.services import motions, releases, schedules
 from models_db.services.schedules import Timing
 from models_db.stored_text import configuration_of
 from models_db.tables import Dataset, Motion, Schedule, ScheduleSlot
+from models_db.values.request_state import UNRUN
 
 COMING = 3
 MOST_COUNTED = 10_000
@@ -212,7 +213,7 @@ def slot_row(session: Session, slot: ScheduleSlot) -> SlotRow:
         return SlotRow(slot.slot, None, "skipped", str(slot.skipped), slot.detail)
     ended = schedules.end_of(session, slot.id)
     state = releases.state_of(session, slot.request_id)
-    if ended is not None and state in ("submitted", "approved"):
+    if ended is not None and state in UNRUN:
         return SlotRow(slot.slot, slot.request_id, "given up", ended.reason, ended.detail)
     return SlotRow(slot.slot, slot.request_id, state, "", "")
 

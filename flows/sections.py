@@ -11,22 +11,28 @@ from models_db.configurations import BLOCKS_READ
 from models_db.errors import Refused, UsageError
 from models_db.events import PrivacyEvent
 from models_db.policy import Rules
+from models_db.values.gates import Gate
+from models_db.values.request_state import UNRUN
 from tasks.accounting.lifetime import lifetime_epsilon
+from tasks.common.strict_model import figure
 from tasks.evaluation.bounds import Outcome, OutsideBounds, missed
-from tasks.evaluation.results import MetricResult
 from tasks.publishing.card_text import bounds
 from tasks.publishing.claim import Claim
 from tasks.publishing.record import Person, ReleaseRecord
 from tasks.publishing.request import ApprovedRequest
-from tasks.publishing.strict import figure
+from tasks.values.metric_result import MetricResult
 
 NEARLY_SPENT = Decimal("0.8")
-UNRUN = ("submitted", "approved")
 
 
 def spend_sections(question: Question, viewer: str | None) -> tuple[Section, ...]:
     """The sections at the spend gate; `viewer` is the public key of whoever looks."""
-    return (*_warned(_doubts(question, viewer)), *_cost(question), *_content(question), *_background(question, "spend"))
+    return (
+        *_warned(_doubts(question, viewer)),
+        *_cost(question),
+        *_content(question),
+        *_background(question, Gate.SPEND),
+    )
 
 
 def publish_sections(
@@ -51,7 +57,7 @@ def publish_sections(
         Lines("Report", (("all of this as one page, with plots", f"almoner report {question.number}"),), signed=False),
         *_cost(question),
         *_content(question),
-        *_background(question, "publish"),
+        *_background(question, Gate.PUBLISH),
     )
 
 
@@ -240,7 +246,7 @@ def _difference(question: Question) -> Grid:
 
 def _background(question: Question, gate: str) -> tuple[Section, ...]:
     policy, rules = question.policy, question.policy.rules_for(question.dataset)
-    needed = rules.spend if gate == "spend" else rules.publish
+    needed = rules.spend if gate is Gate.SPEND else rules.publish
     rows = (
         ("separate roles", "no: one person may ask, approve and run" if policy.several_roles else
          "yes: nobody approves what they asked for or ran"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from flows.channels import Channel, Email, LogChannel, Webhook, secret
 from models_db.canonical import Json, canonical
 from models_db.errors import EnvironmentProblem
-from tasks.publishing.layout import FileUnfit, plain_file
+from tasks.common.files import FileUnfit, plain_file
 
 if TYPE_CHECKING:
     from smtplib import SMTP

@@ -32,6 +32,7 @@ from models_db.services.runs import StillRunning
 from models_db.services.schedules import ScheduleIdle, SlotTaken, Timing
 from models_db.stored_text import configuration_of
 from models_db.tables import Lease, Motion, PolicyVersion, Schedule, ScheduleSlot
+from models_db.values.request_state import RequestState
 from tasks.failures import TaskFailed
 from tasks.generation.journal import JournalInUse
 from tasks.generation.quote import written_request
@@ -249,7 +250,7 @@ def _close_own(workspace: Workspace, number: int) -> None:
     """An attempt whose lease is this very process's, while nothing runs here, has lost its ledger on the way."""
     with workspace.database.read() as session:
         lease = session.get(Lease, number)
-        running = lease is not None and releases.state_of(session, number) == "running"
+        running = lease is not None and releases.state_of(session, number) == RequestState.RUNNING
     if lease is not None and running and lease.owner == owner():
         close(workspace, lease)
 
@@ -273,12 +274,12 @@ def _is_given_up(workspace: Workspace, slot: ScheduleSlot) -> bool:
 
 def _attempts(workspace: Workspace, number: int) -> int:
     with workspace.database.read() as session:
-        return sum(step.to_state == "running" for step in releases.history(session, number))
+        return sum(step.to_state == RequestState.RUNNING for step in releases.history(session, number))
 
 
 def _is_running(workspace: Workspace, number: int) -> bool:
     with workspace.database.read() as session:
-        return releases.state_of(session, number) == "running"
+        return releases.state_of(session, number) == RequestState.RUNNING
 
 
 def _ended(workspace: Workspace, slot: ScheduleSlot, problem: AlmonerError, begun: int) -> Ran:

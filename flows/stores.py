@@ -10,10 +10,10 @@ from flows.written import LARGEST_FILE, read_named
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from models_db.requests import FileInvalid, parse
+from tasks.common.files import FileUnfit
 from tasks.corpus.sources import Source
 from tasks.corpus.stored import StoredSource
 from tasks.publishing.deposit import Shelf, fetch, listed
-from tasks.publishing.layout import FileUnfit
 from tasks.publishing.verify import NoBundle
 from tasks.stores.address import Address, Place
 from tasks.stores.settings import PAGE, Bucket, Buckets

@@ -10,7 +10,7 @@ import yaml
 from flows.plain_yaml import YamlUnfit, parse_yaml
 from models_db.errors import UsageError
 from models_db.requests import FileInvalid
-from tasks.publishing.layout import write_over
+from tasks.common.files import write_over
 
 LARGEST_FILE = 1_000_000
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from models_db.bounded_json import MOST_DEPTH as MOST_DEPTH
 from models_db.bounded_json import JsonUnfit, parse_json
 
 MOST_BYTES = 1_000_000

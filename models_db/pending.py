@@ -8,8 +8,11 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from models_db.links import BLOCK_RANK, RANKS
+from models_db.values.request_state import RequestState
 
 _RECORDED = "almoner_recorded"
+_RANKED_FIRST = (RequestState.RUNNING, RequestState.WITHDRAWN)
+_ENDED_ATTEMPT = (RequestState.RUNNING, RequestState.APPROVED)
 
 
 @event.listens_for(Session, "after_rollback")
@@ -39,7 +42,7 @@ def _rank(table: str, row: Mapping[str, Any]) -> int:
         return BLOCK_RANK
     narrows = table == "account" and row.get("kind") in ("scope", "pacing")
     steps = row.get("from_state"), row.get("to_state")
-    runs = table == "transition" and (steps[1] in ("running", "withdrawn") or steps == ("running", "approved"))
+    runs = table == "transition" and (steps[1] in _RANKED_FIRST or steps == _ENDED_ATTEMPT)
     return 1 if narrows or runs else RANKS[table]
 
 

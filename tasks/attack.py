@@ -19,12 +19,13 @@ from tasks.attacks.twin import Stage
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.evaluation.subject import Embedder, Scorer, Tagger
+from tasks.evaluation.subject import Scorer
 from tasks.generation.interface import Bench
 from tasks.generation.quote import Quote
 from tasks.mechanisms.rng import OS_RANDOM
 from tasks.progress import report, tell
 from tasks.shell import private_task
+from tasks.text.interfaces import Embedder, Tagger
 
 if TYPE_CHECKING:
     from tasks.inference.language_model import LanguageModel

@@ -6,19 +6,20 @@ from functools import partial
 from typing import Any
 
 from tasks.corpus.store import Corpus
-from tasks.evaluation.embedded import Remembering
 from tasks.evaluation.judging import ModelJudge
 from tasks.evaluation.learning import ModelLearner
 from tasks.evaluation.registry import Metric, evaluate
-from tasks.evaluation.results import MetricResult
-from tasks.evaluation.subject import ReleasedText, Scorer, Subject, Tagger
+from tasks.evaluation.subject import ReleasedText, Scorer, Subject
 from tasks.evaluation.tagging import load_tagger, require_tagger
 from tasks.inference.embedding import EMBEDDER, load_embedder
+from tasks.inference.embeddings.cached_encoder import Remembering
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import require_pulled
 from tasks.inference.scoring import log_likelihoods
 from tasks.progress import report
 from tasks.shell import private_task
+from tasks.text.interfaces import Tagger
+from tasks.values.metric_result import MetricResult
 
 SCORER = "smollm2-135m-instruct"
 """The public model that metrics compute with where a model behind an API has written the texts."""

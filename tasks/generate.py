@@ -2,11 +2,13 @@
 
 from pydantic import BaseModel
 
-from tasks.generation.interface import Bench, Generated, Generator, Plan
+from tasks.generation.interface import Bench
 from tasks.shell import private_task
+from tasks.values.generated import Generated
+from tasks.values.plan import Generator, Plan
 
 
 @private_task
-def generate_texts(system: Generator, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+def generate_texts(system: Generator[Bench], plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
     """Carry out `plan`; every step is armed through `bench` before it reads private text."""
     return system.generate(plan, parameters, bench)

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 Reporter = Callable[[str, int, int], None]
+Progress = Callable[[int, int], None]
+"""Told how many are done, and of how many."""
 Teller = Callable[[str], None]
 
 _teller: ContextVar[Teller | None] = ContextVar("almoner_teller", default=None)

@@ -9,10 +9,13 @@ from pydantic import BaseModel
 from models_db.budgets import Amount
 from models_db.services.ledger import PlannedInvocation
 from tasks.generation import systems
-from tasks.generation.interface import Ask, Bench, Generated, Plan
-from tasks.insights.values import INSIGHTS, SIZE_DEVIATION, SMALLEST_CLUSTER, Insight, Topic
+from tasks.generation.interface import Bench
 from tasks.mechanisms.token_draw import calibrate
 from tasks.publishing.record import ReleaseRecord
+from tasks.values.generated import Generated
+from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight, Topic
+from tasks.values.plan import Ask, Plan
+from tasks.values.release_kinds import ReleaseKind
 from tests.unit.tasks.publishing.builders import a_record, a_request
 
 LEAST, MOST = 12, 5000
@@ -111,7 +114,7 @@ class ByHand:
     """A system that makes insights out of one mechanism of a price that is known."""
 
     name = "by_hand"
-    kinds: tuple[str, ...] = (INSIGHTS,)
+    kinds: tuple[str, ...] = (ReleaseKind.INSIGHTS,)
     parameters: type[BaseModel] = AnyInsights
     charges = True
 
@@ -139,7 +142,12 @@ def known(patch: Any) -> None:
 
 def insights_request(**changes: Any) -> dict[str, Any]:
     """A request for insights; the system must be known."""
-    given = {"kind": INSIGHTS, "mechanism": ByHand.name, "parameters": PARAMETERS, "evaluation": ["length", "distinct"]}
+    given = {
+        "kind": ReleaseKind.INSIGHTS,
+        "mechanism": ByHand.name,
+        "parameters": PARAMETERS,
+        "evaluation": ["length", "distinct"],
+    }
     return a_request(**given | changes)
 
 

@@ -272,7 +272,7 @@ class World:
         first = datetime.now(UTC) + timedelta(days=begin)
         mandate = Mandate(dataset, to, moment(first), moment(first + timedelta(days=days)), "away")
         with self.database.write() as session:
-            return people.delegate(session, giver, mandate, "signature").id
+            return people.delegate(session, giver, datasets.find(session, dataset).id, mandate, "signature").id
 
     def take_back(self, request_id: int, by: Actor | None = None, gate: str = "spend") -> str:
         """Withdraw an approval. Returns the request's state."""

@@ -23,10 +23,13 @@ from models_db.budgets import Amount
 from models_db.requests import Exact, ReleaseRequest
 from models_db.requests import Written as WrittenByPeople
 from models_db.services.ledger import PlannedInvocation
-from tasks.generation.interface import Ask, Bench, Generated, GeneratedText, Plan
+from tasks.generation.interface import Bench
+from tasks.generation.public_texts import text_backend
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.interface import Sampling
 from tasks.mechanisms.gaussian import NoisyCount, calibrate_count
+from tasks.values.generated import Generated, GeneratedText
+from tasks.values.plan import Ask, Plan
 from tests.tiny_model import tiny_network
 
 MODEL = "tiny-chat"
@@ -351,7 +354,7 @@ class Counted:
         about = f"A note about {units} people. {self.told(bench)}"
         prompts = [f"{about} Number {number}." if number % 2 else about for number in range(wanted.samples)]
         how = Sampling(wanted.max_new_tokens, wanted.temperature)
-        texts = bench.backend.write(prompts, how)
+        texts = text_backend(bench).write(prompts, how)
         return Generated(tuple(GeneratedText(text.text, text.tokens, text.complete) for text in texts))
 
 

@@ -19,7 +19,8 @@ from tasks.accounting.policy_bounds import bounds_of
 from tasks.evaluation.bounds import require_measurable
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.registry import names as metric_names
-from tasks.generation.invisible_ink import COUNT_SHARE, InvisibleInkParameters
+from tasks.generation.family import COUNT_SHARE
+from tasks.generation.invisible_ink import InvisibleInkParameters
 from tasks.generation.systems import SYSTEMS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -5,7 +5,7 @@ import importlib.util
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -60,6 +60,72 @@ def test_any_module_of_the_ledger_can_be_imported_first() -> None:
     told = subprocess.run([sys.executable, "-c", IMPORTED_FIRST, *modules], cwd=ROOT, capture_output=True, text=True)
     assert told.stderr == ""
     assert told.returncode == 0
+
+
+def dotted(path: Path, root: Path) -> str:
+    """The name a module is imported by; a package's is its folder's."""
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports_of(path: Path, modules: Mapping[str, Path]) -> set[str]:
+    """Modules of ours that a module imports: when it loads, inside its functions, or for its annotations alone."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            full_names = (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {name if name in modules else str(node.module) for name in full_names}
+    return found & set(modules)
+
+
+def circles(root: Path, paths: Iterable[Path]) -> list[list[str]]:
+    """Modules that reach each other by imports: the strongly connected components of more than one (Tarjan, 1972)."""
+    modules = {dotted(path, root): path for path in paths}
+    graph = {name: imports_of(path, modules) - {name} for name, path in modules.items()}
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        order[name] = lowest[name] = len(order)
+        stack.append(name)
+        for other in graph[name]:
+            if other not in order:
+                visit(other)
+            if other in stack:
+                lowest[name] = min(lowest[name], lowest[other])
+        if lowest[name] == order[name]:
+            place = stack.index(name)
+            found.append(sorted(stack[place:]))
+            del stack[place:]
+
+    for name in graph:
+        if name not in order:
+            visit(name)
+    return sorted(component for component in found if len(component) > 1)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """A deferred import is for a slow library, never for a circle: whoever wants one part would need all of them."""
+    assert circles(ROOT, MODULES) == []
+
+
+CIRCLES = {
+    "when they load": ("from tasks.b import name\n", "import tasks.a\n"),
+    "inside a function": ("from tasks import b\n", "def later():\n    from tasks.a import name\n"),
+    "for annotations": ("import tasks.b\n", "if TYPE_CHECKING:\n    from tasks.a import name\n"),
+}
+
+
+@pytest.mark.parametrize("how", CIRCLES)
+def test_the_search_for_circles_finds_them(tmp_path: Path, how: str) -> None:
+    (tmp_path / "tasks").mkdir()
+    texts = {"__init__": "", "top": "import tasks.a\n", "a": CIRCLES[how][0], "b": CIRCLES[how][1], "c": ""}
+    for name, text in texts.items():
+        (tmp_path / "tasks" / f"{name}.py").write_text(text)
+    assert circles(tmp_path, (tmp_path / "tasks").glob("*.py")) == [["tasks.a", "tasks.b"]]
 
 
 def longer_than(most: int, paths: Iterable[Path]) -> dict[str, int]:

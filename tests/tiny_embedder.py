@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.evaluation.subject import Pieces
+from tasks.text.interfaces import Pieces
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

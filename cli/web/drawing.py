@@ -7,7 +7,7 @@ from typing import Any
 
 from flows.pages.burn_down import BurnDown, Point
 from flows.pages.figures import Figures
-from tasks.reporting.charts import BOTTOM, LEFT, RIGHT, TOP, WIDTH
+from tasks.common.svg_axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH
 
 HEIGHT = 280
 ROWS = 12

@@ -7,7 +7,7 @@ from functools import lru_cache
 from models_db.budgets import Amount
 from models_db.services.ledger import Balance
 from tasks.accounting.lifetime import lifetime_epsilon
-from tasks.publishing.strict import figure
+from tasks.common.strict_model import figure
 from tasks.reporting.numbers import small
 
 epsilon_of = lru_cache(maxsize=4096)(lifetime_epsilon)

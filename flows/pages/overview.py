@@ -9,11 +9,12 @@ from flows.pages.looking import Look
 from flows.pages.request_rows import body_of, cohorts_in, cost, reading
 from flows.sections import NEARLY_SPENT
 from models_db.budgets import Amount
-from models_db.services import envelopes, listings, releases
+from models_db.services import envelopes, listings
 from models_db.services.cohorts import FIRST
 from models_db.services.ledger import Balance
 from models_db.services.listings import Claimed
 from models_db.tables import Account, Dataset, Request
+from models_db.values.request_state import AT_A_GATE, RequestState
 from tasks.generation.reading import in_words
 from tasks.generation.rotation import affords
 from tasks.reporting.numbers import small
@@ -125,13 +126,13 @@ def _known(look: Look, datasets: Sequence[Dataset]) -> _Known:
         listings.lifetimes(session, accounts),
         listings.open_windows(session, accounts),
         newest,
-        listings.counted_states(session, ids, (*releases.AT_A_GATE, "running")),
+        listings.counted_states(session, ids, (*AT_A_GATE, RequestState.RUNNING)),
     )
 
 
 def _line(dataset: Dataset, known: _Known, *, figures: bool) -> DatasetLine:
     claim, balance = known.claims[dataset.account_id], known.balances[dataset.account_id]
-    waiting = sum(known.states.get((dataset.id, state), 0) for state in releases.AT_A_GATE)
+    waiting = sum(known.states.get((dataset.id, state), 0) for state in AT_A_GATE)
     like = _like(dataset, known) if figures else None
     cohorts = known.cohorts.get(dataset.account_id, {})
     window = known.windows.get(dataset.account_id)
@@ -145,7 +146,7 @@ def _line(dataset: Dataset, known: _Known, *, figures: bool) -> DatasetLine:
         newest=_newest(cohorts, claim.delta_conversion) if figures else None,
         like=like,
         waiting=waiting,
-        running=known.states.get((dataset.id, "running"), 0),
+        running=known.states.get((dataset.id, RequestState.RUNNING), 0),
         alerts=tuple(_alerts(cohorts or {FIRST: balance}, like, window)) if figures else (),
     )
 

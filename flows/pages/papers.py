@@ -15,10 +15,11 @@ from models_db.errors import Refused
 from models_db.services import artifacts, internal_views, releases
 from models_db.stored_text import files_of
 from models_db.tables import Artifact, Dataset
-from tasks.publishing.layout import CARD, FileUnfit, measure, plain_file
+from models_db.values.request_state import DECIDED, RequestState
+from tasks.common.files import FileUnfit, measure, plain_file
+from tasks.publishing.layout import CARD
 from tasks.reporting.facts import Version, contents
 
-DECIDED = ("published", "retracted", "discarded")
 LARGEST_CARD = 4 << 20
 
 
@@ -44,7 +45,7 @@ def _versions(look: Look, state: str, dataset: Dataset) -> Iterator[Version]:
         yield "public"
         if not dataset.governed or (state in DECIDED and _has_seen(look, dataset)):
             yield "internal"
-    elif state == "published":
+    elif state == RequestState.PUBLISHED:
         yield "public"
 
 

@@ -14,12 +14,15 @@ from models_db.budgets import Amount
 from models_db.services import erasures, internal_views, listings
 from models_db.services.listings import People, Rulebook
 from models_db.tables import Approval, Artifact, Dataset, Motion, Request
+from models_db.values.gates import Gate
+from models_db.values.request_state import UNRUN, WAITS_AT, RequestState
 from tasks.generation.reading import in_words
 from tasks.reporting.numbers import small
 
 PAGE = 50
-WAITING = ("submitted", "approved", "produced")
-GATES = ("spend", "publish", "motion")
+_GATES = frozenset(Gate)
+_STEP: dict[str, str] = {RequestState.SUBMITTED: Gate.SPEND, RequestState.APPROVED: "run"}
+WAITING = tuple(state for states in WAITS_AT.values() for state in states)
 
 
 @dataclass(frozen=True)
@@ -162,10 +165,10 @@ class _Desk:
 
     def request(self, request: Request, state: str) -> Waiting:
         """A request at its gate, or past it."""
-        gate, body, early = self._gate_of(request, state), body_of(request), state in ("submitted", "approved")
+        gate, body, early = self._gate_of(request, state), body_of(request), state in UNRUN
         counting = self._counting(gate, request.dataset_id)
         passed = len(counting) >= gate.needed and not any(one.decision == "reject" for one in gate.decisions)
-        step = {"submitted": "spend", "approved": "run"}.get(state, "deliver" if passed else "publish")
+        step = _STEP.get(state, "deliver" if passed else Gate.PUBLISH)
         price, expired = cost(request) if early else None, early and request.expires_at <= self.now
         return Waiting(
             what="request",
@@ -192,7 +195,7 @@ class _Desk:
         """A motion at its gate; each that is listed is open."""
         dataset = self.datasets[motion.dataset_id]
         gate = _Gate(
-            self.rules.needed(motion.policy_id, dataset.account_id, "motion"),
+            self.rules.needed(motion.policy_id, dataset.account_id, Gate.MOTION),
             self.rules.policies[motion.policy_id].several_roles,
             [one for one in self.decisions if one.motion_id == motion.id],
             (motion.proposer_id,),
@@ -218,13 +221,13 @@ class _Desk:
         )
 
     def _may_be_decided(self, request: Request, step: str, expired: bool) -> bool:
-        erased = step == "spend" and request.version_id in self.erased
-        return step in GATES and not expired and not erased
+        erased = step == Gate.SPEND and request.version_id in self.erased
+        return step in _GATES and not expired and not erased
 
     def _gate_of(self, request: Request, state: str) -> _Gate:
-        name = "spend" if state in ("submitted", "approved") else "publish"
+        name = Gate.SPEND if state in UNRUN else Gate.PUBLISH
         made = self.artifacts.get(request.id)
-        subject = request.digest if name == "spend" or made is None else made.digest
+        subject = request.digest if name == Gate.SPEND or made is None else made.digest
         decided = [
             one for one in self.decisions
             if (one.request_id, one.gate, one.subject_digest) == (request.id, name, subject)
@@ -278,7 +281,7 @@ def _asked(body: Mapping[str, Any]) -> str:
 
 
 def _command(number: int, step: str) -> str:
-    if step in GATES:
+    if step in _GATES:
         return f'almoner approve {number} --gate {step} --reason "..."'
     return f"almoner run {number}" if step == "run" else f"almoner publish {number} --to DIR"
 

@@ -16,11 +16,11 @@ from flows.sections import mechanisms
 from models_db.errors import AlmonerError
 from models_db.services import artifacts, gates, ledger, listings, releases
 from models_db.tables import Dataset, Request
+from tasks.common.strict_model import figure
 from tasks.publishing.card_text import bounds
 from tasks.publishing.claim import Claim
 from tasks.publishing.record import planned_events
 from tasks.publishing.request import ApprovedRequest
-from tasks.publishing.strict import figure
 from tasks.reporting.facts import Version
 from tasks.reporting.numbers import small
 

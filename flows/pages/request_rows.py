@@ -14,21 +14,12 @@ from models_db.errors import UsageError
 from models_db.services import listings
 from models_db.stored_text import request_body
 from models_db.tables import Dataset, Request
+from models_db.values.request_state import RequestState
 from tasks.generation.reading import Reading, reading_in
 from tasks.reporting.numbers import small
 
 PAGE = 50
-STATES = (
-    "submitted",
-    "approved",
-    "rejected",
-    "withdrawn",
-    "running",
-    "produced",
-    "discarded",
-    "published",
-    "retracted",
-)
+STATES = tuple(state for state in RequestState if state is not RequestState.DRAFT)
 
 
 @dataclass(frozen=True)

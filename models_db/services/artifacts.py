@@ -21,6 +21,8 @@ from models_db.tables import (
     Publication,
     Request,
 )
+from models_db.values.gates import Gate
+from models_db.values.request_state import RequestState
 
 
 def produce(
@@ -57,7 +59,7 @@ def produce(
     )
     record(session, made)
     record_metrics(session, made, metrics, charged)
-    releases.move(session, actor, attempt.request_id, "running", "produced")
+    releases.move(session, actor, attempt.request_id, RequestState.RUNNING, RequestState.PRODUCED)
     return made
 
 
@@ -147,10 +149,10 @@ def require_publishable(session: Session, request_id: int) -> tuple[Request, Art
     request = releases.find(session, request_id)
     artifact = artifact_of(session, request_id)
     state = releases.state_of(session, request_id)
-    if artifact is None or state not in ("produced", "published"):
+    if artifact is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED):
         raise releases.WrongState(request_id, state, "produced")
     if state == "produced":
-        gates.require_gate(session, request, "publish", artifact.digest)
+        gates.require_gate(session, request, Gate.PUBLISH, artifact.digest)
     return request, artifact
 
 
@@ -167,7 +169,7 @@ def publish(session: Session, actor: Actor, request_id: int) -> Publication:
     if found is not None:
         return found
     found = record(session, Publication(artifact_id=artifact.id, at=moment(), actor_id=actor.id))
-    releases.move(session, actor, request_id, "produced", "published")
+    releases.move(session, actor, request_id, RequestState.PRODUCED, RequestState.PUBLISHED)
     return found
 
 

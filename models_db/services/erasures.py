@@ -17,6 +17,7 @@ from models_db.recording import record, record_all
 from models_db.services import people
 from models_db.services.audits import Actor
 from models_db.tables import Dataset, DatasetVersion, ErasedVersion, Erasure, ErasureEnd, Request, Transition
+from models_db.values.request_state import RequestState
 
 Scope = Literal["unit", "version", "all"]
 ROLES = ("steward", "admin")
@@ -118,7 +119,11 @@ def require_unblocked(session: Session, dataset: Dataset) -> None:
     query = select(Transition.request_id, Transition.to_state).join(Request, Request.id == Transition.request_id)
     for row in session.execute(query.where(Request.dataset_id == dataset.id).order_by(Transition.number)):
         newest[row.request_id] = row.to_state
-    blocking = {number: state for number, state in sorted(newest.items()) if state in ("running", "produced")}
+    blocking = {
+        number: state
+        for number, state in sorted(newest.items())
+        if state in (RequestState.RUNNING, RequestState.PRODUCED)
+    }
     if blocking:
         raise ErasureBlocked(dataset.name, blocking)
 

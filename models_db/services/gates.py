@@ -25,6 +25,8 @@ from models_db.tables import (
     Request,
     Withdrawal,
 )
+from models_db.values.gates import Gate
+from models_db.values.request_state import WAITS_AT, RequestState
 
 MOTION_APPROVALS = 2
 """What a policy older than motions asks for."""
@@ -73,7 +75,7 @@ class Decision:
     def statement(self, approver: str) -> bytes:
         """The canonical bytes a steward signs."""
         said: dict[str, Json] = {
-            "motion" if self.gate == "motion" else "request": self.request_id,
+            "motion" if self.gate == Gate.MOTION else "request": self.request_id,
             "gate": self.gate,
             "subject_sha256": self.subject_digest,
             "decision": self.verdict,
@@ -120,18 +122,18 @@ def decide(
         releases.WrongState, motions.MotionDecided: nothing waits at that gate.
         RoleMissing, Denied: no steward, wrong subject, decided already, or the roles must be separate.
     """
-    if decision.gate == "motion":
+    if decision.gate == Gate.MOTION:
         return _decide_motion(session, actor, decision, signature, approver or actor, applicable)
     lock_request(session, decision.request_id)  # two stewards at once must see both decisions
     request = releases.find(session, decision.request_id)
     state = releases.state_of(session, request.id)
-    waiting = {"spend": ("submitted", "approved"), "publish": ("produced",)}[decision.gate]
+    waiting = WAITS_AT[Gate(decision.gate)]
     if state not in waiting:
         raise releases.WrongState(request.id, state, f"{waiting[0]} ({decision.gate} gate)")
     made = _approval(session, decision, signature, approver or actor, actor)
     made.request_id, made.attestation = request.id, attestation
     _require_not_barred(session, request, made)
-    if (decision.gate, decision.verdict) == ("spend", "approve"):
+    if (decision.gate, decision.verdict) == (Gate.SPEND, "approve"):
         erasures.require_left(session, request.version_id)
     record(session, made)
     _follow(session, actor, request, decision)
@@ -163,9 +165,10 @@ def _require_not_barred(session: Session, asked: Request | Motion, made: Approva
 def _follow(session: Session, actor: Actor, request: Request, decision: Decision) -> None:
     state = releases.state_of(session, request.id)
     if decision.verdict == "reject":
-        releases.move(session, actor, request.id, state, "rejected" if decision.gate == "spend" else "discarded")
-    elif state == "submitted" and _open(session, request, "spend", request.digest):
-        releases.move(session, actor, request.id, "submitted", "approved")
+        end = RequestState.REJECTED if decision.gate == Gate.SPEND else RequestState.DISCARDED
+        releases.move(session, actor, request.id, state, end)
+    elif state == RequestState.SUBMITTED and _open(session, request, Gate.SPEND, request.digest):
+        releases.move(session, actor, request.id, RequestState.SUBMITTED, RequestState.APPROVED)
 
 
 def _decide_motion(
@@ -202,17 +205,18 @@ def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, re
         NothingToWithdraw: there is none that counts.
         Denied: it has been used.
     """
-    (lock_motion if gate == "motion" else lock_request)(session, number)
+    (lock_motion if gate == Gate.MOTION else lock_request)(session, number)
     found = standing_of(session, actor, number, gate)
     for each in (a for a in found if a.subject_digest == found[-1].subject_digest):
         record(session, Withdrawal(approval_id=each.id, reason=reason, signature=signature, at=moment(),
                                    brought_by=actor.id))  # fmt: skip
-    if gate == "motion":
+    if gate == Gate.MOTION:
         motion = motions.find(session, number)
         return motions.state_of(session, motion)
     request = releases.find(session, number)
-    if releases.state_of(session, number) == "approved" and not _open(session, request, "spend", request.digest):
-        releases.move(session, actor, number, "approved", "submitted", "an approval was withdrawn")
+    state = releases.state_of(session, number)
+    if state == RequestState.APPROVED and not _open(session, request, Gate.SPEND, request.digest):
+        releases.move(session, actor, number, state, RequestState.SUBMITTED, "an approval was withdrawn")
     return releases.state_of(session, number)
 
 
@@ -222,7 +226,7 @@ def standing_of(session: Session, actor: Actor, number: int, gate: str) -> Seque
     Raises:
         NothingToWithdraw: there is none.
     """
-    if gate == "motion":
+    if gate == Gate.MOTION:
         dataset_id = motions.find(session, number).dataset_id
         decisions = motion_approvals(session, number)
     else:
@@ -314,7 +318,7 @@ def gate_count(session: Session, request: Request, gate: str, subject: str) -> t
 def motion_count(session: Session, motion: Motion) -> tuple[int, int]:
     """Approvals of a motion that count, and how many the policy needs."""
     counted = sum(_stands(session, each, motion.dataset_id) for each, _ in motion_approvals(session, motion.id))
-    return counted, needed(session, motion.policy_id, motion.dataset_id, "motion")
+    return counted, needed(session, motion.policy_id, motion.dataset_id, Gate.MOTION)
 
 
 def needed(session: Session, policy_id: int, dataset_id: int, gate: str) -> int:

@@ -10,6 +10,7 @@ from models_db.base import moment
 from models_db.recording import record
 from models_db.services.audits import Actor
 from models_db.tables import Artifact, Dataset, InternalView, PolicyRule, PolicyVersion, Principal, Request, Transition
+from models_db.values.request_state import RequestState
 from models_db.viewing import ReleaseUndecided, ViewerBarred, Viewing
 
 Kind = Literal["computed", "shown"]
@@ -104,7 +105,7 @@ def _require_between_releases(session: Session, account_id: int) -> None:
         .join(Dataset, Dataset.id == Request.dataset_id)
         .join(Transition, Transition.request_id == Request.id)
         .where(Dataset.account_id == account_id, Transition.number == last.correlate(Request))
-        .where(Transition.to_state.in_(("running", "produced")))
+        .where(Transition.to_state.in_((RequestState.RUNNING, RequestState.PRODUCED)))
     )
     undecided = session.scalars(query.order_by(Request.id)).all()
     if undecided:

@@ -33,6 +33,7 @@ from models_db.tables import (
     Request,
     StandingUse,
 )
+from models_db.values.request_state import RequestState
 
 
 class MotionUnknown(UsageError):
@@ -175,7 +176,7 @@ def propose_retraction(
     """
     request = releases.find(session, request_id)
     publication = _publication(session, request_id)
-    if publication is None or releases.state_of(session, request_id) != "published":
+    if publication is None or releases.state_of(session, request_id) != RequestState.PUBLISHED:
         raise NotPublished(request_id)
     dataset = session.get_one(Dataset, request.dataset_id)
     made = _blank(actor, dataset, policy, "retraction", reason, valid)
@@ -278,7 +279,14 @@ def carry(session: Session, actor: Actor, motion: Motion, applicable: Applicable
         require_room(session, dataset, datasets.claim_of(motion).cap)
     record(session, Carried(motion_id=motion.id, actor_id=actor.id, at=moment()))
     if motion.kind == "retraction":
-        releases.move(session, actor, retracted_request(session, motion), "published", "retracted", motion.reason)
+        releases.move(
+            session,
+            actor,
+            retracted_request(session, motion),
+            RequestState.PUBLISHED,
+            RequestState.RETRACTED,
+            motion.reason,
+        )
 
 
 def retracted_request(session: Session, motion: Motion) -> int:

@@ -14,7 +14,7 @@ from models_db.recording import lock_head, on_postgresql, record
 from models_db.services import access
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded, Denied
-from models_db.tables import Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
+from models_db.tables import Dataset, Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
 from models_db.tables.people import ROLES
 
 LONGEST_NAME = 100
@@ -339,17 +339,21 @@ def revoke(session: Session, actor: Actor, name: str, role: str, reason: str) ->
     return len(held)
 
 
-def delegate(session: Session, actor: Actor, mandate: Mandate, signature: str) -> Delegation:
+def delegate(session: Session, actor: Actor, dataset_id: int, mandate: Mandate, signature: str) -> Delegation:
     """Let somebody decide in the actor's name, for one dataset and a time.
 
+    Args:
+        dataset_id: of the dataset that the mandate names.
+
     Raises:
-        NobodyCalled, DatasetUnknown: not those names.
+        ValueError: it is another one.
+        NobodyCalled: nobody has that name.
         SelfDelegation: it is the actor's own.
         RoleMissing: the actor is no steward in their own right.
     """
-    from models_db.services import datasets  # they need cohorts, and cohorts need roles
-
-    dataset, taker = datasets.find(session, mandate.dataset), find(session, mandate.to)
+    taker, dataset = find(session, mandate.to), session.get_one(Dataset, dataset_id)
+    if dataset.name != mandate.dataset:
+        raise ValueError(f"the mandate is for {mandate.dataset}, not for {dataset.name}")
     if taker.id == actor.id:
         raise SelfDelegation
     return record(
@@ -357,7 +361,7 @@ def delegate(session: Session, actor: Actor, mandate: Mandate, signature: str) -
         Delegation(
             from_id=actor.id,
             to_id=taker.id,
-            dataset_id=dataset.id,
+            dataset_id=dataset_id,
             valid_from=mandate.valid_from,
             valid_to=mandate.valid_to,
             reason=mandate.reason,

@@ -29,6 +29,7 @@ from models_db.tables import (
     Request,
     Transition,
 )
+from models_db.values.request_state import UNRUN, RequestState
 
 
 class RequestUnknown(UsageError):
@@ -38,17 +39,16 @@ class RequestUnknown(UsageError):
         super().__init__(f"There is no request {number}.", "See them with `almoner release list`.", {"request": number})
 
 
-AT_A_GATE = ("submitted", "produced")
-"""The states in which a request waits for stewards: at the spend gate, and at the publish gate."""
-
-_NEXT = {
-    "submitted": 'Next, at the spend gate: `almoner approve {0} --gate spend --reason "..."`.',
-    "approved": "Next: `almoner run {0}`.",
-    "running": "Wait for its run; if that process is gone, `almoner run sweep` closes it.",
-    "produced": 'Next: `almoner approve {0} --gate publish --reason "..."`, then `almoner publish {0} --to DIR`.',
-    "rejected": "That is its end; ask anew: `almoner release request FILE`.",
-    "withdrawn": "That is its end; ask anew: `almoner release request FILE`.",
-    "discarded": "That is its end, and what it spent stays spent; ask anew: `almoner release request FILE`.",
+_NEXT: dict[str, str] = {
+    RequestState.SUBMITTED: 'Next, at the spend gate: `almoner approve {0} --gate spend --reason "..."`.',
+    RequestState.APPROVED: "Next: `almoner run {0}`.",
+    RequestState.RUNNING: "Wait for its run; if that process is gone, `almoner run sweep` closes it.",
+    RequestState.PRODUCED: (
+        'Next: `almoner approve {0} --gate publish --reason "..."`, then `almoner publish {0} --to DIR`.'
+    ),
+    RequestState.REJECTED: "That is its end; ask anew: `almoner release request FILE`.",
+    RequestState.WITHDRAWN: "That is its end; ask anew: `almoner release request FILE`.",
+    RequestState.DISCARDED: "That is its end, and what it spent stays spent; ask anew: `almoner release request FILE`.",
 }
 _SEEN = "See it with `almoner release show {0}`."
 
@@ -102,9 +102,16 @@ def submit(
         config_digest=digest(configuration(body)),
     )
     record(session, made)
-    move(session, actor, made.id, "draft", "submitted")
+    move(session, actor, made.id, RequestState.DRAFT, RequestState.SUBMITTED)
     if standing:
-        move(session, actor, made.id, "submitted", "approved", f"standing authorisation {standing.id}")
+        move(
+            session,
+            actor,
+            made.id,
+            RequestState.SUBMITTED,
+            RequestState.APPROVED,
+            f"standing authorisation {standing.id}",
+        )
     return made
 
 
@@ -135,7 +142,7 @@ def every(session: Session) -> Sequence[Request]:
 def state_of(session: Session, request_id: int) -> str:
     """Where the request is now."""
     query = select(Transition.to_state).where(Transition.request_id == request_id)
-    return session.scalars(query.order_by(Transition.number.desc()).limit(1)).one_or_none() or "draft"
+    return session.scalars(query.order_by(Transition.number.desc()).limit(1)).one_or_none() or RequestState.DRAFT
 
 
 def history(session: Session, request_id: int) -> Sequence[Transition]:
@@ -180,9 +187,9 @@ def withdraw(session: Session, actor: Actor, request_id: int, reason: str) -> No
     lock_request(session, request_id)  # a run may start at this moment
     find(session, request_id)
     state = state_of(session, request_id)
-    if state not in ("submitted", "approved"):
-        raise WrongState(request_id, state, "submitted or approved")
-    move(session, actor, request_id, state, "withdrawn", reason)
+    if state not in UNRUN:
+        raise WrongState(request_id, state, " or ".join(UNRUN))
+    move(session, actor, request_id, state, RequestState.WITHDRAWN, reason)
 
 
 def planned_blocks(request: Request) -> tuple[int, ...]:

@@ -18,6 +18,8 @@ from models_db.tables import (
     Lease,
     Request,
 )
+from models_db.values.gates import Gate
+from models_db.values.request_state import UNRUN, RequestState
 
 LEASE = timedelta(minutes=10)
 """How long a silent run is believed alive; every armed instalment renews it."""
@@ -44,13 +46,13 @@ def require_startable(session: Session, request_id: int) -> Request:
     """
     request = releases.find(session, request_id)
     state = releases.state_of(session, request_id)
-    if state == "running":
+    if state == RequestState.RUNNING:
         raise StillRunning(request_id, session.get_one(Lease, request_id).owner)
-    if state not in ("submitted", "approved"):
-        raise releases.WrongState(request_id, state, "approved")
+    if state not in UNRUN:
+        raise releases.WrongState(request_id, state, RequestState.APPROVED)
     erasures.require_left(session, request.version_id)
     if request.standing_id is None:
-        gates.require_gate(session, request, "spend", request.digest)
+        gates.require_gate(session, request, Gate.SPEND, request.digest)
     if request.expires_at <= moment():
         raise releases.WrongState(
             request_id, "expired", "unexpired", "Submit it again: `almoner release request FILE`."
@@ -75,7 +77,7 @@ def start(
     if request.standing_id is not None:
         motions.draw(session, actor, request, attempt)
     going_on = "" if goes_on_from is None else str(goes_on_from)
-    releases.move(session, actor, request_id, "approved", "running", going_on)
+    releases.move(session, actor, request_id, RequestState.APPROVED, RequestState.RUNNING, going_on)
     expires_at = moment(datetime.now(UTC) + LEASE)
     take_lease(session, Lease(request_id=request_id, attempt=attempt, token=token, owner=owner, expires_at=expires_at))
     return attempt
@@ -118,7 +120,7 @@ def renewal(token: str) -> tuple[str, str]:
 def running(session: Session) -> Sequence[Lease]:
     """The leases of requests that are in the state 'running'."""
     leases = session.scalars(select(Lease).order_by(Lease.request_id)).all()
-    return [lease for lease in leases if releases.state_of(session, lease.request_id) == "running"]
+    return [lease for lease in leases if releases.state_of(session, lease.request_id) == RequestState.RUNNING]
 
 
 def renew(session: Session, request_id: int, token: str) -> bool:
@@ -130,18 +132,18 @@ def may_go_on(session: Session) -> set[int]:
     """The requests that run, or may be run again before they expire: what they have drawn is kept."""
     found = session.scalars(select(Request).where(Request.expires_at > moment())).all()
     states = {request.id: releases.state_of(session, request.id) for request in found}
-    waiting = {number for number, state in states.items() if state in ("submitted", "approved")}
+    waiting = {number for number, state in states.items() if state in UNRUN}
     return waiting | {lease.request_id for lease in running(session)}
 
 
 def _attempts(session: Session, request_id: int) -> int:
-    return sum(step.to_state == "running" for step in releases.history(session, request_id))
+    return sum(step.to_state == RequestState.RUNNING for step in releases.history(session, request_id))
 
 
 def _settle(session: Session, actor: Actor, attempt: ledger.Attempt, outcome: str) -> None:
     """Close the holds of the running attempt; settling has locked its accounts, so nobody ends it meanwhile."""
     ledger.settle(session, actor, attempt, outcome)
-    running = releases.state_of(session, attempt.request_id) == "running"
+    running = releases.state_of(session, attempt.request_id) == RequestState.RUNNING
     if not running or _attempts(session, attempt.request_id) != attempt.number:
         raise ledger.Fenced
 
@@ -153,4 +155,4 @@ def fail(session: Session, actor: Actor, attempt: ledger.Attempt, reason: str) -
         Fenced: the attempt has ended already.
     """
     _settle(session, actor, attempt, "FORFEIT")
-    releases.move(session, actor, attempt.request_id, "running", "approved", reason)
+    releases.move(session, actor, attempt.request_id, RequestState.RUNNING, RequestState.APPROVED, reason)

@@ -17,9 +17,10 @@ from models_db.recording import on_postgresql, record
 from models_db.services.audits import Actor
 from models_db.services.denials import AlreadyRecorded, Denied
 from models_db.tables import Dataset, Motion, Schedule, ScheduleChange, ScheduleSlot, SlotEnd, Transition
+from models_db.values.request_state import RequestState
 
 STATES = {"paused": "paused", "resumed": "active", "ended": "ended"}
-FINISHED = ("rejected", "withdrawn", "produced")
+FINISHED = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.PRODUCED)
 """Steps after which nothing is left to be run."""
 
 _DECIDED = "that slot, or a later one, is decided"

@@ -4,24 +4,7 @@ from sqlalchemy import CheckConstraint, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.base import Base, Body, Digest, Key, Line, Moment, Units, reference
-
-TRANSITIONS = (
-    ("draft", "submitted"),
-    ("submitted", "approved"),
-    ("submitted", "rejected"),
-    ("submitted", "withdrawn"),
-    ("approved", "submitted"),
-    ("approved", "rejected"),
-    ("approved", "withdrawn"),
-    ("approved", "running"),
-    ("running", "approved"),
-    ("running", "produced"),
-    ("produced", "discarded"),
-    ("produced", "published"),
-    ("published", "retracted"),
-)
-"""The only moves a request can make; 'running' goes back to 'approved' when an attempt failed, and 'approved' to
-'submitted' when an approval was withdrawn."""
+from models_db.values.request_state import TRANSITIONS
 
 VIEWS = ("computed", "shown")
 

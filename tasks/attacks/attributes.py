@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.attacks.extraction import Extracted
-from tasks.evaluation.subject import Embedder
+from tasks.text.interfaces import Embedder
 
 NEAREST_TEXTS = 3
 NEAREST_PEOPLE = 5

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from tasks.attacks.language import ReleaseLanguage
 from tasks.attacks.shingles import containment, joined
-from tasks.evaluation.subject import Embedder, Scorer
+from tasks.evaluation.subject import Scorer
 from tasks.evaluation.words import words
+from tasks.text.interfaces import Embedder
 
 NO_EVIDENCE = -1e9
 """The score of a text without words: below every other one, on both sides alike."""

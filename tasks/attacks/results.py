@@ -6,7 +6,7 @@ public twin everything is public.
 
 from typing import TypeAlias
 
-from tasks.evaluation.results import MetricResult
+from tasks.values.metric_result import MetricResult
 
 AttackResult: TypeAlias = MetricResult
 """One attack on one release: name, exposure, figures with 95 % intervals, source, method, line."""

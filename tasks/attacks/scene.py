@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tasks.attacks.canaries import Canaries
-from tasks.evaluation.results import Exposure
-from tasks.evaluation.subject import Embedder, Scorer, Tagger
+from tasks.evaluation.subject import Scorer
+from tasks.text.interfaces import Embedder, Tagger
+from tasks.values.metric_result import Exposure
 
 
 @dataclass(frozen=True)

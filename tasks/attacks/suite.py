@@ -19,7 +19,7 @@ from tasks.attacks.roc import METHOD, SOURCE, Separation, separation
 from tasks.attacks.scene import Scene
 from tasks.evaluation import bootstrap
 from tasks.evaluation.registry import Need
-from tasks.evaluation.results import Value, rounded
+from tasks.values.metric_result import Value, rounded
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 from models_db.engine import OutcomeUnknown
 from models_db.errors import AlmonerError
@@ -25,9 +24,7 @@ from tasks.corpus.sources import Source, SourceChanged, source_digest, source_st
 from tasks.corpus.store import DATABASE, SCHEMA
 from tasks.corpus.units import random_unit
 from tasks.corpus.versions import incoming, named_problems, put_in_place, remove_version, sync
-
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with (bytes of the source done, bytes in all)."""
+from tasks.progress import Progress
 
 _DOCUMENTS_PER_REPORT = 1000
 

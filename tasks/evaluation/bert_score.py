@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from tasks.evaluation import bootstrap
 from tasks.evaluation.embedded import READ, Sides, embedder_of, figure, sides
 from tasks.evaluation.proximity import nearest
-from tasks.evaluation.results import MetricResult, Value
-from tasks.evaluation.subject import Embedder, Pieces, Subject
+from tasks.evaluation.subject import Subject
+from tasks.text.interfaces import Embedder, Pieces
+from tasks.values.metric_result import MetricResult, Value
 
 _PAIRS_AT_ONCE = 64
 

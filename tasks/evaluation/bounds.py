@@ -9,8 +9,8 @@ from models_db.canonical import Json
 from models_db.errors import Refused, UsageError
 from models_db.policy import PAGE, Bound
 from tasks.evaluation.registry import METRICS, names
-from tasks.evaluation.results import MetricResult, Value
 from tasks.evaluation.subject import Subject
+from tasks.values.metric_result import MetricResult, Value
 
 Required = Mapping[str, Mapping[str, Bound]]
 

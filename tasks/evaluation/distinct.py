@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from tasks.evaluation import jackknife
 from tasks.evaluation.embedded import figure
 from tasks.evaluation.intervals import Interval
-from tasks.evaluation.results import MetricResult, Value
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.words import words
+from tasks.values.metric_result import MetricResult, Value
 
 ORDERS = (1, 2, 3)
 

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from models_db.errors import UsageError
 from tasks.evaluation.clusters import k_means
 from tasks.evaluation.divergence import SCALING, frontier_area
-from tasks.evaluation.embedded import Points, embedder_of, figure, forgetful, points
+from tasks.evaluation.embedded import embedder_of, figure, points
 from tasks.evaluation.estimates import NOISE_INTERVAL, SHARE, Asked, Noisy, UnitText, histogram_of, shares, texts_of
-from tasks.evaluation.results import MetricResult, Value
-from tasks.evaluation.subject import Embedder, Subject
+from tasks.evaluation.subject import Subject
+from tasks.inference.embeddings.cached_encoder import forgetful
+from tasks.text.interfaces import Embedder, Points
+from tasks.values.metric_result import MetricResult, Value
 
 NAME = "dp_coverage"
 MOST_CENTRES = 16

@@ -7,8 +7,8 @@ import numpy as np
 from models_db.errors import UsageError
 from tasks.evaluation.embedded import figure
 from tasks.evaluation.estimates import NOISE_INTERVAL, Asked, Noisy, UnitText, shares
-from tasks.evaluation.results import MetricResult, Value
 from tasks.evaluation.subject import Subject
+from tasks.values.metric_result import MetricResult, Value
 
 NAME = "dp_labels"
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from tasks.evaluation.embedded import figure
 from tasks.evaluation.estimates import NOISE_INTERVAL, Asked, Noisy, UnitText, histogram_of, shares
-from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.words import words
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 NAME = "dp_length"
 

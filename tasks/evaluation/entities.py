@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation import bootstrap
-from tasks.evaluation.results import MetricResult, Value, rounded
-from tasks.evaluation.subject import Entity, Subject, Tagger
+from tasks.evaluation.subject import Subject
 from tasks.evaluation.words import plain_words
+from tasks.text.interfaces import Entity, Tagger
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 # The 18 kinds of OntoNotes 5 (Weischedel et al., LDC2013T19); whatever else a tagger knows is `other`.
 KINDS = (

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.intervals import CONFIDENCE, Interval
-from tasks.evaluation.results import MetricResult
 from tasks.evaluation.subject import Subject
+from tasks.values.metric_result import MetricResult
 
 SIMULATIONS = 2000
 NOISE_INTERVAL = (

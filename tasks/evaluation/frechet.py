@@ -4,9 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation import bootstrap
-from tasks.evaluation.embedded import READ, Points, figure, sides
-from tasks.evaluation.results import MetricResult, Value, rounded
+from tasks.evaluation.embedded import READ, figure, sides
 from tasks.evaluation.subject import Subject
+from tasks.text.interfaces import Points
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 _RESAMPLES = 100
 

@@ -7,9 +7,9 @@ the same measurement for whatever labels a release has.
 from collections.abc import Sequence
 
 from tasks.evaluation.embedded import figure
-from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.sampling import sample
 from tasks.evaluation.subject import Learner, Pair, Subject
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 ITEMS = 60
 SHOTS = 4

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from tasks.evaluation import jackknife
 from tasks.evaluation.intervals import Interval
-from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.sampling import halves, sample
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.vocabulary import Features, chunks, pairs, phrases, tokens, weighted_terms
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 COMPARED = 1000
 """Released texts that are read: a sample where there are more. As many documents are, and as many again."""

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tasks.evaluation import bootstrap
 from tasks.evaluation.intervals import wilson
 from tasks.evaluation.planted import PLANTED
-from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.sampling import halves, sample
 from tasks.evaluation.subject import Judge, Subject
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 JUDGED = 100
 """Texts that are judged: a sample where there are more."""

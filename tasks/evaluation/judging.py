@@ -1,6 +1,6 @@
 """A language model that answers a question about a text by one of a few words: which it finds likelier."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +11,11 @@ from tasks.evaluation.in_context.reading import read_prompt
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.inference.prompts import private_prompt, reference_tokens
+from tasks.progress import Progress
 
 SYSTEM = "You judge texts. Reply with the answer alone, without any explanation."
 
 _AT_ONCE = 16  # contents between two reports of progress
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

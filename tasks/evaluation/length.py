@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tasks.evaluation import bootstrap
-from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.words import words
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 _QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
 

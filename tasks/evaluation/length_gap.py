@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation import bootstrap
-from tasks.evaluation.results import MetricResult, rounded
 from tasks.evaluation.sampling import sample
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.words import words
+from tasks.values.metric_result import MetricResult, rounded
 
 COMPARED = 10_000
 """Documents whose lengths are taken: a sample where there are more."""

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from tasks.evaluation import bootstrap
 from tasks.evaluation.embedded import READ, Matched, figure, sides
 from tasks.evaluation.intervals import wilson
-from tasks.evaluation.results import MetricResult, Value
 from tasks.evaluation.subject import Subject
+from tasks.values.metric_result import MetricResult, Value
 
 NEAREST = 3
 """k of precision and recall, as Kynkäänniemi et al. recommend."""

@@ -6,9 +6,10 @@ from numpy.typing import NDArray
 from tasks.evaluation import bootstrap
 from tasks.evaluation.clusters import k_means, nearest_centre, principal
 from tasks.evaluation.divergence import SCALING, frontier_area, plain, smoothed
-from tasks.evaluation.embedded import READ, Matched, Points, figure, sides
-from tasks.evaluation.results import MetricResult, Value, rounded
+from tasks.evaluation.embedded import READ, Matched, figure, sides
 from tasks.evaluation.subject import Subject
+from tasks.text.interfaces import Points
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 CLUSTERINGS = 5
 _VARIANCE = 0.9

@@ -12,7 +12,7 @@ from typing import Final
 from models_db.errors import UsageError
 from models_db.policy import Rules
 from tasks.evaluation.bounds import Outcome, OutsideBounds, missed, told
-from tasks.evaluation.results import MetricResult
+from tasks.values.metric_result import MetricResult
 
 _HEAD: Final = "Overrides the bounds of the policy"
 _STATED: Final = re.compile(rf"{_HEAD} \((.+?)\): ", re.DOTALL)

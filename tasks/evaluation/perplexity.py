@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from tasks.evaluation import bootstrap
 from tasks.evaluation.intervals import Interval
-from tasks.evaluation.results import MetricResult, rounded
 from tasks.evaluation.sampling import sample
 from tasks.evaluation.subject import Documents, Scorer, Subject
+from tasks.values.metric_result import MetricResult, rounded
 
 COMPARED = 500
 """Documents that a release is compared with: a sample where there are more. Scoring takes longest of all metrics."""

@@ -3,8 +3,8 @@
 import re
 
 from tasks.evaluation.intervals import wilson
-from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.subject import Subject
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 _MARKUP = re.compile(
     "a|abbr|article|aside|b|big|body|br|center|cite|code|dd|del|div|dl|dt|em|font|footer|h[1-6]|head|header|hr|html|i"

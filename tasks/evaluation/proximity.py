@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from tasks.evaluation import bootstrap
 from tasks.evaluation.embedded import READ, Sides, blocks, figure, sides
-from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.subject import Subject
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 
 def proximity(subject: Subject) -> MetricResult:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
+from tasks.common.strict_json import parsed
 from tasks.evaluation.intervals import wilson
-from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.subject import Subject
-from tasks.publishing.rows import parsed
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 
 def records(subject: Subject) -> MetricResult:

@@ -22,13 +22,13 @@ from tasks.evaluation.perplexity import perplexity, perplexity_gap
 from tasks.evaluation.placeholder_leak import placeholder_leak
 from tasks.evaluation.proximity import proximity
 from tasks.evaluation.records import records
-from tasks.evaluation.results import Exposure, MetricResult
 from tasks.evaluation.rouge import rouge
 from tasks.evaluation.self_similarity import self_similarity
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.topics import topics
 from tasks.evaluation.train_on_synthetic import train_on_synthetic
 from tasks.evaluation.verbatim_overlap import verbatim_overlap
+from tasks.values.metric_result import Exposure, MetricResult
 
 Need: TypeAlias = Literal["model", "embedder", "tagger"]
 """What a metric needs beside texts; only what some metric of a request needs is loaded."""

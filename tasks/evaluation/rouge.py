@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from tasks.evaluation import bootstrap
 from tasks.evaluation.common_subsequence import CommonSubsequence
-from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.sampling import sample
 from tasks.evaluation.subject import Subject
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 COMPARED = 1000
 """Documents that a release is compared with: a sample where there are more."""

@@ -3,10 +3,11 @@
 import numpy as np
 
 from tasks.evaluation import bootstrap
-from tasks.evaluation.embedded import MOST, Points, blocks, embedder_of, figure, points, released_texts
+from tasks.evaluation.embedded import MOST, blocks, embedder_of, figure, points, released_texts
 from tasks.evaluation.intervals import wilson
-from tasks.evaluation.results import MetricResult, Value
 from tasks.evaluation.subject import Subject
+from tasks.text.interfaces import Points
+from tasks.values.metric_result import MetricResult, Value
 
 ALIKE = 0.95
 """The cosine from which two texts count as near-duplicates."""

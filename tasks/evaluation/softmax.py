@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.embedded import Points
+from tasks.text.interfaces import Points
 
 CORAL_WEIGHT = 1.0
 _STEPS = 500

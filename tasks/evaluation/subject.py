@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from tasks.evaluation.in_context.results import InContextResult
+from tasks.evaluation.in_context.results import InContextResult
+from tasks.text.interfaces import Embedder, Tagger
 
 
 class ReleasedText(Protocol):
@@ -42,46 +42,6 @@ LabelledDocuments: TypeAlias = Callable[[], Iterable[tuple[str, str]]]
 """Opens a new pass over private documents and their labels, (text, label)."""
 
 
-Pieces: TypeAlias = tuple[NDArray[np.float32], NDArray[np.bool_]]
-"""The word pieces of a text: rows float32 [t, d] of length 1, and which are its own, not marks around it, bool [t]."""
-
-
-class Embedder(Protocol):
-    """A public model that puts texts into a space."""
-
-    @property
-    def name(self) -> str:
-        """What is recorded beside a figure: the model and its revision."""
-
-    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """float32 [n, d], one finite row for each text, also for an empty one."""
-
-    def pieces(self, texts: Sequence[str]) -> Sequence[Pieces]:
-        """The word pieces of each text, in its own context."""
-
-
-@dataclass(frozen=True)
-class Entity:
-    """One mention: its kind (PERSON, DATE, ...) and its words."""
-
-    kind: str
-    text: str
-
-
-class Tagger(Protocol):
-    """Something public that finds entities."""
-
-    @property
-    def name(self) -> str:
-        """What is recorded beside a figure: the tagger and its version."""
-
-    def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[Entity]]:
-        """The mentions in each text, in their order."""
-
-    def noun_chunks(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        """The base noun phrases of each text, in their order."""
-
-
 class Judge(Protocol):
     """A public model that answers questions about texts."""
 
@@ -108,7 +68,7 @@ class Learner(Protocol):
 
     def __call__(
         self, items: Sequence[Pair], pool: Sequence[Pair], shots: int, seeds: Sequence[int]
-    ) -> "tuple[InContextResult, InContextResult]":
+    ) -> tuple[InContextResult, InContextResult]:
         """Results on `items` with `shots` of the pool, chosen by each seed, and with none."""
 
 

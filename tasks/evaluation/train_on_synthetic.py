@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tasks.evaluation import bootstrap
-from tasks.evaluation.embedded import MOST, READ, Points, embedder_of, figure, points
+from tasks.evaluation.embedded import MOST, READ, embedder_of, figure, points
 from tasks.evaluation.intervals import wilson
-from tasks.evaluation.results import MetricResult, Value, rounded
 from tasks.evaluation.sampling import sample
 from tasks.evaluation.softmax import CORAL_WEIGHT, Classes, fit, macro_f1
 from tasks.evaluation.subject import Subject
+from tasks.text.interfaces import Points
+from tasks.values.metric_result import MetricResult, Value, rounded
 
 _SYSTEMS = ("synthetic", "coral", "real")
 

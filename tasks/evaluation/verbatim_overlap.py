@@ -3,10 +3,10 @@
 import numpy as np
 
 from tasks.evaluation import bootstrap
-from tasks.evaluation.results import MetricResult, rounded
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.suffix_automaton import SuffixAutomaton
 from tasks.evaluation.words import words
+from tasks.values.metric_result import MetricResult, rounded
 
 
 def verbatim_overlap(subject: Subject) -> MetricResult:

@@ -17,9 +17,10 @@ from models_db.errors import Refused, UsageError
 from models_db.events import PrivacyEvent
 from models_db.requests import Exact, plain_decimal
 from tasks.generation.family import Bought, FamilyParameters, FamilySystem, top_k_text
-from tasks.generation.interface import Ask, GeneratedText, Plan
 from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.uncharged import uncharged
+from tasks.values.generated import GeneratedText
+from tasks.values.plan import Ask, Plan
 
 if TYPE_CHECKING:
     from tasks.generation.decoding import LastingRule, Meter

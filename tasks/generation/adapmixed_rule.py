@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from tasks.generation.decoding import Step
-from tasks.generation.family import public_draw
 from tasks.generation.rule_parts import Choice
 from tasks.mechanisms.rng import RandomSource
+from tasks.mechanisms.samplers import public_draw
 
 BISECTIONS = 30
 _TINY = 1e-30

@@ -14,15 +14,18 @@ from tasks.generation.batches import layout_of, with_labels
 from tasks.generation.constraints_request import RecordParameters, constraint_facts
 from tasks.generation.family import top_k_text
 from tasks.generation.form_request import FormParameters, form_facts
-from tasks.generation.groups import SUMMARIES, PartParameters, part_facts
-from tasks.generation.interface import TEXT_KINDS, AsAsked, Ask, Bench, Generated, NotForGovernedData, Plan
+from tasks.generation.groups import PartParameters, part_facts
+from tasks.generation.interface import Bench
 from tasks.generation.precision_request import PrecisionParameters, precision_facts
+from tasks.inference.prompts import PromptPieces, is_cut, prompts_for, reference_tokens
 from tasks.mechanisms import samplers
 from tasks.mechanisms.uncharged import uncharged
+from tasks.values.generated import Generated
+from tasks.values.plan import AsAsked, Ask, NotForGovernedData, Plan
+from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.generation.decoding import Constraint
-    from tasks.inference.prompts import PromptPieces
 
 
 class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, PartParameters):
@@ -61,7 +64,7 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
 class _Baseline(AsAsked):
     """What both say of themselves."""
 
-    kinds: tuple[str, ...] = (*TEXT_KINDS, SUMMARIES)
+    kinds: tuple[str, ...] = (*TEXT_KINDS, ReleaseKind.SUMMARIES)
     parameters: type[BaseModel] = BaselineParameters
     charges = False
 
@@ -114,7 +117,6 @@ class NonPrivate(_Baseline):
             LabelsNotKept: labels or groups are declared, and the version has none; nothing was armed.
         """
         from tasks.generation.constraints import constraint_for
-        from tasks.inference.prompts import is_cut, reference_tokens
 
         wanted, tokenizer = _asked(parameters), bench.engine.model.tokenizer
         prompts = _prompts(wanted, bench)
@@ -137,10 +139,8 @@ class NonPrivate(_Baseline):
         return replace(made, released={"references_cut": str(cut)})
 
 
-def _prompts(wanted: BaselineParameters, bench: Bench) -> "dict[str | None, tuple[PromptPieces, PromptPieces]]":
+def _prompts(wanted: BaselineParameters, bench: Bench) -> dict[str | None, tuple[PromptPieces, PromptPieces]]:
     """The prompts of public and private rows for each label or group; for None where there are neither."""
-    from tasks.inference.prompts import prompts_for
-
     tokenizer = bench.engine.model.tokenizer
     told = zip(wanted.names, wanted.shown, strict=True) if wanted.names else [(None, None)]
     return {name: prompts_for(tokenizer, bench.prompt, shown) for name, shown in told}

@@ -19,9 +19,7 @@ from typing import TypeAlias
 from models_db.errors import UsageError
 from tasks.corpus.store import Place
 from tasks.generation.groups import PartParameters
-from tasks.generation.interface import BlockWithoutSample, GeneratedText
-
-__all__ = ["BatchLayout", "GroupLayout", "LabelWithoutSample", "Layout", "Place", "layout_of", "with_labels"]
+from tasks.values.generated import GeneratedText
 
 
 @dataclass(frozen=True)
@@ -124,4 +122,15 @@ class LabelWithoutSample(UsageError):
             f"{samples} samples cannot be shared by {labels} labels: each label has at least one.",
             f"Ask for at least {labels} samples, or declare fewer labels.",
             {"samples": samples, "labels": labels},
+        )
+
+
+class BlockWithoutSample(UsageError):
+    """Fewer samples than blocks."""
+
+    def __init__(self, samples: int, blocks: int) -> None:
+        super().__init__(
+            f"{samples} samples cannot be shared by {blocks} blocks: each block makes at least one.",
+            f"Ask for at least {blocks} samples.",
+            {"samples": samples, "blocks": blocks},
         )

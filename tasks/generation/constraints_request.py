@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from models_db.errors import UsageError
 from models_db.requests import Written
 from tasks.generation.constraints_schema import record_schema
-from tasks.publishing.rows import RECORDS
+from tasks.values.release_kinds import ReleaseKind
 
 
 def _usable(schema: object) -> object:
@@ -50,9 +50,9 @@ def require_schema_for(kind: str, parameters: BaseModel) -> None:
         SchemaUnexpected: a schema for texts that are no records.
     """
     schema = schema_of(parameters)
-    if kind == RECORDS and schema is None:
+    if kind == ReleaseKind.RECORDS and schema is None:
         raise SchemaNeeded
-    if kind != RECORDS and schema is not None:
+    if kind != ReleaseKind.RECORDS and schema is not None:
         raise SchemaUnexpected(kind)
 
 

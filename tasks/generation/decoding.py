@@ -14,13 +14,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from tasks.generation.interface import GeneratedText
 from tasks.generation.some import Some
 from tasks.inference.engine import Engine
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.plan import Sizes, generations_at_once
 from tasks.inference.prompts import PromptPieces
 from tasks.inference.session import RowHidden, RowLogits, Session
+from tasks.values.generated import GeneratedText
 
 
 @dataclass(frozen=True)
@@ -303,3 +303,35 @@ class _Loop:
 def _text(model: LanguageModel, ids: Sequence[int], complete: bool, facts: Mapping[str, float]) -> GeneratedText:
     text: str = model.tokenizer.decode(ids, skip_special_tokens=True)
     return GeneratedText(text=text.strip(), tokens=len(ids), complete=complete, facts=facts)
+
+
+Drawn = Mapping[int, Sequence[float]]
+"""For each generation that has drawn its token, and what its rule has to know of it to go on."""
+
+
+class DrawReady(Protocol):
+    """Draws texts; whatever could be refused before the first of them has been."""
+
+    def __call__(
+        self,
+        jobs: Iterable[Job],
+        meter: DrawMeter,
+        keep: Callable[[Drawn], None],
+        progress: Callable[[int], None],
+    ) -> list[GeneratedText]:
+        """All texts, in the order of their jobs; arguments as `draw_some`."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How the texts of a release are drawn; no private text is in it.
+
+    Attributes:
+        sizes: public sizes that hold for every text.
+        rule: makes the rule of the meter it is given.
+        constraint: what holds texts to a public grammar; None where nothing does.
+    """
+
+    sizes: Sizes
+    rule: Callable[[Meter], LastingRule]
+    constraint: Constraint | None

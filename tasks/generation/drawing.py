@@ -4,49 +4,26 @@ What a system has to say about its texts is a `Drawing`: how tokens are drawn, a
 another process; the budget, the journal and the corpus stay in the one that runs the release.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from tasks.generation.decoding import Constraint, DrawMeter, Job, LastingRule, Meter, decode, open_session
-from tasks.generation.interface import Bench, GeneratedText
+from tasks.generation.decoding import (
+    Drawing,
+    DrawMeter,
+    Drawn,
+    DrawReady,
+    Job,
+    Meter,
+    decode,
+    open_session,
+)
+from tasks.generation.interface import Bench
 from tasks.generation.journal import Earlier
 from tasks.inference.engine import Engine
-from tasks.inference.plan import Sizes
 from tasks.inference.session import Session
-
-Drawn = Mapping[int, Sequence[float]]
-"""For each generation that has drawn its token, and what its rule has to know of it to go on."""
-
-
-class DrawReady(Protocol):
-    """Draws texts; whatever could be refused before the first of them has been."""
-
-    def __call__(
-        self,
-        jobs: Iterable[Job],
-        meter: DrawMeter,
-        keep: Callable[[Drawn], None],
-        progress: Callable[[int], None],
-    ) -> list[GeneratedText]:
-        """All texts, in the order of their jobs; arguments as `draw_some`."""
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """How the texts of a release are drawn; no private text is in it.
-
-    Attributes:
-        sizes: public sizes that hold for every text.
-        rule: makes the rule of the meter it is given.
-        constraint: what holds texts to a public grammar; None where nothing does.
-    """
-
-    sizes: Sizes
-    rule: Callable[[Meter], LastingRule]
-    constraint: Constraint | None
+from tasks.values.generated import GeneratedText
 
 
 def draw_some(

@@ -18,73 +18,30 @@ lookahead).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from pydantic import BaseModel
 
 from models_db.budgets import Amount
-from models_db.events import PrivacyEvent
 from models_db.requests import plain_decimal
 from tasks.accounting.amounts import decimal_above
-from tasks.generation.batches import BatchLayout
 from tasks.generation.evolution_settings import EvolutionParameters
 from tasks.generation.groups import part_facts
-from tasks.generation.interface import AsAsked, Ask, Bench, Generated, Plan, invoked_once
+from tasks.generation.interface import Bench
 from tasks.inference.registry import find
-from tasks.mechanisms.histogram import NoisyHistogram, calibrate_histogram
-
-VARIATION = "Rewrite the following text {way}:\n\n{text}"
-"""How the model is asked for a rewording; `{text}` is the candidate, and all that it is told.
-
-Of four wordings this is the one that SmolLM2-135M followed with least talk around the text."""
-
-WAYS = (
-    "in other words",
-    "with other details",
-    "more briefly",
-    "in another tone",
-    "at more length",
-    "as somebody else would put it",
-)
-"""What stands for `{way}`, in turn."""
+from tasks.prompted_generation.evolution.schedule import VARIATION, WAYS, Schedule, labels_of_texts
+from tasks.values.generated import Generated
+from tasks.values.plan import AsAsked, Ask, Plan, invoked_once
+from tasks.values.release_kinds import ReleaseKind
 
 _TOKENS_AROUND = 60
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """What the budget buys: the same histogram in every round.
-
-    Attributes:
-        histogram: of all candidates of one round.
-        rounds: how many there are, a public number.
-    """
-
-    histogram: NoisyHistogram
-    rounds: int
-
-    @classmethod
-    def of(cls, wanted: EvolutionParameters, rho: int) -> "Schedule":
-        """The schedule with the least noise of which all rounds together cost at most `rho` (units of 1e-12).
-
-        Raises:
-            NoiseInvalid: rho is too small for so many rounds.
-            BinsInvalid: too many candidates.
-        """
-        return cls(calibrate_histogram(rho // wanted.rounds, wanted.bins), wanted.rounds)
-
-    @property
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """What is charged, in order: one histogram a round, each armed by itself."""
-        return (self.histogram.event(),) * self.rounds
 
 
 class PrivateEvolution(AsAsked):
     """The system `private_evolution`."""
 
     name: str = "private_evolution"
-    kinds: tuple[str, ...] = ("synthetic_corpus", "demonstrations")
+    kinds: tuple[str, ...] = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS)
     parameters: type[BaseModel] = EvolutionParameters
     charges = True
     shows_private_text = False
@@ -131,15 +88,6 @@ class PrivateEvolution(AsAsked):
         schedule = Schedule.of(wanted, plan.amount.rho)
         plan.require_invoking(schedule.events)
         return EvolutionRun.of(wanted, schedule, plan, bench).generated()
-
-
-def labels_of_texts(wanted: EvolutionParameters) -> list[str | None]:
-    """The label of every text, in their public order; blocks make no difference to a text.
-
-    Raises:
-        LabelWithoutSample: there are fewer texts than labels.
-    """
-    return BatchLayout(wanted.samples, 1, wanted.parts).labels_of_texts(wanted.labels)
 
 
 def _asked(parameters: BaseModel) -> EvolutionParameters:

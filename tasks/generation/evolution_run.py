@@ -10,17 +10,20 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from models_db.canonical import Json
-from tasks.evaluation.subject import Embedder
-from tasks.generation.evolution import VARIATION, WAYS, Schedule, labels_of_texts
 from tasks.generation.evolution_choosing import Descent, choose
 from tasks.generation.evolution_settings import EvolutionParameters
 from tasks.generation.evolution_votes import Electorate
-from tasks.generation.interface import Bench, Generated, GeneratedText, Plan
+from tasks.generation.interface import Bench
+from tasks.generation.public_texts import text_backend
 from tasks.inference.backends.interface import Sampling, Written
 from tasks.inference.embedding import load_embedder
+from tasks.inference.embeddings.parallel_encoder import spread_embedder
 from tasks.inference.plan import ContextTooLong
 from tasks.insights.points import points_of
-from tasks.insights.spreading import spread_embedder
+from tasks.prompted_generation.evolution.schedule import VARIATION, WAYS, Schedule, labels_of_texts
+from tasks.text.interfaces import Embedder
+from tasks.values.generated import Generated, GeneratedText
+from tasks.values.plan import Plan
 
 Candidates = list[list[Written]]
 """For each label its candidates, in their public order."""
@@ -89,7 +92,7 @@ class EvolutionRun:
         if wanted.labels:
             bench.corpus.require_labels()
         embed = load_embedder(wanted.embedder, bench.device)
-        private = spread_embedder(bench, embed, wanted.embedder)
+        private = spread_embedder(bench.workers, embed, wanted.embedder, bench.device)
         return cls(wanted, schedule, plan, bench, embed, Electorate(bench, plan.blocks, wanted.labels, private))
 
     def generated(self) -> Generated:
@@ -162,7 +165,7 @@ class EvolutionRun:
             return []
         # An external model's answers are kept by how often the same was asked before in this run: all of it is asked
         # again, in order, and what was answered is found on disk.
-        known = self._ask(questions) if self.bench.backend.external else None
+        known = self._ask(questions) if text_backend(self.bench).external else None
         released = self.bench.release(
             name,
             (),
@@ -193,7 +196,7 @@ class EvolutionRun:
         for system in dict.fromkeys(told):
             places = [place for place, own in enumerate(told) if own == system]
             how = Sampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k, system)
-            texts = self.bench.backend.write([self._prompt(questions[place], shown) for place in places], how)
+            texts = text_backend(self.bench).write([self._prompt(questions[place], shown) for place in places], how)
             found.update(zip(places, texts, strict=True))
         return [found[place] for place in range(len(questions))]
 

@@ -17,10 +17,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.subject import Embedder
 from tasks.generation.interface import Bench
 from tasks.insights.points import Points, points_of
 from tasks.mechanisms.grid_points import GridPoints
+from tasks.text.interfaces import Embedder
 
 _AS_EMPTY = 1e-5
 """A point that is no farther than this from the empty text's, in each coordinate, is that of the empty text."""

@@ -6,13 +6,15 @@ says so itself (`shows_private_text = False`); whoever does not say it is taken 
 
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
+from typing import Any
 
 from models_db.canonical import Json
 from models_db.errors import Refused
 from models_db.requests import plain_decimal
-from tasks.generation.interface import Generator, Plan
-from tasks.inference.backends.endpoints import Endpoint, is_external
+from tasks.common.network import is_external
+from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.interface import SEES
+from tasks.values.plan import Generator, Plan
 
 FACT = "written by"
 """The public parameter of a plan that says which external model writes the texts."""
@@ -24,12 +26,12 @@ _A_MILLION = 1_000_000
 _CENT = Decimal("0.01")
 
 
-def shows_private_text(system: Generator) -> bool:
+def shows_private_text(system: Generator[Any]) -> bool:
     """Whether a system shows private text to the model: always, unless it says that it does not."""
     return getattr(system, "shows_private_text", True) is not False
 
 
-def require_public_prompts(system: Generator, model: str) -> None:
+def require_public_prompts(system: Generator[Any], model: str) -> None:
     """Check that nothing private would leave this machine.
 
     Raises:

@@ -20,24 +20,26 @@ from models_db.events import PrivacyEvent
 from models_db.requests import Exact as Decimals
 from models_db.requests import plain_decimal
 from models_db.services.ledger import PlannedInvocation
-from tasks.accounting.amounts import Exact, decimal_above, exact
-from tasks.generation.batches import Layout, Place, layout_of, with_labels
+from tasks.accounting.amounts import decimal_above
+from tasks.corpus.store import Place, UnitDocuments
+from tasks.generation.batches import Layout, layout_of, with_labels
 from tasks.generation.constraints_request import RecordParameters, constraint_facts
 from tasks.generation.form_request import FormParameters, form_facts, form_of
 from tasks.generation.groups import PartParameters, part_facts
-from tasks.generation.interface import TEXT_KINDS, AsAsked, Ask, Bench, Generated, GeneratedText, Plan
+from tasks.generation.interface import Bench
 from tasks.generation.precision_request import PrecisionParameters, precision_facts
-from tasks.mechanisms import gaussian, samplers
+from tasks.inference.prompts import PromptPieces, prompts_for, reference_tokens
+from tasks.mechanisms import gaussian
 from tasks.mechanisms.gaussian import NoisyCount, calibrate_count
-from tasks.mechanisms.integer_draw import IntegerDraw
 from tasks.mechanisms.rng import RandomSource
-from tasks.mechanisms.token_draw import BudgetTooSmall, TokenDraw
+from tasks.mechanisms.token_draw import BudgetTooSmall
+from tasks.values.generated import Generated, GeneratedText
+from tasks.values.plan import AsAsked, Ask, Plan
+from tasks.values.release_kinds import TEXT_KINDS
 
 if TYPE_CHECKING:  # pricing a request must not load torch
-    from tasks.corpus.store import UnitDocuments
     from tasks.generation.decoding import Constraint, DrawMeter, Job, LastingRule, Meter
     from tasks.inference.plan import Sizes
-    from tasks.inference.prompts import PromptPieces
 
 COUNT_SHARE = 500
 """One part in this many of a release's rho buys the noisy count."""
@@ -161,7 +163,8 @@ class FamilySystem(PaidSystem[Parameters]):
             RowsNotIsolated, NotEnoughMemory: this device cannot draw. None of these has armed anything.
             MemoryRanOut: it could not go on.
         """
-        from tasks.generation.drawing import Drawing, ready_to_draw
+        from tasks.generation.decoding import Drawing
+        from tasks.generation.drawing import ready_to_draw
 
         wanted, layout = self._asked(parameters, len(plan.blocks))
         lost = bench.earlier.lost if self.charges else 0
@@ -213,7 +216,7 @@ class _Prompts:
         constraint: what holds records to their schema.
     """
 
-    pieces: "tuple[tuple[PromptPieces, PromptPieces], ...]"
+    pieces: tuple[tuple[PromptPieces, PromptPieces], ...]
     sizes: "Sizes"
     constraint: "Constraint | None"
 
@@ -223,7 +226,6 @@ class _Prompts:
         # Heavy imports wait until something is generated: pricing a request must stay quick.
         from tasks.generation.constraints import constraint_for
         from tasks.inference.plan import Sizes
-        from tasks.inference.prompts import prompts_for
 
         model = bench.engine.model
         pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in wanted.shown or (None,))
@@ -237,11 +239,10 @@ class _Prompts:
     def jobs(self, wanted: FamilyParameters, bench: Bench, split: _Split) -> "Iterator[Job]":
         """One job for each text; the units of all of them are read here, once, when the first is asked for."""
         from tasks.generation.decoding import Job
-        from tasks.inference.prompts import reference_tokens
 
         tokenizer = bench.engine.model.tokenizer
 
-        def tokens(unit: "UnitDocuments") -> tuple[int, ...]:
+        def tokens(unit: UnitDocuments) -> tuple[int, ...]:
             return reference_tokens(tokenizer, unit.text, wanted.max_reference_tokens)
 
         units = rows_of(split.sources, split.per_block, wanted, bench)
@@ -252,7 +253,7 @@ class _Prompts:
 
 def rows_of(
     sources: Sequence[Sequence[Place]], per_block: int, wanted: PartParameters, bench: Bench
-) -> "Iterator[list[UnitDocuments]]":
+) -> Iterator[list[UnitDocuments]]:
     """The units that each text is made of; those of all texts are read at once, when the first is asked for."""
     places = [place for source in sources for place in source]
     batches = bench.corpus.batches(
@@ -272,13 +273,6 @@ def instalments(event: PrivacyEvent, size: int) -> tuple[Amount, ...]:
         raise ValueError(f"the invocations of {event.mechanism} do not cost the same")
     whole, rest = divmod(event.count, size)
     return (*[each * size] * whole, *([each * rest] if rest else []))
-
-
-def public_draw(temperature: Exact, kind: samplers.Kind) -> samplers.Draw:
-    """The exact softmax of public logits at that temperature: no private text has a part in it."""
-    if kind == "opendp":
-        return TokenDraw(clip_steps=1, references=1, temperature=exact(temperature))
-    return IntegerDraw(clip_steps=1, references=1, temperature=exact(temperature), head_room=0)
 
 
 def top_k_text(top_k: int) -> str:

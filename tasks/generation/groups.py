@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from models_db.errors import UsageError
 from models_db.requests import PublicGroup, Written, as_json, each_group_once
 from tasks.corpus.labels import MOST_LABELS, DeclaredLabels, normalise_label
+from tasks.values.release_kinds import ReleaseKind
 
-SUMMARIES: Final = "summaries"
 EVERY: Final = "all"
 """`groups: all`: the whole catalogue of the dataset, in its order."""
 
@@ -91,11 +91,11 @@ def require_parts_for(kind: str, parameters: BaseModel) -> None:
         GroupsUnexpected: groups in another kind of release.
     """
     groups = parameters.groups if isinstance(parameters, PartParameters) else ()
-    if kind == "demonstrations" and not labels_of(parameters):
+    if kind == ReleaseKind.DEMONSTRATIONS and not labels_of(parameters):
         raise LabelsNeeded
-    if kind == SUMMARIES and not groups:
+    if kind == ReleaseKind.SUMMARIES and not groups:
         raise GroupsNeeded
-    if kind != SUMMARIES and groups:
+    if kind != ReleaseKind.SUMMARIES and groups:
         raise GroupsUnexpected(kind)
 
 

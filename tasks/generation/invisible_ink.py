@@ -14,10 +14,10 @@ from pydantic import BaseModel, Field
 from models_db.events import PrivacyEvent
 from tasks.accounting.amounts import decimal_above
 from tasks.generation.family import COUNT_SHARE, Bought, FamilyParameters, FamilySystem, top_k_text
-from tasks.generation.groups import SUMMARIES
-from tasks.generation.interface import TEXT_KINDS, GeneratedText
 from tasks.mechanisms import samplers
 from tasks.mechanisms.rng import RandomSource
+from tasks.values.generated import GeneratedText
+from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 if TYPE_CHECKING:
     from tasks.generation.decoding import LastingRule, Meter
@@ -37,7 +37,7 @@ class InvisibleInk(FamilySystem[InvisibleInkParameters]):
     """The system `invisible_ink`."""
 
     name: str = "invisible_ink"
-    kinds: tuple[str, ...] = (*TEXT_KINDS, SUMMARIES)
+    kinds: tuple[str, ...] = (*TEXT_KINDS, ReleaseKind.SUMMARIES)
     parameters: type[BaseModel] = InvisibleInkParameters
 
     def buy(self, rho: int, wanted: InvisibleInkParameters) -> Bought:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from models_db.errors import EnvironmentProblem, Refused
-from tasks.publishing.layout import sync_folder
+from tasks.common.files import sync_folder
 
 FORMAT: Final = "almoner-journal/1"
 FILE: Final = "journal"

@@ -12,13 +12,12 @@ from typing import Any, cast
 
 from models_db.canonical import Json
 from tasks.arrays import array_of, text_of
-from tasks.evaluation.subject import Embedder
-from tasks.generation.interface import Bench, Generated, GeneratedText, Plan
+from tasks.generation.interface import Bench
 from tasks.generation.keyphrase_prompt import seeded
 from tasks.generation.keyphrase_scores import Drawer, Scorer, Sequences, draw_sequences
 from tasks.generation.keyphrase_settings import KeyphraseParameters
 from tasks.generation.keyphrase_units import PhraseReader, facets_of
-from tasks.generation.keyphrases import Stages, layout_of_texts
+from tasks.generation.public_texts import text_backend
 from tasks.inference.backends.interface import Sampling, Written
 from tasks.inference.embedding import load_embedder
 from tasks.inference.plan import ContextTooLong
@@ -28,6 +27,10 @@ from tasks.insights.public_topics import PUBLIC_TOPICS
 from tasks.insights.purse import StagePurse
 from tasks.mechanisms.fourier_features import FourierFeatures
 from tasks.mechanisms.kde import Sums
+from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
+from tasks.text.interfaces import Embedder
+from tasks.values.generated import Generated, GeneratedText
+from tasks.values.plan import Plan
 
 VOCABULARY, SKETCHES, SEQUENCES, PARENT = "vocabulary", "sketches", "sequences", "values of the parent"
 """The steps of a run, in the journal."""
@@ -188,7 +191,7 @@ class KeyphraseRun:
 
         An external one is asked once, with those of the first label.
         """
-        backend, labels = self.bench.backend, list(dict.fromkeys(self._labels))
+        backend, labels = text_backend(self.bench), list(dict.fromkeys(self._labels))
         for label in labels[:1] if backend.external else labels:
             backend.require_ready([seeded(self.bench.prompt, label, ())], self._how(label))
 
@@ -221,7 +224,7 @@ class KeyphraseRun:
         shown = self.wanted.phrases_per_text
         while True:
             try:
-                return self.bench.backend.write([self._asked(number, shown) for number in texts], how)
+                return text_backend(self.bench).write([self._asked(number, shown) for number in texts], how)
             except ContextTooLong:
                 if not shown:
                     raise

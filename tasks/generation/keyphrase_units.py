@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from tasks.corpus.keys import keyed_hash
 from tasks.corpus.store import UnitDocuments
-from tasks.evaluation.subject import Embedder
 from tasks.generation.keyphrase_settings import MOST_PHRASES, KeyphraseParameters
 from tasks.insights.facet_settings import FacetField, FacetSettings
 from tasks.insights.facets import Extractor
 from tasks.insights.keyword_spelling import LONGEST, spelt_keywords
 from tasks.insights.points import points_of
-from tasks.insights.values import KEYWORDS, SUMMARY, Facets
 from tasks.mechanisms.fourier_features import FourierFeatures, on_grid
 from tasks.mechanisms.kde import Chunk
+from tasks.text.interfaces import Embedder
+from tasks.values.insight import KEYWORDS, SUMMARY, Facets
 
 if TYPE_CHECKING:
     from tasks.generation.interface import Bench

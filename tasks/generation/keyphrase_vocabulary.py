@@ -22,13 +22,13 @@ from models_db.errors import AlmonerError, Refused
 from models_db.events import PrivacyEvent
 from tasks.generation.keyphrase_settings import TOPICS_FROM, VocabularySettings
 from tasks.insights.keyword_sets import KeywordSet, even_count, keyword_set_for
-from tasks.insights.values import KEYWORDS, Facets, Purse
 from tasks.mechanisms.contributed_sets import contributed
 from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.set_histogram import SetHistogram, calibrate_set_histogram
+from tasks.values.insight import KEYWORDS, Facets, Purse
 
 if TYPE_CHECKING:
-    from tasks.evaluation.subject import Embedder
+    from tasks.text.interfaces import Embedder
 
 Phrases = Iterator[list[tuple[str, ...]]]
 """Some units at a time: each one's own phrases, the best first."""

@@ -13,9 +13,7 @@ Where this is not the paper's: sketches are Gaussian, divided by a public number
 (PRIVACY §5). A patent application (US 20250200212) covers a similar method.
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from pydantic import BaseModel
@@ -25,65 +23,25 @@ from models_db.errors import AlmonerError
 from models_db.events import PrivacyEvent
 from models_db.requests import ReleaseRequest, plain_decimal
 from tasks.accounting.amounts import decimal_above
-from tasks.generation.batches import BatchLayout
 from tasks.generation.groups import part_facts
-from tasks.generation.interface import Ask, Bench, Generated, Plan, invoked_once
+from tasks.generation.interface import Bench
 from tasks.generation.keyphrase_prompt import FACT
 from tasks.generation.keyphrase_settings import KeyphraseParameters, KeyphraseShares, with_public_words
-from tasks.generation.keyphrase_vocabulary import Vocabulary, vocabulary_for
 from tasks.inference.registry import find
-from tasks.mechanisms.kde import KdeSketches, calibrate_kde
 from tasks.mechanisms.post_processing import PostProcessing
-
-SHARED = Fraction(1, 100)
-"""The noise of a score is told in relation to what a phrase scores that so many of n units have."""
+from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
+from tasks.values.generated import Generated
+from tasks.values.plan import Ask, Plan, invoked_once
+from tasks.values.release_kinds import ReleaseKind
 
 _TOKENS_OF_A_PHRASE, _TOKENS_AROUND = 6, 60
-
-
-@dataclass(frozen=True)
-class Stages:
-    """What the budget buys, in the order in which it is spent."""
-
-    vocabulary: Vocabulary
-    sketches: KdeSketches
-
-    @classmethod
-    def of(cls, wanted: KeyphraseParameters, amount: Amount) -> "Stages":
-        """The stages that cost at most `amount` together.
-
-        Raises:
-            KeywordBudgetTooSmall, VocabularyBudgetTooSmall, NoiseInvalid: some share of it buys nothing.
-            SketchInvalid: sketches of so many features and labels are too large.
-        """
-        words, density = wanted.shares.of(amount.rho, charged=wanted.vocabulary.charged)
-        vocabulary = vocabulary_for(wanted.vocabulary, Amount(words, amount.delta))
-        labels = max(1, len(wanted.labels))
-        return cls(vocabulary, calibrate_kde(density, wanted.features, labels, wanted.positions))
-
-    @property
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """What is charged, in order."""
-        return (*self.vocabulary.events, self.sketches.event())
-
-    def noise(self, wanted: KeyphraseParameters) -> Fraction:
-        """The standard deviation of what a phrase scores; features have norm 1."""
-        return self.sketches.sigma / wanted.references
-
-    def relative(self, wanted: KeyphraseParameters) -> Fraction:
-        """The same in relation to the score of a phrase that is one of the L of 1 % of n units, and far from others.
-
-        A unit's vector has length 1, so each of L phrases that lie apart has 1 / sqrt(L) of it.
-        """
-        root = Fraction(math.isqrt(wanted.phrases_per_unit * 10**12) + 1, 10**6)
-        return self.noise(wanted) * root / SHARED
 
 
 class KeyphraseSeeding:
     """The system `keyphrase_seeding`."""
 
     name: str = "keyphrase_seeding"
-    kinds: tuple[str, ...] = ("synthetic_corpus", "demonstrations")
+    kinds: tuple[str, ...] = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS)
     parameters: type[BaseModel] = KeyphraseParameters
     charges = True
     shows_private_text = False
@@ -112,7 +70,7 @@ class KeyphraseSeeding:
         wanted = _asked(ask.parameters)
         find(wanted.embedder, "embedder")
         amount = ask.amount or Amount()
-        _layout(wanted)
+        layout_of_texts(wanted)
         stages = Stages.of(wanted, amount)
         return Plan(
             invocations=invoked_once(events_of(wanted, stages)),
@@ -150,20 +108,6 @@ def events_of(wanted: KeyphraseParameters, stages: Stages) -> tuple[PrivacyEvent
     if wanted.extends is None:
         return stages.events
     return (PostProcessing(wanted.extends.release, total([event.loss for event in stages.events])).event(),)
-
-
-def layout_of_texts(wanted: KeyphraseParameters) -> list[str | None]:
-    """The label of every text, in their public order.
-
-    Raises:
-        LabelWithoutSample: there are fewer texts than labels.
-    """
-    return _layout(wanted).labels_of_texts(wanted.labels)
-
-
-def _layout(wanted: KeyphraseParameters) -> BatchLayout:
-    """No text is made of a block, so there is one for all."""
-    return BatchLayout(wanted.samples, 1, max(1, len(wanted.labels)))
 
 
 def _asked(parameters: BaseModel) -> KeyphraseParameters:

@@ -21,16 +21,17 @@ from models_db.services.ledger import PlannedInvocation
 from tasks.corpus.keys import length_prefixed
 from tasks.evaluation.estimates import Asked, Noisy, UnitText, counted
 from tasks.evaluation.registry import Metric
-from tasks.evaluation.results import MetricResult
 from tasks.evaluation.subject import Subject
 from tasks.generation.extension import extended_of
-from tasks.generation.interface import Ask, Bench, Generator, Plan
+from tasks.generation.interface import Bench
 from tasks.generation.steps import StepLost
 from tasks.mechanisms.gaussian import calibrate_count
 from tasks.mechanisms.histogram import NoisyHistogram
+from tasks.values.metric_result import MetricResult
+from tasks.values.plan import Ask, Generator, Plan
 
 
-def plan_with_metrics(system: Generator, ask: Ask, metrics: Sequence[Metric], share: Decimal) -> Plan:
+def plan_with_metrics(system: Generator[Any], ask: Ask, metrics: Sequence[Metric], share: Decimal) -> Plan:
     """The system's plan with what charged metrics leave of the amount, and theirs behind it.
 
     Raises:

@@ -19,12 +19,13 @@ from pydantic import BaseModel, Field
 from models_db.events import PrivacyEvent
 from models_db.requests import Exact, plain_decimal
 from tasks.accounting.amounts import decimal_above, exact
-from tasks.generation.family import Bought, FamilyParameters, FamilySystem, public_draw, top_k_text
-from tasks.generation.interface import GeneratedText
+from tasks.generation.family import Bought, FamilyParameters, FamilySystem, top_k_text
 from tasks.mechanisms import samplers
 from tasks.mechanisms.integer_draw import WHOLE_TABLE_NATS
 from tasks.mechanisms.rng import RandomSource
+from tasks.mechanisms.samplers import public_draw
 from tasks.mechanisms.sparse_vector import SparseVector, calibrate_tests
+from tasks.values.generated import GeneratedText
 
 if TYPE_CHECKING:
     from tasks.generation.decoding import LastingRule, Meter

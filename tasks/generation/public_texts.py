@@ -5,15 +5,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from models_db.requests import Exact
-from tasks.generation.decoding import Constraint, DrawMeter, Job
-from tasks.generation.drawing import Drawing, ready_to_draw
-from tasks.generation.family import public_draw
+from tasks.generation.decoding import Constraint, Drawing, DrawMeter, Job
+from tasks.generation.drawing import ready_to_draw
 from tasks.generation.ink_rule import InvisibleInkRule
-from tasks.generation.interface import Bench, GeneratedText
+from tasks.generation.interface import Bench
 from tasks.generation.journal import Earlier
+from tasks.inference.backends.interface import Sampling, TextBackend
+from tasks.inference.backends.local import LocalBackend
 from tasks.inference.plan import Sizes
 from tasks.inference.prompts import PromptPieces
 from tasks.mechanisms import samplers
+from tasks.mechanisms.samplers import public_draw
+from tasks.values.generated import GeneratedText
 
 
 @dataclass(frozen=True)
@@ -41,3 +44,12 @@ def draw_public_texts(
     unkept = replace(bench, drawn=lambda armed, drawn: None)
     with ready_to_draw(unkept, Drawing(sizes, rule, constraint), len(jobs), Earlier()) as draw_texts:
         return draw_texts(jobs, meter)
+
+
+def text_backend(bench: Bench) -> TextBackend:
+    """Who writes texts from public prompts: the external model, or the engine."""
+    return bench.outside or LocalBackend(bench.engine.model, partial(_from_public_prompts, bench))
+
+
+def _from_public_prompts(bench: Bench, prompts: Sequence[Sequence[int]], how: Sampling) -> list[GeneratedText]:
+    return draw_public_texts(bench, prompts, Drawn(how.max_new_tokens, how.temperature, how.top_k), None)

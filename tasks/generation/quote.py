@@ -19,21 +19,22 @@ from models_db.requests import Prompt, PublicMetadata, ReleaseRequest, as_json, 
 from models_db.services.ledger import Balance, BudgetExceeded
 from tasks.accounting import zcdp
 from tasks.accounting.lifetime import lifetime_epsilon
+from tasks.common.network import is_external
 from tasks.evaluation.registry import Metric, requested
 from tasks.generation.constraints_request import require_schema_for
 from tasks.generation.external import Cost, require_public_prompts, with_external_fact
-from tasks.generation.groups import SUMMARIES, GroupsNeeded, PartParameters, names_of, require_parts_for, with_catalogue
-from tasks.generation.interface import Ask, Generator, Plan
+from tasks.generation.groups import GroupsNeeded, PartParameters, names_of, require_parts_for, with_catalogue
 from tasks.generation.measuring import plan_with_metrics
 from tasks.generation.precision_request import require_precision
 from tasks.generation.reading import Reading, require_governed
 from tasks.generation.systems import system_for
 from tasks.inference import registry
-from tasks.inference.backends.endpoints import Endpoint, endpoint_of, is_external
+from tasks.inference.backends.endpoints import Endpoint, endpoint_of
 from tasks.inference.prompt_spec import PromptSpec, prompt_json
 from tasks.inference.readable import require_readable
-from tasks.insights.values import INSIGHTS
 from tasks.mechanisms.replaced import replaced
+from tasks.values.plan import Ask, Generator, Plan
+from tasks.values.release_kinds import ReleaseKind
 
 FORMAT = "almoner-request/1"
 
@@ -104,7 +105,7 @@ class Quote:
     """
 
     request: ReleaseRequest
-    system: Generator
+    system: Generator[Any]
     parameters: BaseModel
     metrics: tuple[Metric, ...]
     prompt: PromptSpec
@@ -200,7 +201,7 @@ class Quote:
     @property
     def _templates(self) -> Mapping[str, str]:
         """What rows are told; insights have prompts of their own."""
-        return {} if self.request.kind == INSIGHTS else self.prompt.templates
+        return {} if ReleaseKind(self.request.kind) is ReleaseKind.INSIGHTS else self.prompt.templates
 
     def _groups(self) -> dict[str, Json]:
         """Of summaries, what the model is told of each group."""
@@ -271,7 +272,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     require_public_prompts(system, model.name)
     request = system.written_out(request)
     written = with_catalogue(request.parameters, dataset.public.groups)
-    if request.kind == SUMMARIES and not written.get("groups"):
+    if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES and not written.get("groups"):
         raise GroupsNeeded  # and not that `samples` is missing, which follows from them
     parameters = parse(system.parameters, written, f"`parameters` of {request.mechanism}")
     names = names_of(parameters)
@@ -329,9 +330,9 @@ def worded_for(kind: str, prompt: Prompt) -> Prompt:
     Raises:
         WordingUnused: it words what nobody is asked.
     """
-    if kind == INSIGHTS and prompt != Prompt(description=prompt.description):
+    if kind == ReleaseKind.INSIGHTS and prompt != Prompt(description=prompt.description):
         raise WordingUnused(kind)
-    if kind == SUMMARIES and prompt.preset is None:
+    if kind == ReleaseKind.SUMMARIES and prompt.preset is None:
         return prompt.model_copy(update={"preset": "summary"})
     return prompt
 
@@ -351,7 +352,7 @@ def plan_json(plan: Plan) -> Json:
     }
 
 
-def _amount(request: ReleaseRequest, system: Generator, parameters: BaseModel) -> Amount | None:
+def _amount(request: ReleaseRequest, system: Generator[Any], parameters: BaseModel) -> Amount | None:
     if not system.charges:
         return None
     if request.epsilon is None or request.delta is None:

@@ -8,15 +8,12 @@ cohort has, which never changes: a cohort that is opened later adds nothing to i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from models_db.canonical import Json
 from models_db.configurations import BLOCKS_READ
 from models_db.errors import UsageError
 from tasks.generation.rotation import Rotation, rotation_in
-
-if TYPE_CHECKING:  # the interface of generators loads the mechanisms
-    from tasks.generation.interface import Ask, Plan
+from tasks.values.plan import Ask, Plan
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,12 @@ of its own group alone, whatever the choice; the choice looks at amounts that we
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from models_db.budgets import Amount
 from models_db.canonical import Json
 from models_db.configurations import BLOCKS_READ
 from models_db.errors import UsageError
-
-if TYPE_CHECKING:  # the interface of generators loads the mechanisms
-    from tasks.generation.interface import Ask, Plan
+from tasks.values.plan import Ask, Plan
 
 
 @dataclass(frozen=True)

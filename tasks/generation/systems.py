@@ -3,7 +3,7 @@
 from tasks.generation.adapmixed import AdaPMixed
 from tasks.generation.baselines import NonPrivate, PublicOnly
 from tasks.generation.evolution import PrivateEvolution
-from tasks.generation.interface import Generator, UnknownSystem
+from tasks.generation.interface import Bench
 from tasks.generation.invisible_ink import InvisibleInk
 from tasks.generation.keyphrases import KeyphraseSeeding
 from tasks.generation.private_icl import PrivateIcl
@@ -12,8 +12,9 @@ from tasks.insights.simple_clio import SimpleClio
 from tasks.insights.urania import Urania
 from tasks.summarization.one_shot import OneShotSummary
 from tasks.summarization.token_level import TokenLevelSummary
+from tasks.values.plan import Generator, UnknownSystem
 
-_ALL: tuple[Generator, ...] = (
+_ALL: tuple[Generator[Bench], ...] = (
     InvisibleInk(),
     PrivatePrediction(),
     PrivateIcl(),
@@ -27,10 +28,10 @@ _ALL: tuple[Generator, ...] = (
     KeyphraseSeeding(),
     PrivateEvolution(),
 )
-SYSTEMS: dict[str, Generator] = {system.name: system for system in _ALL}
+SYSTEMS: dict[str, Generator[Bench]] = {system.name: system for system in _ALL}
 
 
-def system_for(mechanism: str, kind: str) -> Generator:
+def system_for(mechanism: str, kind: str) -> Generator[Bench]:
     """The generator of that name.
 
     Raises:

@@ -25,36 +25,19 @@ from typing import TypeVar
 
 import torch
 
-from tasks.generation.decoding import DrawMeter, Job, open_session
-from tasks.generation.drawing import Drawing, Drawn, DrawReady, draw_some
-from tasks.generation.interface import GeneratedText
+from tasks.generation.decoding import Drawing, DrawMeter, Drawn, DrawReady, Job, open_session
+from tasks.generation.drawing import draw_some
 from tasks.generation.journal import Earlier
 from tasks.inference.devices import devices_for, use_threads
 from tasks.inference.engine import Engine
-from tasks.inference.kit import Kit, Room, room_here, settle, shared
+from tasks.inference.kit import Kit, Room, Workplace, room_here, settle, shared
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.memory import asked_memory, memory_budget
 from tasks.runners.crew import Crew, Line, Runner
 from tasks.runners.processes import ProcessRunner
+from tasks.values.generated import GeneratedText
 
 Kept = TypeVar("Kept")
-
-
-@dataclass(frozen=True)
-class Workplace:
-    """Where one worker computes.
-
-    Attributes:
-        device: `cpu` or `cuda:N`; of a worker elsewhere also `auto` and `cuda`.
-        memory: bytes for keys and values. Public: measured before any private text was read, never by a worker
-            whose neighbours' rows would show in it. None where the run is not on the worker's machine: then the
-            worker measures before any of them has been told a text.
-        threads: on a CPU; None for its own choice.
-    """
-
-    device: str
-    memory: int | None = None
-    threads: int | None = None
 
 
 @dataclass(frozen=True)

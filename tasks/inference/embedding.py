@@ -8,7 +8,7 @@ neighbours by about 1e-7: who needs each unit by itself takes `tasks.insights.po
 (`tasks.evaluation.estimates`). Nothing is kept on disk.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tasks.inference.devices import choose_device, use_threads
 from tasks.inference.loading import UnreadableModel, located
 from tasks.inference.quiet import quiet_libraries
 from tasks.inference.registry import HubModel, ModelSpec, find
+from tasks.progress import Progress
 
 EMBEDDER = "all-minilm-l6-v2"
 MAX_PIECES = 256
@@ -31,12 +32,10 @@ MAX_PIECES = 256
 _PIECES_AT_ONCE = 4096  # of a pass, padding included
 _TOKENIZED_AT_ONCE = 1000  # texts
 
-Progress = Callable[[int, int], None]
-
 
 @dataclass(frozen=True)
 class TextEmbedder:
-    """An encoder at work; an `Embedder` of tasks/evaluation/subject.py.
+    """An encoder at work; an `Embedder` of tasks/text/interfaces.py.
 
     Attributes:
         model: its name in the registry, or the hub's.

@@ -108,3 +108,20 @@ class WorkerDiffers(EnvironmentProblem):
             "Install the same almoner, libraries and models on all machines, and use one kind of device.",
             {"part": part},
         )
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where one worker computes.
+
+    Attributes:
+        device: `cpu` or `cuda:N`; of a worker elsewhere also `auto` and `cuda`.
+        memory: bytes for keys and values. Public: measured before any private text was read, never by a worker
+            whose neighbours' rows would show in it. None where the run is not on the worker's machine: then the
+            worker measures before any of them has been told a text.
+        threads: on a CPU; None for its own choice.
+    """
+
+    device: str
+    memory: int | None = None
+    threads: int | None = None

@@ -5,7 +5,8 @@ tokens it has drawn; they follow its prompt, in as many columns more.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from torch import Tensor
 
@@ -13,15 +14,40 @@ from tasks.inference.isolation import IsolationCheck
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.plan import Sizes
 from tasks.inference.pool import Key, Pool
+from tasks.inference.prompts import PromptPieces
 from tasks.inference.rows import RowBatch, prefill_shape
-
-if TYPE_CHECKING:
-    from tasks.inference.session import Generation
 
 # Public prompts and prefixes that are kept at one time; a release has few (one for each label).
 _KEPT = 16
 
 Tokens = tuple[int, ...]
+
+
+@dataclass
+class Generation:
+    """One generation of a session.
+
+    Attributes:
+        public: tokens of the public row's prompt.
+        private: what stands around a reference; None if there are no private rows, or none are needed any more.
+        references: tokens of each row, cut and checked; empty for a null row.
+        drawn: tokens so far.
+    """
+
+    public: tuple[int, ...]
+    private: PromptPieces | None
+    references: list[tuple[int, ...]]
+    drawn: list[int] = field(default_factory=list)
+
+    @staticmethod
+    def cut(references: Sequence[Sequence[int]], sizes: Sizes, vocabulary: int) -> list[tuple[int, ...]]:
+        """Each row's first `reference_tokens` tokens; none where one of them is no token that a text may have."""
+        kept = [tuple(reference[: sizes.reference_tokens]) for reference in references]
+        return [row if all(0 <= token < vocabulary for token in row) else () for row in kept]
+
+    def present(self, number: int) -> list[Key]:
+        """The keys of its rows that have a text."""
+        return [(number, row) for row, reference in enumerate(self.references) if reference]
 
 
 class Receiver(Protocol):
@@ -70,7 +96,7 @@ class PublicReader:
         """Free the memory."""
         self._prompts.forget()
 
-    def read(self, arrivals: Mapping[int, "Generation"], pool: Pool) -> None:
+    def read(self, arrivals: Mapping[int, Generation], pool: Pool) -> None:
         """Read the public rows of generations and put them into `pool`."""
         for drawn, some in _by_drawn(arrivals):
             columns = self._columns + drawn
@@ -97,7 +123,7 @@ class PrivateReader:
         """Free the memory."""
         self._prefixes.forget()
 
-    def read(self, arrivals: Mapping[int, "Generation"], pool: Receiver) -> None:
+    def read(self, arrivals: Mapping[int, Generation], pool: Receiver) -> None:
         """Read the private rows of generations and put them into `pool`; a null row gets no slot."""
         for drawn, some in _by_drawn(arrivals):
             segment = self._sizes.segment + drawn
@@ -131,7 +157,7 @@ class PrivateReader:
         pool.enter(keys, scratch, range(len(keys)), hidden)
 
 
-def _by_drawn(arrivals: Mapping[int, "Generation"]) -> list[tuple[int, dict[int, "Generation"]]]:
+def _by_drawn(arrivals: Mapping[int, Generation]) -> list[tuple[int, dict[int, Generation]]]:
     """Those with equally many tokens drawn enter together: a ring has room for one prompt and max_new_tokens, no more.
 
     The longest first, so that a clock that starts with them has columns for all.
@@ -142,7 +168,7 @@ def _by_drawn(arrivals: Mapping[int, "Generation"]) -> list[tuple[int, dict[int,
     return sorted(found.items(), reverse=True)
 
 
-def _by_prefix(arrivals: Mapping[int, "Generation"]) -> dict[Tokens, dict[Key, Tokens]]:
+def _by_prefix(arrivals: Mapping[int, Generation]) -> dict[Tokens, dict[Key, Tokens]]:
     """The segments of all rows with a text: reference, suffix, drawn tokens."""
     found: dict[Tokens, dict[Key, Tokens]] = {}
     for number, generation in arrivals.items():

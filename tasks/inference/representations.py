@@ -18,9 +18,9 @@ from tasks.inference.opening import Opening, Room
 from tasks.inference.plan import Sizes, groups_read_together
 from tasks.inference.pool import Key
 from tasks.inference.prompts import PromptPieces
-from tasks.inference.reading import PrivateReader
+from tasks.inference.reading import Generation, PrivateReader
 from tasks.inference.rows import RowBatch, prefill_shape
-from tasks.inference.session import Generation, RowHidden
+from tasks.inference.session import RowHidden
 
 
 def last_hidden(

@@ -6,7 +6,7 @@ asked for, so nothing private is read before it is paid for.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -17,9 +17,9 @@ from tasks.inference.isolation import IsolationCheck
 from tasks.inference.language_model import LanguageModel
 from tasks.inference.memory import MemoryRanOut, is_out_of_memory
 from tasks.inference.plan import Sizes, public_rows_per_chunk
-from tasks.inference.pool import Chunk, Key, Pool
+from tasks.inference.pool import Chunk, Pool
 from tasks.inference.prompts import PromptPieces
-from tasks.inference.reading import PrivateReader, PublicReader
+from tasks.inference.reading import Generation, PrivateReader, PublicReader
 
 
 @dataclass(frozen=True)
@@ -69,33 +69,6 @@ class _Asked:
     width: int
     check: Callable[[], None]
     of: Callable[[Chunk], Tensor]
-
-
-@dataclass
-class Generation:
-    """One generation of a session.
-
-    Attributes:
-        public: tokens of the public row's prompt.
-        private: what stands around a reference; None if there are no private rows, or none are needed any more.
-        references: tokens of each row, cut and checked; empty for a null row.
-        drawn: tokens so far.
-    """
-
-    public: tuple[int, ...]
-    private: PromptPieces | None
-    references: list[tuple[int, ...]]
-    drawn: list[int] = field(default_factory=list)
-
-    @staticmethod
-    def cut(references: Sequence[Sequence[int]], sizes: Sizes, vocabulary: int) -> list[tuple[int, ...]]:
-        """Each row's first `reference_tokens` tokens; none where one of them is no token that a text may have."""
-        kept = [tuple(reference[: sizes.reference_tokens]) for reference in references]
-        return [row if all(0 <= token < vocabulary for token in row) else () for row in kept]
-
-    def present(self, number: int) -> list[Key]:
-        """The keys of its rows that have a text."""
-        return [(number, row) for row, reference in enumerate(self.references) if reference]
 
 
 class Session:

@@ -9,19 +9,36 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from tasks.inference.kit import Kit
+from tasks.inference.kit import Kit, Workplace
+from tasks.inference.language_model import LanguageModel
+from tasks.progress import Progress
 from tasks.runners.crew import Asked, Crew, Ended, Line, Runner
 
 Result = TypeVar("Result")
-Progress = Callable[[int, int], None]
 
 Tool: TypeAlias = tuple[Kit, Callable[[Sequence[str]], Sequence[Any]]]
 """What a worker computes with, and what it makes of texts: one result for each, whatever the others are."""
 
 PIECE = 256
 """Texts that a worker is given at once."""
+
+
+class WorkerSet(Protocol):
+    """Workers that tools are made on: where they are, and who starts them."""
+
+    @property
+    def load(self) -> Callable[[str], LanguageModel]:
+        """Loads the model on a device, in the worker."""
+
+    @property
+    def places(self) -> tuple[Workplace, ...]:
+        """One for each worker."""
+
+    @property
+    def runner(self) -> Runner:
+        """Starts them."""
 
 
 @dataclass
@@ -75,6 +92,13 @@ class Spread(Generic[Result]):
             for kit in self._crew.hear_all():
                 self.kit.require_same(kit)
         return self._crew
+
+
+def spread_of(workers: WorkerSet, name: str, device: str, make: Callable[..., Tool]) -> Spread[Any]:
+    """Workers that have a tool of this name; `make` is told its place and whether that is on another machine."""
+    elsewhere = workers.runner.elsewhere
+    makes = [partial(make, place, elsewhere) for place in workers.places]
+    return Spread(workers.runner, makes, Kit.here((name,), device, elsewhere))
 
 
 def falls_to(text: str, count: int) -> int:

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tasks.insights.keyword_spelling import roots
-from tasks.insights.values import Facets
+from tasks.values.insight import Facets
 
 if TYPE_CHECKING:
     import numpy as np

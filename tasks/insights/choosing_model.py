@@ -16,8 +16,8 @@ from tasks.inference.prompt_spec import PromptSpec
 from tasks.inference.prompts import PromptPieces, private_prompt
 from tasks.insights.completing import ask_device, complete
 from tasks.insights.completing_grammar import Grammar, lines_of
-from tasks.insights.facets import Progress
-from tasks.insights.values import Facets
+from tasks.progress import Progress
+from tasks.values.insight import Facets
 
 if TYPE_CHECKING:
     import numpy as np

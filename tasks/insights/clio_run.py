@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.clusters import k_means, nearest_centre
-from tasks.generation.interface import Bench, Generated, Plan
+from tasks.generation.interface import Bench
+from tasks.insights.clio.parameters import ClioParameters
 from tasks.insights.describing import Statements, describe, describe_statements, is_plain
 from tasks.insights.hierarchy import SCHEMAS, hierarchy
 from tasks.insights.points import points_of
-from tasks.insights.simple_clio import ClioParameters
 from tasks.insights.tools import Tools, as_text
-from tasks.insights.values import Insight, Topic
+from tasks.values.generated import Generated
+from tasks.values.insight import Insight, Topic
+from tasks.values.plan import Plan
 
 SEED = 0
 

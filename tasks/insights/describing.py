@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tasks.insights.lines import first_words, line, plainly, rambles, sentences, spoken_of, stutters, tells, whole_words
-from tasks.insights.values import Topic
 from tasks.insights.wording import DEFAULT, SHOWN, Wording, is_borrowed, of_keywords, of_statements
 from tasks.insights.writing import Record, Schema, Write, answers
+from tasks.values.insight import Topic
 
 MOST_WORDS = 10
 """Words of a name."""

@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from tasks.insights.values import Insight
 from tasks.publishing.insight_text import deviation_of, reading, rounded
 from tasks.publishing.record import ReleaseRecord
 from tasks.reporting.page import environment, shown
 from tasks.reporting.words import claim_part
+from tasks.values.insight import Insight
 
 _ENDS_A_SCRIPT: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 

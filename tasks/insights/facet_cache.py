@@ -26,8 +26,9 @@ from pathlib import Path
 
 from models_db.errors import EnvironmentProblem
 from tasks.corpus.keys import keyed_hash
-from tasks.insights.facets import Extractor, Progress
-from tasks.insights.values import Facets
+from tasks.insights.facets import Extractor
+from tasks.progress import Progress
+from tasks.values.insight import Facets
 
 DATABASE = "facets.sqlite"
 BATCH = 256

@@ -17,10 +17,11 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from tasks.analysis.facets.normal_form import no_facets, spaced, tidied
 from tasks.evaluation.key_phrases import phrase_scores
 from tasks.insights.facet_settings import FacetSettings
-from tasks.insights.facets import Progress, no_facets, spaced, tidied
-from tasks.insights.values import KEYWORDS, SUMMARY, Facets
+from tasks.progress import Progress
+from tasks.values.insight import KEYWORDS, SUMMARY, Facets
 
 CODE = 1
 """Raised whenever this module finds other facets than before: it is part of the name."""

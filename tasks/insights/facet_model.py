@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from models_db.canonical import digest
+from tasks.analysis.facets.normal_form import no_facets, tidied
 from tasks.inference.engine import Engine
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.inference.prompts import PromptPieces, private_prompt
 from tasks.insights.completing import complete
 from tasks.insights.completing_grammar import Grammar
 from tasks.insights.facet_settings import FacetExample, FacetField, FacetSettings
-from tasks.insights.facets import Progress, no_facets, tidied
-from tasks.insights.values import Facets
+from tasks.progress import Progress
+from tasks.values.insight import Facets
 
 CODE = 1
 """Raised whenever this module, or what it stands on, finds other facets than before: it is part of the name."""

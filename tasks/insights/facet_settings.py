@@ -10,7 +10,7 @@ from models_db.canonical import digest
 from models_db.errors import UsageError
 from models_db.requests import Exact, Line, Written, as_json
 from tasks.generation.constraints_schema import MOST_CHARACTERS, Schema
-from tasks.insights.values import KEYWORDS, SUMMARY
+from tasks.values.insight import KEYWORDS, SUMMARY
 
 ExtractorName = Literal["rake", "yake", "model"]
 

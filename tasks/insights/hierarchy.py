@@ -18,9 +18,9 @@ from tasks.insights.describing import MOST_WORDS, Described, told_of, topics
 from tasks.insights.describing import SCHEMAS as DESCRIBING
 from tasks.insights.hierarchy_settings import HierarchySettings
 from tasks.insights.lines import first_words, plainly
-from tasks.insights.values import Insight, Topic
 from tasks.insights.wording import of_names
 from tasks.insights.writing import Schema, Write
+from tasks.values.insight import Insight, Topic
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts to rows, float32 [n, d], of length 1."""

@@ -20,11 +20,11 @@ from models_db.canonical import Json
 from models_db.errors import UsageError
 from tasks.corpus.readers import read_documents
 from tasks.corpus.sources import name_of, source_digest
-from tasks.evaluation.subject import Tagger
 from tasks.insights.keyword_candidates import Candidate, Occurrences, candidates
 from tasks.insights.keyword_refining import Embed, Write
 from tasks.insights.keyword_settings import MOST_WORDS
 from tasks.insights.keyword_spelling import roots, spelt_keyword
+from tasks.text.interfaces import Tagger
 
 FORMAT: Final = "almoner keywords 1"
 LIKE: Final = 0.8

@@ -15,9 +15,9 @@ from typing import Final
 
 from tasks.evaluation.key_phrases import key_phrases
 from tasks.evaluation.stop_words import STOP_WORDS
-from tasks.evaluation.subject import Tagger
 from tasks.insights.keyword_spelling import roots, spelt_keyword
 from tasks.insights.vague_words import VAGUE_WORDS
+from tasks.text.interfaces import Tagger
 
 LONGEST_PHRASE: Final = 3
 """Words of a candidate at most."""

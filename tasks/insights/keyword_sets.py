@@ -33,11 +33,11 @@ from tasks.insights.keyword_refining import Refine, by_counts
 from tasks.insights.keyword_settings import KeywordSettings
 from tasks.insights.keyword_spelling import near, roots, spelt_keywords
 from tasks.insights.keyword_tfidf import TermWeights
-from tasks.insights.values import Facets, Purse
 from tasks.mechanisms.contributed_sets import units_naming
 from tasks.mechanisms.partition_selection import PartitionSelection, calibrate_selection
 from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.set_histogram import SetHistogram, calibrate_set_histogram
+from tasks.values.insight import Facets, Purse
 
 _MOST_READ = 50
 """Of a unit's keywords so many are looked at, whatever an extractor hands over."""

@@ -39,9 +39,9 @@ from dataclasses import dataclass, field
 
 from tasks.corpus.keys import KEY_BYTES, keyed_hash
 from tasks.insights.keyword_spelling import tokens_of
-from tasks.insights.values import Facets
 from tasks.mechanisms.rng import RandomSource
 from tasks.mechanisms.set_histogram import SetHistogram
+from tasks.values.insight import Facets
 
 Bag = Mapping[str, int]
 """A unit's words, and how often it has each."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from models_db.canonical import Json
 from tasks.corpus.partition import PartitionScheme
@@ -13,15 +13,13 @@ from tasks.evaluation.tagging import load_tagger
 from tasks.generation.interface import Bench
 from tasks.inference.embedding import load_embedder
 from tasks.inference.engine import Engine
+from tasks.inference.language_model import LanguageModel
 from tasks.inference.loading import load, require_pulled
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.insights.keyword_building import REVISE_SCHEMA, Built, Progress, PublicTexts, build
 from tasks.insights.points import points_of
 from tasks.insights.writing import Writer
 from tasks.mechanisms.rng import OS_RANDOM
-
-if TYPE_CHECKING:
-    from tasks.inference.language_model import LanguageModel
 
 ANSWER_TOKENS: Final = 200
 """Tokens of one answer at most: five numbers and five phrases of thirty characters."""

@@ -8,14 +8,15 @@ once for every shape, with public texts: one of them in every place, all in one 
 beside other neighbours. Where it does not, and with embedders that have no shapes, every text is read by itself.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.embedded import forgetful
-from tasks.evaluation.subject import Embedder
+from tasks.inference.embeddings.cached_encoder import forgetful
+from tasks.progress import Progress
+from tasks.text.interfaces import Embedder
 
 LENGTHS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
 """Word pieces that texts are padded to, marks included; a text longer than the embedder's limit is cut there."""
@@ -25,8 +26,6 @@ PIECES = 512
 
 Points = NDArray[np.float32]
 """float32 [n, d], rows of length 1."""
-
-Progress = Callable[[int, int], None]
 
 _PLAIN = ("river", "stone", "paper", "seven", "green", "north", "winter", "number", "water", "house")
 
@@ -39,7 +38,7 @@ def points_of(embed: Embedder, texts: Sequence[str], progress: Progress = lambda
     Args:
         progress: called with the number of texts done and their total.
     """
-    elsewhere = getattr(embed, "points_elsewhere", None)  # tasks.insights.spreading
+    elsewhere = getattr(embed, "points_elsewhere", None)  # tasks.inference.embeddings.parallel_encoder
     if elsewhere is not None:
         rows_from_there: Points = elsewhere(texts, progress)
         return rows_from_there

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from tasks.corpus.keys import keyed_hash
 from tasks.corpus.store import UnitDocuments
-from tasks.evaluation.subject import Embedder
 from tasks.generation.interface import Bench
 from tasks.insights.facet_cache import CachedExtractor
 from tasks.insights.facets import Extractor
 from tasks.insights.points import points_of
-from tasks.insights.values import Facets
+from tasks.text.interfaces import Embedder
+from tasks.values.insight import Facets
 
 _WHOLE = 2**256
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from models_db.canonical import Json
 from tasks.generation.interface import Bench
-from tasks.insights.values import Prepared
+from tasks.values.insight import Prepared
 
 
 @dataclass(frozen=True)

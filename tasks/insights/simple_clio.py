@@ -6,46 +6,23 @@ are exact. Clusters are put under wider topics as URANIA's are. What the model r
 for data that is public: on governed data it is refused, and of its release nothing is claimed.
 """
 
-from typing import Annotated
-
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from models_db.requests import plain_decimal
-from tasks.generation.interface import AsAsked, Ask, Bench, Generated, NotForGovernedData, Plan, invoked_once
+from tasks.generation.interface import Bench
 from tasks.inference.registry import find
-from tasks.insights.insight_parameters import InsightParameters
-from tasks.insights.values import INSIGHTS
+from tasks.insights.clio.parameters import ClioParameters
 from tasks.mechanisms.uncharged import uncharged
-
-
-class ClioParameters(InsightParameters):
-    """`parameters:` of a request.
-
-    Attributes:
-        count: how many clusters; None for one for about every `per_cluster` units.
-        per_cluster: the paper's figure is 150.
-        samples: units of a cluster, taken at random, whose summaries the model is told; small models make more of six
-            than of the paper's ten.
-        contrasting: units outside a cluster, the nearest to its centre, whose summaries the model is told.
-        keywords_of_a_cluster: how many of the most frequent keywords of its units are listed.
-    """
-
-    count: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    per_cluster: Annotated[int, Field(ge=1, le=1_000_000)] = 150
-    samples: Annotated[int, Field(ge=1, le=100)] = 6
-    contrasting: Annotated[int, Field(ge=0, le=100)] = 3
-    keywords_of_a_cluster: Annotated[int, Field(ge=1, le=50)] = 10
-
-    def clusters_of(self, units: int) -> int:
-        """How many clusters so many units are put into; at least one."""
-        return self.count or max(1, round(units / self.per_cluster))
+from tasks.values.generated import Generated
+from tasks.values.plan import AsAsked, Ask, NotForGovernedData, Plan, invoked_once
+from tasks.values.release_kinds import ReleaseKind
 
 
 class SimpleClio(AsAsked):
     """The system `simple_clio`."""
 
     name: str = "simple_clio"
-    kinds: tuple[str, ...] = (INSIGHTS,)
+    kinds: tuple[str, ...] = (ReleaseKind.INSIGHTS,)
     parameters: type[BaseModel] = ClioParameters
     charges = False
 

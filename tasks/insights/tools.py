@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from tasks.evaluation.subject import Embedder
-from tasks.generation.interface import Bench, GeneratedText
+from tasks.generation.interface import Bench
 from tasks.inference.embedding import load_embedder
+from tasks.inference.embeddings.parallel_encoder import spread_embedder
 from tasks.insights.facet_cache import BATCH, cached
 from tasks.insights.facets import Extractor
 from tasks.insights.insight_parameters import InsightParameters
 from tasks.insights.private_units import PrivateUnits
-from tasks.insights.spreading import spread_embedder, spread_extractor
-from tasks.insights.values import Insight
+from tasks.insights.spreading import spread_extractor
 from tasks.insights.writing import Schema, Writer
+from tasks.text.interfaces import Embedder
+from tasks.values.generated import GeneratedText
+from tasks.values.insight import Insight
 
 
 @dataclass(frozen=True)
@@ -44,18 +47,18 @@ class Tools:
         embed = load_embedder(wanted.embedder, str(bench.engine.model.device))
         extract = told_extractor(wanted, bench)
         write = Writer.of(bench, schemas, wanted.max_new_tokens, wanted.temperature, wanted.top_k)
-        points = spread_embedder(bench, embed, wanted.embedder)
+        points = spread_embedder(bench.workers, embed, wanted.embedder, bench.device)
         return cls(embed, write, PrivateUnits(bench, blocks, extract, points))
 
 
 def told_extractor(wanted: InsightParameters, bench: Bench) -> Extractor:
     """It tells how far it is with all units, and not with each batch: how many batches there are is private."""
     told = bench.in_tenths("facets")
+    extractor = partial(spread_extractor, bench.workers, bench.engine, bench.device, wanted.facets)
     if bench.cache is None:
-        return spread_extractor(bench, wanted.facets, told)
+        return extractor(told)
     at_once = BATCH * (len(bench.workers.places) if bench.workers else 1)
-    extract = spread_extractor(bench, wanted.facets, lambda done, of: None)
-    return cached(extract, bench.cache, bench.scheme.key, told, at_once)
+    return cached(extractor(lambda done, of: None), bench.cache, bench.scheme.key, told, at_once)
 
 
 def as_text(insight: Insight, bench: Bench) -> GeneratedText:

@@ -15,72 +15,30 @@ Where this is not Algorithm 1 (PRIVACY §9): a cluster's units take part each by
 as a sample of fixed size; the histogram covers empty clusters and those below the threshold, too.
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from pydantic import BaseModel
 
 from models_db.budgets import Amount
-from models_db.events import PrivacyEvent
 from models_db.requests import ReleaseRequest, plain_decimal
 from tasks.accounting.amounts import decimal_above
-from tasks.generation.interface import Ask, Bench, Generated, Plan, invoked_once
+from tasks.generation.interface import Bench
 from tasks.inference.registry import find
-from tasks.insights.cluster_keywords import ChosenKeywords
-from tasks.insights.clusters import Clusterer, clusterer_for
-from tasks.insights.keyword_sets import KeywordSet, keyword_set_for
 from tasks.insights.keyword_settings import with_words_from_file
 from tasks.insights.urania_parameters import UraniaParameters
-from tasks.insights.values import INSIGHTS, SIZE_DEVIATION, SMALLEST_CLUSTER
-from tasks.mechanisms.histogram import NoisyHistogram, calibrate_histogram
-from tasks.mechanisms.set_histogram import SetHistogram, calibrate_set_histogram
-
-DEVIATIONS = 3
-"""The threshold of a cluster's size where a request names none, in standard deviations of its noise."""
-
-
-@dataclass(frozen=True)
-class Stages:
-    """What the budget buys, in the order in which it is spent."""
-
-    keywords: KeywordSet
-    clusterer: Clusterer
-    sizes: NoisyHistogram
-    histogram: SetHistogram
-
-    @classmethod
-    def of(cls, wanted: UraniaParameters, amount: Amount) -> "Stages":
-        """The stages that cost at most `amount` together.
-
-        Raises:
-            UsageError, Refused: some share of it buys nothing.
-        """
-        rho = wanted.shares.of(amount.rho, keywords=wanted.keywords.charged)
-        bins = ChosenKeywords(wanted.clusters.count, wanted.keywords.size).bins
-        return cls(
-            keyword_set_for(wanted.keywords, Amount(rho["keywords"], amount.delta)),
-            clusterer_for(wanted.clusters, rho["clusters"]),
-            calibrate_histogram(rho["sizes"], wanted.clusters.count),
-            calibrate_set_histogram(rho["histogram"], bins, wanted.keywords_of_a_unit, wanted.noise),
-        )
-
-    @property
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """What is charged, in order."""
-        return (*self.keywords.events, self.clusterer.event, self.sizes.event(), self.histogram.event())
-
-    def smallest(self, wanted: UraniaParameters) -> int:
-        """The threshold of a cluster's noisy size: a public number."""
-        return wanted.smallest_cluster or math.ceil(DEVIATIONS * float(self.sizes.noise.sigma))
+from tasks.insights.urania_stages import Stages
+from tasks.values.generated import Generated
+from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER
+from tasks.values.plan import Ask, Plan, invoked_once
+from tasks.values.release_kinds import ReleaseKind
 
 
 class Urania:
     """The system `urania`."""
 
     name: str = "urania"
-    kinds: tuple[str, ...] = (INSIGHTS,)
+    kinds: tuple[str, ...] = (ReleaseKind.INSIGHTS,)
     parameters: type[BaseModel] = UraniaParameters
     charges = True
 

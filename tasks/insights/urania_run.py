@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from models_db.canonical import Json
 from tasks.arrays import array_of, text_of
-from tasks.generation.interface import Bench, Generated, Plan
+from tasks.generation.interface import Bench
+from tasks.insights.centres import Centres
 from tasks.insights.choosing import Chooser, FastChooser
+from tasks.insights.choosing_model import ModelChooser
 from tasks.insights.cluster_keywords import ChosenKeywords, best
-from tasks.insights.clusters import Centres
 from tasks.insights.describing import describe, is_plain
 from tasks.insights.hierarchy import SCHEMAS, hierarchy
 from tasks.insights.keyword_evidence import closeness_of, estimated
@@ -27,10 +28,12 @@ from tasks.insights.private_units import PrivateUnits
 from tasks.insights.public_topics import PUBLIC_TOPICS
 from tasks.insights.purse import StagePurse
 from tasks.insights.tools import Tools, as_text
-from tasks.insights.urania import Stages
 from tasks.insights.urania_parameters import UraniaParameters
-from tasks.insights.values import Facets, Insight
+from tasks.insights.urania_stages import Stages
 from tasks.mechanisms.contributed_sets import contributed
+from tasks.values.generated import Generated
+from tasks.values.insight import Facets, Insight
+from tasks.values.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,4 @@ def _json(counts: list[int]) -> Json:
 def _chooser(wanted: UraniaParameters, bench: Bench) -> Chooser:
     if wanted.choice == "embedding":
         return FastChooser()
-    from tasks.insights.choosing_model import ModelChooser
-
     return ModelChooser.of(bench.engine, bench.in_tenths("choosing keywords"), wanted.keywords_of_a_unit)

@@ -15,11 +15,11 @@ from models_db.canonical import canonical
 from models_db.requests import Exact
 from tasks.generation.interface import Bench
 from tasks.inference.prompt_spec import PromptSpec
+from tasks.inference.prompts import PromptPieces, private_prompt, reference_tokens
 
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.generation.constraints import RecordConstraint
     from tasks.generation.public_texts import Drawn
-    from tasks.inference.prompts import PromptPieces
 
 SYSTEM = "You are a careful editor who names topics. You answer in JSON."
 
@@ -46,7 +46,7 @@ class Writer:
     """
 
     bench: Bench
-    pieces: "PromptPieces"
+    pieces: PromptPieces
     how: "Drawn"
     constraints: Mapping[bytes, "RecordConstraint"]
 
@@ -68,7 +68,6 @@ class Writer:
         from tasks.generation.constraints import RecordConstraint
         from tasks.generation.public_texts import Drawn
         from tasks.inference.plan import Sizes
-        from tasks.inference.prompts import private_prompt
 
         model = bench.engine.model
         pieces = private_prompt(model.tokenizer, PromptSpec("topics", SYSTEM, "topics", "{reference}"))
@@ -97,7 +96,6 @@ class Writer:
             KeyError: `schema` is not one that the writer was made for.
         """
         from tasks.generation.public_texts import draw_public_texts
-        from tasks.inference.prompts import reference_tokens
 
         constraint = self.constraints[canonical(dict(schema))]
         if not prompts:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args
 
 from models_db.budgets import Amount
 from models_db.events import PrivacyEvent
-from tasks.accounting.amounts import Exact
+from tasks.accounting.amounts import Exact, exact
 from tasks.mechanisms import integer_draw, token_draw
-from tasks.mechanisms.integer_draw import HEAD_ROOM_NATS
+from tasks.mechanisms.integer_draw import HEAD_ROOM_NATS, IntegerDraw
 from tasks.mechanisms.rng import RandomSource
+from tasks.mechanisms.token_draw import TokenDraw
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,3 +107,10 @@ def from_event(event: PrivacyEvent) -> Draw:
         KeyError, ValueError, TokenDrawInvalid: they are not a token draw's.
     """
     return _FROM_EVENT[event.mechanism](event)
+
+
+def public_draw(temperature: Exact, kind: Kind) -> Draw:
+    """The exact softmax of public logits at that temperature: no private text has a part in it."""
+    if kind == "opendp":
+        return TokenDraw(clip_steps=1, references=1, temperature=exact(temperature))
+    return IntegerDraw(clip_steps=1, references=1, temperature=exact(temperature), head_room=0)

@@ -1,7 +1,7 @@
 """Signed decisions as a bundle carries them, and the rules they must satisfy."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -12,12 +12,14 @@ from models_db.services.gates import Decision
 from models_db.services.people import plain_name
 from models_db.services.releases import configuration
 from models_db.tables import Approval, Principal
+from models_db.values.gates import Gate
+from tasks.common.files import FileUnfit, document, parse_document
+from tasks.common.strict_model import Digest, Name, Strict, read_as
 from tasks.publishing import signing
-from tasks.publishing.layout import APPROVALS, FileUnfit, document, parse_document
+from tasks.publishing.layout import APPROVALS
 from tasks.publishing.record import ReleaseRecord, Standing
-from tasks.publishing.strict import Digest, Name, Strict, read_as
 
-GATES: tuple[Literal["spend", "motion", "publish"], ...] = ("spend", "motion", "publish")
+GATES: Final = (Gate.SPEND, Gate.MOTION, Gate.PUBLISH)
 """At the gate `motion` a standing authorisation was approved, which then stands for the decision at the spend gate."""
 
 
@@ -25,7 +27,7 @@ class SignedDecision(Strict):
     """One steward's decision, with everything needed to check its signature; `request` may number a motion."""
 
     request: Annotated[int, Field(ge=1)]
-    gate: Literal["spend", "motion", "publish"]
+    gate: Annotated[Gate, Field(strict=False)]
     subject_sha256: Digest
     decision: Literal["approve", "reject"]
     reason: str

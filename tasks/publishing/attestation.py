@@ -13,20 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from models_db.canonical import canonical
 from models_db.errors import Refused
-from tasks.publishing.draft import ArtifactChanged
-from tasks.publishing.layout import (
-    ATTESTATION,
-    RECORD,
-    FileTable,
-    FileUnfit,
-    document,
-    parse_document,
-    read_document,
-)
+from tasks.common.files import FileTable, FileUnfit, document, parse_document, read_document
+from tasks.common.strict_model import Digest, Strict, read_as
+from tasks.publishing.layout import ATTESTATION, RECORD
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.signing import SigningKey
 from tasks.publishing.statement import statement
-from tasks.publishing.strict import Digest, Strict, read_as
+from tasks.release.errors import ArtifactChanged
 
 if TYPE_CHECKING:  # securesystemslib loads boto3 where it finds it: a third of a second for who signs nothing
     from securesystemslib.dsse import Envelope

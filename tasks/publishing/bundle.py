@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from models_db.canonical import digest
 from models_db.errors import EnvironmentProblem, Refused
+from tasks.common.files import FileTable, FileUnfit, copy_new, measure, read_document, sync_folder, write_new
 from tasks.publishing.approvals import (
     SignedDecision,
     approvals_document,
@@ -36,15 +37,8 @@ from tasks.publishing.layout import (
     REVOCATIONS,
     SUMS,
     SUMS_SIGNATURE,
-    FileTable,
-    FileUnfit,
     bundle_name,
-    copy_new,
-    measure,
-    read_document,
     sums,
-    sync_folder,
-    write_new,
 )
 from tasks.publishing.opened import Opened
 from tasks.publishing.record import ReleaseRecord

@@ -14,11 +14,8 @@ from typing import Final
 from models_db.requests import as_json
 from tasks.evaluation.bounds import missed
 from tasks.evaluation.bounds import told as said
-from tasks.evaluation.results import MetricResult
-from tasks.generation.groups import SUMMARIES
 from tasks.generation.reading import in_words
 from tasks.inference.prompts import CHARACTERS_PER_TOKEN
-from tasks.insights.values import INSIGHTS
 from tasks.publishing import card_text, insight_text
 from tasks.publishing.claim import Claim
 from tasks.publishing.description import NOT_A_FACT, reads_nothing, written
@@ -26,6 +23,8 @@ from tasks.publishing.hub_card import front_matter
 from tasks.publishing.markdown import block, code, table
 from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
 from tasks.publishing.request import groups_asked
+from tasks.values.metric_result import MetricResult
+from tasks.values.release_kinds import ReleaseKind
 
 _CLAIM: Final = "## The claim"
 _ASKED: Final = "The model was asked for texts of this public description:"
@@ -48,7 +47,7 @@ def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
         *_declared(record),
         *_claim_sections(record),
         *_mechanisms(record),
-        *([insight_text.how_to_read(record)] if record.kind == INSIGHTS else []),
+        *([insight_text.how_to_read(record)] if record.kind == ReleaseKind.INSIGHTS else []),
         *([card_text.LIMITS] if record.claim else []),
         _people(record),
         *_measurements(record, metrics),
@@ -59,7 +58,7 @@ def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
 
 
 def _what_this_is(record: ReleaseRecord) -> str:
-    if record.kind == INSIGHTS:
+    if record.kind == ReleaseKind.INSIGHTS:
         return f"{written(record, code)} (kind: {code(record.kind)}). {NOT_A_FACT}{_outside(record)}"
     return (
         f"Texts written by the language model {code(record.model.name)} through the mechanism {code(record.mechanism)}"
@@ -142,14 +141,14 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
     events = [(code(e.mechanism), str(e.count), code(e.loss.rho_text), _inline(e.parameters)) for e in record.events]
     sections = [
         "## How it was made",
-        f"{insight_text.ABOUT if record.kind == INSIGHTS else _ASKED}\n\n{block(record.prompt)}",
+        f"{insight_text.ABOUT if record.kind == ReleaseKind.INSIGHTS else _ASKED}\n\n{block(record.prompt)}",
         *_wording(record),
         table(("mechanism", "times in a row", "rho in all", "parameters"), events),
         "Public parameters, approved with the request before private text was read:",
         table(("parameter", "value"), _rows(record.facts)),
     ]
     if CUT_FACT in record.facts:
-        documents = card_text.OF_A_GROUP if record.kind == SUMMARIES else card_text.OF_A_UNIT
+        documents = card_text.OF_A_GROUP if record.kind == ReleaseKind.SUMMARIES else card_text.OF_A_UNIT
         sections.append(card_text.CUT.format(documents, tokens=record.facts[CUT_FACT], characters=CHARACTERS_PER_TOKEN))
     if record.released:
         sections += ["Declared, or released by a mechanism above:", table(("figure", "value"), _rows(record.released))]
@@ -170,7 +169,7 @@ def _wording(record: ReleaseRecord) -> list[str]:
     templates = {name: text for name, text in record.templates.items() if name not in unused}
     sections = [_introduced(record)] if templates else []
     sections += [f"{code(name)}\n\n{block(text)}" for name, text in templates.items()]
-    if record.kind == SUMMARIES:
+    if record.kind == ReleaseKind.SUMMARIES:
         return [*sections, *_groups(record)]
     if record.labels:
         sections.append(f"{card_text.LABELS}\n\n{', '.join(map(code, record.labels))}")

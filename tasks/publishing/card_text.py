@@ -4,10 +4,10 @@ from decimal import ROUND_CEILING, Context, Decimal
 from typing import Final
 
 from models_db.viewing import CONDITIONAL
-from tasks.insights.values import INSIGHTS
+from tasks.common.strict_model import figure
 from tasks.publishing.claim import Claim
-from tasks.publishing.rows import RECORDS, part
-from tasks.publishing.strict import figure
+from tasks.publishing.rows import part
+from tasks.values.release_kinds import ReleaseKind
 
 NO_CLAIM: Final = "No differential privacy is claimed for this release."
 PUBLIC_DATA: Final = "Its owner has marked the dataset as public, and the texts may repeat it word for word."
@@ -68,13 +68,13 @@ _EXPLORER_ROW: Final = "| `explorer.html` | the insights as a map and a tree to 
 def files(kind: str, *, labelled: bool) -> str:
     """What is in the bundle; the lines of `texts.jsonl` as `tasks.publishing.rows` makes them."""
     label = f", `{part(kind)}`" if labelled else ""
-    if kind == INSIGHTS:
+    if kind == ReleaseKind.INSIGHTS:
         content = "insights, one JSON object (`id`, `parent`, `level`, `name`, `text`, `keywords`, `size`)"
-    elif kind == RECORDS:
+    elif kind == ReleaseKind.RECORDS:
         content = f"records, one JSON object (`id`{label}, `raw`, and `record` where `raw` is a JSON object)"
     else:
         content = f"texts, one JSON object (`id`{label}, `text`)"
-    return _FILES.format(content=content, explorer=_EXPLORER_ROW if kind == INSIGHTS else "")
+    return _FILES.format(content=content, explorer=_EXPLORER_ROW if kind == ReleaseKind.INSIGHTS else "")
 
 
 TEMPLATES: Final = (

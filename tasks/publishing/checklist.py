@@ -13,12 +13,12 @@ from decimal import Decimal
 from enum import Enum
 from typing import Final
 
-from tasks.insights.values import INSIGHTS
 from tasks.publishing import card_text, description
 from tasks.publishing.claim import Claim
 from tasks.publishing.disclosure import Disclosure
 from tasks.publishing.markdown import code, plain, table
 from tasks.publishing.record import ReleaseRecord
+from tasks.values.release_kinds import ReleaseKind
 
 
 class Basis(Enum):
@@ -185,7 +185,7 @@ def _model(record: ReleaseRecord) -> str:
 def _utility(release: Disclosure) -> tuple[Answer, ...]:
     names = ", ".join(f"{metric.name} ({metric.exposure})" for metric in release.metrics)
     use = release.record.declared.intended_use
-    made = "insights" if release.record.kind == INSIGHTS else "texts"
+    made = "insights" if release.record.kind == ReleaseKind.INSIGHTS else "texts"
     return (
         Answer(f"How good are the {made}?", f"Measurements in evaluation.json: {names or 'none'}.", Basis.RECORD),
         Answer("Fit for which use?", use or "Unknown here.", Basis.RECORD if use else Basis.OPEN),

@@ -7,9 +7,10 @@ head, but neither its number nor a time: these would tell how many attempts a re
 from typing import Final, Literal
 
 from models_db.canonical import canonical
+from tasks.common.files import document, parse_document
+from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.publishing import signing
-from tasks.publishing.layout import CHECKPOINT, document, parse_document
-from tasks.publishing.strict import Digest, Strict, read_as
+from tasks.publishing.layout import CHECKPOINT
 
 FORMAT: Final = "almoner-checkpoint/1"
 

@@ -15,10 +15,11 @@ from models_db.requests import as_json
 from tasks.accounting.amounts import exact
 from tasks.accounting.lifetime import lifetime_claim
 from tasks.accounting.policy_bounds import bounds_of
+from tasks.common.files import plain_file, read_document
+from tasks.common.strict_model import read_as
 from tasks.evaluation.bounds import missed, told
 from tasks.evaluation.override import require_admitted
 from tasks.evaluation.registry import METRICS
-from tasks.insights.values import INSIGHTS
 from tasks.mechanisms.catalogue import recompute
 from tasks.publishing import signing
 from tasks.publishing.approvals import require_approved, required_approvals, voices
@@ -29,24 +30,15 @@ from tasks.publishing.disclosure import refuse_internal
 from tasks.publishing.formats import bundle_files, drafted_files
 from tasks.publishing.insight_rows import require_hierarchy
 from tasks.publishing.insight_text import clusters_asked, threshold_of
-from tasks.publishing.layout import (
-    CARD,
-    PARQUET,
-    RECORD,
-    SUMS,
-    TEXTS,
-    plain_file,
-    read_document,
-    sums,
-)
+from tasks.publishing.layout import CARD, PARQUET, RECORD, SUMS, TEXTS, sums
 from tasks.publishing.opened import Opened
 from tasks.publishing.parquet import same_rows
 from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord
 from tasks.publishing.request import ApprovedRequest
-from tasks.publishing.rows import RECORDS, fields, labels_of_texts, line, part, text_of
+from tasks.publishing.rows import fields, labels_of_texts, line, part, text_of
 from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.statement import statement
-from tasks.publishing.strict import read_as
+from tasks.values.release_kinds import ReleaseKind
 
 _NOT_IN_THE_REQUEST = (
     "second_opinion",
@@ -191,7 +183,7 @@ def texts(bundle: Opened) -> str:
     How many insights there are follows from what was released; they are one hierarchy, within the request's bounds.
     """
     count, found = 0, bundle.record
-    if found.kind == INSIGHTS:
+    if found.kind == ReleaseKind.INSIGHTS:
         require_hierarchy(bundle.insights, clusters_asked(found), threshold_of(found))
         return f"{len(bundle.insights)} insights, in one hierarchy"
     samples = found.request["parameters"]["samples"]
@@ -226,7 +218,8 @@ def _row(stored: bytes, kind: str, number: int, *, labelled: bool) -> dict[str, 
 
 
 def _what(kind: str, *, labelled: bool) -> str:
-    return (f"an id, a {part(kind)} and a " if labelled else "an id and a ") + ("record" if kind == RECORDS else "text")
+    content = "record" if kind == ReleaseKind.RECORDS else "text"
+    return (f"an id, a {part(kind)} and a " if labelled else "an id and a ") + content
 
 
 def measurements(bundle: Opened) -> str:

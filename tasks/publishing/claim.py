@@ -9,9 +9,9 @@ from models_db.errors import Refused
 from models_db.events import PrivacyEvent
 from tasks.accounting.amounts import Exact, decimal_above, enclose, exact, iv, terminating, upper
 from tasks.accounting.zcdp import DELTA_PLACES, epsilon_of
+from tasks.common.strict_model import Figure, Strict, figure
 from tasks.mechanisms.post_processing import vouched
 from tasks.mechanisms.replaced import replaced_all
-from tasks.publishing.strict import Figure, Strict, figure
 
 CONVERSION = (
     "rho-zCDP to (epsilon, delta) at delta minus delta_fail: Canonne, Kamath, Steinke, arXiv 2004.00010, Proposition 12"

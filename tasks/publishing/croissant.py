@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from models_db.canonical import Json
-from tasks.insights.values import INSIGHTS
 from tasks.publishing import description
 from tasks.publishing.disclosure import Disclosure
 from tasks.publishing.hub_card import keywords, pretty_name
 from tasks.publishing.layout import PARQUET, TEXTS
 from tasks.publishing.licences import licence_address
 from tasks.publishing.record import ReleaseRecord
-from tasks.publishing.rows import RECORDS, part
+from tasks.publishing.rows import part
+from tasks.values.release_kinds import ReleaseKind
 
 CONFORMS_TO: Final = ("http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0")
 PRIVACY_TERMS: Final = "urn:almoner:dp:v1:"
@@ -147,13 +147,13 @@ def _record_set(record: ReleaseRecord) -> dict[str, Json]:
 
 
 def _columns(record: ReleaseRecord) -> list[dict[str, Json]]:
-    if record.kind == INSIGHTS:
+    if record.kind == ReleaseKind.INSIGHTS:
         return [_field(*column) for column in _OF_INSIGHTS] + [_list_of(*_KEYWORDS)]
     columns = [("id", "sc:Integer", "The number of the text, from 1, in the public order of texts.")]
     if record.labels:
         of = f"One of the public {part(record.kind)}s that the request declares."
         columns.append((part(record.kind), "sc:Text", of))
-    if record.kind == RECORDS:
+    if record.kind == ReleaseKind.RECORDS:
         columns.append(("raw", "sc:Text", "What the model wrote."))
         columns.append(("record", "sc:Text", "The JSON object that `raw` is, written again; null where it is none."))
     else:

@@ -15,13 +15,13 @@ from decimal import Decimal
 from typing import Final
 
 from models_db.canonical import Json
-from tasks.insights.values import INSIGHTS
 from tasks.publishing import description
 from tasks.publishing.claim import Claim
 from tasks.publishing.disclosure import Disclosure
 from tasks.publishing.hub_card import pretty_name
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.yaml_lines import Value, yaml_lines
+from tasks.values.release_kinds import ReleaseKind
 
 NOT_DECLARED: Final = "Not declared"
 NOTHING: Final = "# Nothing to register: no differential privacy is claimed for this release.\n"
@@ -63,7 +63,7 @@ def _basic(record: ReleaseRecord) -> Mapping[str, Value]:
         "data_curators": [{"data_curator_name": name} for name in said.creators or (NOT_DECLARED,)],
         "description": description.whole(record),
         "intended_use": said.intended_use or NOT_DECLARED,
-        "data_product_type": "Summary statistics" if record.kind == INSIGHTS else "Synthetic data",
+        "data_product_type": "Summary statistics" if record.kind == ReleaseKind.INSIGHTS else "Synthetic data",
         "data_product_region": said.region or NOT_DECLARED,
     }
     optional = {"data_product_sector": said.sector, "publication_date": said.publication_date}

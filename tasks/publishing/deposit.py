@@ -19,10 +19,11 @@ from typing import Final
 
 from models_db.canonical import digest
 from models_db.errors import EnvironmentProblem, Refused
+from tasks.common.files import FileTable, FileUnfit, measure
 from tasks.publishing.bundle import BundleExists, Papers, WrittenBundle, alone_in, require_decided, write_bundle
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.draft import rehash
-from tasks.publishing.layout import CHECKPOINT, SUMS, SUMS_SIGNATURE, FileTable, FileUnfit, bundle_name, measure
+from tasks.publishing.layout import CHECKPOINT, SUMS, SUMS_SIGNATURE, bundle_name
 from tasks.publishing.signing import SigningKey
 from tasks.publishing.verify import NoBundle
 from tasks.stores.address import Address

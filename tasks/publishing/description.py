@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from models_db.budgets import Amount
-from tasks.generation.groups import SUMMARIES
-from tasks.insights.values import INSIGHTS
 from tasks.mechanisms.post_processing import vouched
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing import insight_text
 from tasks.publishing.card_text import EXTENDS, LIMITS, NO_CLAIM, PUBLIC_DATA, plain_bounds, unprotected_figures
 from tasks.publishing.record import ReleaseRecord
+from tasks.values.release_kinds import ReleaseKind
 
 BIASES: Final = (
     "What few units have in common is drowned on purpose, so rare cases and small groups are missing or wrong.",
@@ -72,7 +71,7 @@ def collection(record: ReleaseRecord) -> str:
     """Where the texts come from; how the corpus was collected is its owner's to say."""
     if reads_nothing(record):
         return f"{written(record)}. No private text was read for them."
-    if record.kind == INSIGHTS:
+    if record.kind == ReleaseKind.INSIGHTS:
         corpus = f"The corpus is the dataset {record.dataset.name!r}. How its texts were collected is not part of a"
         return f"{written(record)}. {corpus} release."
     return (
@@ -85,9 +84,11 @@ def preprocessing(record: ReleaseRecord) -> str:
     """What happens to a unit's documents before the model reads them."""
     if reads_nothing(record):
         return "None: no private text was read."
-    if record.kind == INSIGHTS:
+    if record.kind == ReleaseKind.INSIGHTS:
         return insight_text.PREPROCESSING
-    documents = "All documents of a unit in one group" if record.kind == SUMMARIES else "All documents of a unit"
+    documents = (
+        "All documents of a unit in one group" if record.kind == ReleaseKind.SUMMARIES else "All documents of a unit"
+    )
     return (
         f"{documents} were joined into one text, in an order that a key fixes, and cut at a public number of"
         " characters and tokens. Nothing was filtered, balanced or deduplicated across units."
@@ -98,7 +99,7 @@ def personal(record: ReleaseRecord) -> str:
     """Whether the texts hold something about somebody."""
     if record.claim is None:
         return "The corpus is marked as public, and the texts may repeat it word for word."
-    if record.kind == INSIGHTS:
+    if record.kind == ReleaseKind.INSIGHTS:
         return insight_text.PERSONAL
     return (
         "No text is a record of anybody: they are drawn from a language model. How far a detail of one unit can show in"
@@ -161,9 +162,9 @@ def composition(record: ReleaseRecord) -> str:
 
 def contribution(record: ReleaseRecord) -> str:
     """How much of a release a unit can have a part in."""
-    if record.kind == INSIGHTS:
+    if record.kind == ReleaseKind.INSIGHTS:
         return insight_text.CONTRIBUTION
-    if record.kind != SUMMARIES:
+    if record.kind != ReleaseKind.SUMMARIES:
         return (
             "All documents of a unit are one row of public length, in one place that a keyed function of its identifier"
             " decides; denominators are public."
@@ -176,13 +177,13 @@ def contribution(record: ReleaseRecord) -> str:
 
 def post_processing(record: ReleaseRecord) -> str:
     """What happens after the mechanism."""
-    return insight_text.POST_PROCESSING if record.kind == INSIGHTS else POST_PROCESSING
+    return insight_text.POST_PROCESSING if record.kind == ReleaseKind.INSIGHTS else POST_PROCESSING
 
 
 def _read_where(record: ReleaseRecord) -> str:
-    if record.kind == INSIGHTS:
+    if record.kind == ReleaseKind.INSIGHTS:
         return insight_text.READ_WHERE
-    if record.kind != SUMMARIES:
+    if record.kind != ReleaseKind.SUMMARIES:
         return "A unit is read in one block and one batch, which a keyed function of its identifier decides."
     most = record.request["parameters"].get("groups_per_unit", 1)
     return (
@@ -216,6 +217,6 @@ def reads_nothing(record: ReleaseRecord) -> bool:
 def written(record: ReleaseRecord, shown: Callable[[str], str] = str) -> str:
     """What made the release, without a full stop; names as `shown` writes them."""
     words = _WRITTEN
-    if record.kind == INSIGHTS:
+    if record.kind == ReleaseKind.INSIGHTS:
         words = insight_text.WRITTEN if record.claim else insight_text.WRITTEN_UNPROTECTED
     return words.format(model=shown(record.model.name), mechanism=shown(record.mechanism))

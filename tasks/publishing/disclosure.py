@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models_db.errors import Refused
-from tasks.evaluation.results import MetricResult
-from tasks.insights.values import Insight
-from tasks.publishing.layout import FileTable
+from tasks.common.files import FileTable
 from tasks.publishing.record import ReleaseRecord
+from tasks.values.insight import Insight
+from tasks.values.metric_result import MetricResult
 
 
 @dataclass(frozen=True)

@@ -5,30 +5,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from models_db.errors import EnvironmentProblem, Refused
-from tasks.evaluation.results import MetricResult
-from tasks.insights.values import INSIGHTS, Insight
+from models_db.errors import EnvironmentProblem
+from tasks.common.files import FileTable, FileUnfit, document, facts_of, measure, parse_document, sync_folder, write_new
 from tasks.publishing.derived import derived_files
 from tasks.publishing.disclosure import Disclosure, refuse_internal
 from tasks.publishing.formats import drafted_files
 from tasks.publishing.insight_rows import carried, insight_line
-from tasks.publishing.layout import (
-    EVALUATION,
-    PARQUET,
-    RECORD,
-    TEXTS,
-    FileTable,
-    FileUnfit,
-    document,
-    facts_of,
-    measure,
-    parse_document,
-    sync_folder,
-    write_new,
-)
+from tasks.publishing.layout import EVALUATION, PARQUET, RECORD, TEXTS
 from tasks.publishing.parquet import parquet
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.rows import line
+from tasks.release.errors import ArtifactChanged
+from tasks.values.insight import Insight
+from tasks.values.metric_result import MetricResult
+from tasks.values.release_kinds import ReleaseKind
 
 EVALUATION_FORMAT: Final = "almoner-evaluation/1"
 
@@ -57,7 +47,7 @@ def write_draft(
     refuse_internal(metrics, record)
     named = tuple(zip(map(_unicode, texts), labels or [None] * len(texts), strict=True))
     nodes = tuple(map(carried, insights))
-    if record.kind == INSIGHTS:
+    if record.kind == ReleaseKind.INSIGHTS:
         named = tuple((node.topic.description, None) for node in nodes)
         rows = [insight_line(node) for node in nodes]
     else:
@@ -125,17 +115,6 @@ def read_metrics(data: bytes) -> list[MetricResult]:
 def _unicode(text: str) -> str:
     """`text` with whatever UTF-8 cannot carry replaced: an odd character must not turn a paid release into none."""
     return text.encode("utf-8", "replace").decode()
-
-
-class ArtifactChanged(Refused):
-    """A draft is not what was produced and approved."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"The draft is not what was approved: {name} {reason}.",
-            "Nothing was published. Find out who changed the quarantine folder; what a run produced is never edited.",
-            {"file": name, "reason": reason},
-        )
 
 
 class DraftUnwritable(EnvironmentProblem):

@@ -11,7 +11,7 @@ A further file that follows from the record has its name in `layout.DRAFT_FILES`
 from typing import Final
 
 from models_db.errors import AlmonerError
-from tasks.insights.values import INSIGHTS
+from tasks.common.files import parse_document
 from tasks.publishing.layout import (
     APPROVALS,
     ATTESTATION,
@@ -22,8 +22,8 @@ from tasks.publishing.layout import (
     REVOCATIONS,
     SUMS,
     SUMS_SIGNATURE,
-    parse_document,
 )
+from tasks.values.release_kinds import ReleaseKind
 
 FORMAT: Final = "almoner-release/1"
 
@@ -32,7 +32,7 @@ _DECIDED: Final = (APPROVALS, ATTESTATION, CHECKPOINT, REVOCATIONS)
 
 def drafted_files(kind: str) -> tuple[str, ...]:
     """What a run produces, and the publish gate approves, in a release of that kind."""
-    return tuple(sorted((*DRAFT_FILES, EXPLORER) if kind == INSIGHTS else DRAFT_FILES))
+    return tuple(sorted((*DRAFT_FILES, EXPLORER) if kind == ReleaseKind.INSIGHTS else DRAFT_FILES))
 
 
 def summed_files(kind: str) -> tuple[str, ...]:

@@ -9,15 +9,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from models_db.canonical import Json
-from tasks.generation.groups import SUMMARIES
-from tasks.insights.values import INSIGHTS
 from tasks.publishing.insight_text import clusters_asked
 from tasks.publishing.layout import PARQUET
 from tasks.publishing.licences import hub_licence
 from tasks.publishing.markdown import visible
 from tasks.publishing.record import ReleaseRecord
+from tasks.values.release_kinds import ReleaseKind
 
-_TASKS: Final = {"synthetic_corpus": ("text-generation",), "summaries": ("summarization",)}
+_TASKS: Final[dict[str, tuple[str, ...]]] = {
+    ReleaseKind.SYNTHETIC_CORPUS: ("text-generation",),
+    ReleaseKind.SUMMARIES: ("summarization",),
+}
 _SIZES: Final = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B")
 
 
@@ -36,13 +38,13 @@ def pretty_name(record: ReleaseRecord) -> str:
 
 def keywords(record: ReleaseRecord) -> list[str]:
     """What a catalogue should find it under."""
-    what = ["insights", "topics"] if record.kind == INSIGHTS else ["synthetic"]
+    what = ["insights", "topics"] if record.kind == ReleaseKind.INSIGHTS else ["synthetic"]
     return [*what, *(["differential-privacy"] if record.claim else []), "almoner"]
 
 
 def _fields(record: ReleaseRecord) -> Mapping[str, Json]:
     declared = record.declared
-    classified = bool(record.labels) and record.kind != SUMMARIES
+    classified = bool(record.labels) and record.kind != ReleaseKind.SUMMARIES
     tasks = [*_TASKS.get(record.kind, ()), *(["text-classification"] if classified else [])]
     return {
         "pretty_name": pretty_name(record),
@@ -57,7 +59,9 @@ def _fields(record: ReleaseRecord) -> Mapping[str, Json]:
 
 def _asked(record: ReleaseRecord) -> int | None:
     """How many rows the request asks for; of insights, how many clusters, None where it does not say."""
-    return clusters_asked(record) if record.kind == INSIGHTS else int(record.request["parameters"]["samples"])
+    return (
+        clusters_asked(record) if record.kind == ReleaseKind.INSIGHTS else int(record.request["parameters"]["samples"])
+    )
 
 
 def _languages(declared: tuple[str, ...]) -> dict[str, Json]:

@@ -16,9 +16,10 @@ from typing import Annotated, Final
 from pydantic import Field, ValidationError
 
 from models_db.canonical import canonical
-from tasks.insights.values import Insight, Topic
-from tasks.publishing.layout import TEXTS, FileUnfit, plain_file
-from tasks.publishing.strict import Strict
+from tasks.common.files import FileUnfit, plain_file
+from tasks.common.strict_model import Strict
+from tasks.publishing.layout import TEXTS
+from tasks.values.insight import Insight, Topic
 
 _LARGEST: Final = 2**53 - 1
 

@@ -6,9 +6,9 @@ Words of the card and of all files that tell of a release: other words are anoth
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Final
 
-from tasks.insights.values import SIZE_DEVIATION, SMALLEST_CLUSTER
+from tasks.common.strict_model import figure
 from tasks.publishing.record import ReleaseRecord
-from tasks.publishing.strict import figure
+from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER
 
 WRITTEN: Final = (
     "Insights: topics of a corpus with noisy sizes, found through the mechanism {mechanism}. The language model {model}"

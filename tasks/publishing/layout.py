@@ -1,18 +1,8 @@
-"""The files of a draft and of a bundle, and the careful ways to read and write them."""
+"""The files of a draft and of a bundle, by name."""
 
-import hashlib
-import os
 import re
-import secrets
-import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
-
-from models_db.bounded_json import parse_json
-from models_db.canonical import Json, canonical
-from models_db.errors import Refused
+from collections.abc import Mapping
+from typing import Final
 
 TEXTS: Final = "texts.jsonl"
 EVALUATION: Final = "evaluation.json"
@@ -34,132 +24,6 @@ CHECKPOINT: Final = "checkpoint.json"
 REVOCATIONS: Final = "revocations.json"
 SUMS: Final = "SHA256SUMS"
 SUMS_SIGNATURE: Final = "SHA256SUMS.sig"
-
-FileTable: TypeAlias = "dict[str, dict[str, str | int]]"
-"""{name: {"sha256": 64 hexadecimal digits, "bytes": size}}"""
-
-_CHUNK = 1 << 20
-_LARGEST_DOCUMENT = 64 << 20
-_DEEPEST_DOCUMENT = 128  # a record may have a schema in it
-
-
-class FileUnfit(Refused):
-    """A file of a draft or bundle that is missing, not a plain file, or not in its format."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name} {reason}.", "Do not rely on this folder.", {"file": name, "reason": reason})
-        self.reason = reason
-
-
-@contextmanager
-def plain_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, following no link and waiting for no pipe.
-
-    Raises:
-        FileUnfit: it is anything else.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        raise FileUnfit(
-            path.name, "is missing" if isinstance(error, FileNotFoundError) else "is no plain file"
-        ) from None
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise FileUnfit(path.name, "is no plain file")
-        yield file
-
-
-def measure(path: Path) -> dict[str, str | int]:
-    """SHA-256 and size of a plain file."""
-    hasher, size = hashlib.sha256(), 0
-    with plain_file(path) as file:
-        while chunk := file.read(_CHUNK):
-            hasher.update(chunk)
-            size += len(chunk)
-    return {"sha256": hasher.hexdigest(), "bytes": size}
-
-
-def facts_of(data: bytes) -> dict[str, str | int]:
-    """SHA-256 and size of the content of a file."""
-    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-
-
-def read_document(path: Path, most: int = _LARGEST_DOCUMENT) -> bytes:
-    """The whole of a plain file of moderate size, at most so many bytes."""
-    with plain_file(path) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise FileUnfit(path.name, "is too large")
-    return data
-
-
-def document(value: Json) -> bytes:
-    """`value` as the one content a JSON file of ours can have: its canonical bytes and a newline."""
-    return canonical(value) + b"\n"
-
-
-def parse_document(data: bytes, name: str) -> Json:
-    """The value whose `document` is `data`.
-
-    Raises:
-        FileUnfit: not JSON, or not in its canonical form (a float, a repeated key, another spelling).
-    """
-    try:
-        value: Json = parse_json(data, most_bytes=len(data), most_depth=_DEEPEST_DOCUMENT)  # who read it had a bound
-        same = document(value) == data
-    except (ValueError, TypeError, RecursionError):
-        raise FileUnfit(name, "is not canonical JSON") from None
-    if not same:
-        raise FileUnfit(name, "is not canonical JSON")
-    return value
-
-
-def write_new(path: Path, data: bytes, mode: int, *, durable: bool = True) -> None:
-    """Write a file that must not exist yet; if `durable`, it is on disk when this returns."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with open(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)
-        file.write(data)
-        file.flush()
-        if durable:
-            os.fsync(descriptor)
-
-
-def write_over(path: Path, data: bytes, mode: int, *, durable: bool = True) -> None:
-    """Write a file in place of an earlier one, if there is one: the name is only given to a whole file.
-
-    If `durable`, the file and its name are on disk when this returns. What fails leaves the earlier file as it was.
-    """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        write_new(beside, data, mode, durable=durable)
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    if durable:
-        sync_folder(path.parent)
-
-
-def copy_new(source: Path, target: Path, mode: int) -> None:
-    """Copy a plain file's bytes to a file that must not exist yet; they are on disk when this returns."""
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with open(descriptor, "wb") as copy, plain_file(source) as file:
-        os.fchmod(descriptor, mode)
-        while chunk := file.read(_CHUNK):
-            copy.write(chunk)
-        copy.flush()
-        os.fsync(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sums(files: Mapping[str, str]) -> bytes:

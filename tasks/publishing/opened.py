@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from models_db.budgets import Amount, total
 from models_db.canonical import digest
-from tasks.evaluation.results import MetricResult
-from tasks.insights.values import INSIGHTS, Insight
+from tasks.common.files import FileTable, FileUnfit, measure, read_document
 from tasks.mechanisms.catalogue import recompute
 from tasks.mechanisms.post_processing import vouched
 from tasks.publishing.approvals import SignedDecision, read_approvals
@@ -28,15 +27,14 @@ from tasks.publishing.layout import (
     REVOCATIONS,
     SUMS_SIGNATURE,
     TEXTS,
-    FileTable,
-    FileUnfit,
-    measure,
-    read_document,
 )
 from tasks.publishing.record import ReleaseRecord
 from tasks.publishing.revocations import Revocations
 from tasks.publishing.rows import read_labelled
 from tasks.publishing.seal import Seal
+from tasks.values.insight import Insight
+from tasks.values.metric_result import MetricResult
+from tasks.values.release_kinds import ReleaseKind
 
 if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
@@ -111,7 +109,7 @@ class Opened:
     @cached_property
     def insights(self) -> list[Insight]:
         """The nodes of texts.jsonl; none in a release of another kind."""
-        return list(read_insights(self.folder)) if self.record.kind == INSIGHTS else []
+        return list(read_insights(self.folder)) if self.record.kind == ReleaseKind.INSIGHTS else []
 
     @property
     def artifact(self) -> str:

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import Any, Final
 
-from tasks.insights.values import INSIGHTS
-from tasks.publishing.rows import RECORDS, part
+from tasks.publishing.rows import part
+from tasks.values.release_kinds import ReleaseKind
 
 _ROWS_OF_A_GROUP: Final = 10_000
 
@@ -59,12 +59,12 @@ def same_rows(data: bytes, lines: Iterable[bytes], kind: str, *, labelled: bool)
 def _table(lines: Iterable[bytes], kind: str, *, labelled: bool) -> Any:
     import pyarrow
 
-    if kind == INSIGHTS:
+    if kind == ReleaseKind.INSIGHTS:
         return pyarrow.Table.from_pylist([_row(line) for line in lines], schema=_insights_schema())
     fields = [pyarrow.field("id", pyarrow.int64(), nullable=False)]
     fields += [pyarrow.field(part(kind), pyarrow.string(), nullable=False)] if labelled else []
-    fields.append(pyarrow.field("raw" if kind == RECORDS else "text", pyarrow.string(), nullable=False))
-    fields += [pyarrow.field("record", pyarrow.string())] if kind == RECORDS else []
+    fields.append(pyarrow.field("raw" if kind == ReleaseKind.RECORDS else "text", pyarrow.string(), nullable=False))
+    fields += [pyarrow.field("record", pyarrow.string())] if kind == ReleaseKind.RECORDS else []
     return pyarrow.Table.from_pylist([_row(line) for line in lines], schema=pyarrow.schema(fields))
 
 

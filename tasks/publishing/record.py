@@ -17,15 +17,16 @@ from models_db.canonical import Json, digest
 from models_db.events import PrivacyEvent
 from models_db.policy import Policy
 from models_db.requests import PublicMetadata
-from tasks.generation.groups import SUMMARIES
-from tasks.inference.backends.endpoints import is_external
+from tasks.common.files import FileUnfit, document, parse_document
+from tasks.common.network import is_external
+from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
 from tasks.inference.prompt_spec import TEMPLATES
 from tasks.mechanisms.post_processing import parent_of, vouched
 from tasks.mechanisms.uncharged import UNPROTECTED
 from tasks.publishing.claim import Claim, state_claim
 from tasks.publishing.formats import FORMAT
-from tasks.publishing.layout import RECORD, FileUnfit, document, parse_document
-from tasks.publishing.strict import Digest, Figure, Name, Strict, read_as
+from tasks.publishing.layout import RECORD
+from tasks.values.release_kinds import ReleaseKind
 
 CUT_FIGURE: Final = "references_cut"
 """How many private texts were longer than the limit: told only where nothing is claimed, of public data."""
@@ -290,7 +291,7 @@ class ReleaseRecord(Strict):
     def labels(self) -> tuple[str, ...]:
         """The public labels that the request declares; of summaries, the names of their groups."""
         parameters = self.request["parameters"]
-        if self.kind == SUMMARIES:
+        if self.kind == ReleaseKind.SUMMARIES:
             return tuple(str(group["id"]) for group in parameters["groups"])
         return tuple(map(str, parameters.get("labels", ())))
 

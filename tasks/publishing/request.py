@@ -15,20 +15,21 @@ from models_db.canonical import Json, canonical
 from models_db.errors import Refused
 from models_db.requests import Prompt, PublicGroup, PublicMetadata, ReleaseRequest, as_json, parse
 from tasks.accounting.zcdp import release_amount
+from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.evaluation.registry import requested
 from tasks.generation.constraints_request import require_schema_for
 from tasks.generation.external import require_public_prompts, with_external_fact
-from tasks.generation.groups import SUMMARIES, names_of, require_parts_for
-from tasks.generation.interface import Ask, Generator
+from tasks.generation.groups import names_of, require_parts_for
 from tasks.generation.measuring import plan_with_metrics
 from tasks.generation.quote import plan_json
 from tasks.generation.reading import Reading, reading_in
 from tasks.generation.rotation import RotationUnfit
 from tasks.generation.systems import system_for
 from tasks.inference.prompt_spec import TEMPLATES, prompt_json
-from tasks.publishing.strict import Digest, Figure, Name, Strict
 from tasks.summarization.adapter_meta import AdapterMeta
 from tasks.summarization.one_shot import OneShotParameters
+from tasks.values.plan import Ask, Generator
+from tasks.values.release_kinds import ReleaseKind
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -177,7 +178,7 @@ class ApprovedRequest(Strict):
         if not stated or canonical(declared) != canonical(stated):
             raise PlanForeign("its public metadata is not in its one form")
 
-    def _amount(self, system: Generator, parameters: BaseModel) -> Amount | None:
+    def _amount(self, system: Generator[Any], parameters: BaseModel) -> Amount | None:
         if not system.charges:
             return None
         if self.epsilon is None or self.delta is None:
@@ -195,7 +196,7 @@ def groups_asked(kind: str, parameters: Mapping[str, Any]) -> tuple[PublicGroup,
     Raises:
         ValidationError, KeyError: it is not in its stored form.
     """
-    return tuple(map(PublicGroup.model_validate, parameters["groups"])) if kind == SUMMARIES else ()
+    return tuple(map(PublicGroup.model_validate, parameters["groups"])) if kind == ReleaseKind.SUMMARIES else ()
 
 
 class PlanForeign(Refused):

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 from models_db.errors import Refused
-from tasks.publishing.layout import REVOCATIONS, FileUnfit, document, parse_document
-from tasks.publishing.strict import Digest, Strict, read_as
+from tasks.common.files import FileUnfit, document, parse_document
+from tasks.common.strict_model import Digest, Strict, read_as
+from tasks.publishing.layout import REVOCATIONS
 
 FORMAT: Final = "almoner-revocations/1"
 

@@ -15,26 +15,25 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from models_db.bounded_json import JsonUnfit, parse_json
 from models_db.canonical import canonical
+from tasks.common.files import plain_file
+from tasks.common.strict_json import parsed
 from tasks.generation.batches import BatchLayout
-from tasks.generation.groups import SUMMARIES
-from tasks.publishing.layout import TEXTS, plain_file
-
-RECORDS: Final = "records"
+from tasks.publishing.layout import TEXTS
+from tasks.values.release_kinds import ReleaseKind
 
 
 def part(kind: str) -> str:
     """The field of a line that names its label, or its group."""
-    return "group" if kind == SUMMARIES else "label"
+    return "group" if kind == ReleaseKind.SUMMARIES else "label"
 
 
 def line(kind: str, number: int, text: str, label: str | None) -> bytes:
     """One line. `text` must be valid Unicode."""
     row: dict[str, Any] = {"id": number} | ({} if label is None else {part(kind): label})
-    if kind != RECORDS:
+    if kind != ReleaseKind.RECORDS:
         return canonical(row | {"text": text}) + b"\n"
     found = parsed(text)
     row |= {"raw": text} | ({} if found is None else {"record": found})
@@ -44,7 +43,7 @@ def line(kind: str, number: int, text: str, label: str | None) -> bytes:
 
 def fields(kind: str, *, labelled: bool) -> set[str]:
     """What a line must have; a record may have its `record` beside."""
-    return {"id", "raw" if kind == RECORDS else "text", *([part(kind)] if labelled else [])}
+    return {"id", "raw" if kind == ReleaseKind.RECORDS else "text", *([part(kind)] if labelled else [])}
 
 
 def text_of(row: Mapping[str, Any]) -> str:
@@ -68,24 +67,8 @@ def read_labelled(folder: Path, count: int | None = None) -> Iterator[tuple[str,
             yield text_of(row), row.get("label", row.get("group"))
 
 
-MOST_BYTES = 16 << 20
-"""Of one text that is to be an object."""
-
-
-def parsed(raw: str) -> dict[str, Any] | None:
-    """The one JSON object (RFC 8259) that `raw` is, None if it is anything else.
-
-    No key twice, no NaN or infinity, no number too large for a float, valid Unicode: what parses can be written again.
-    """
-    try:
-        found = parse_json(raw, most_bytes=MOST_BYTES)
-    except JsonUnfit:
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def labels_of_texts(kind: str, labels: Sequence[str], samples: int, blocks: int) -> list[str | None]:
     """The label or group of every text, in their public order: of the request alone, so nothing of the data."""
-    if kind == SUMMARIES:
+    if kind == ReleaseKind.SUMMARIES:
         return list(labels)
     return BatchLayout(samples, blocks, max(len(labels), 1)).labels_of_texts(labels)

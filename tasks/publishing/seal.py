@@ -2,9 +2,10 @@
 
 from typing import Final, Literal
 
+from tasks.common.files import document, parse_document
+from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.publishing import signing
-from tasks.publishing.layout import SUMS_SIGNATURE, document, parse_document
-from tasks.publishing.strict import Digest, Strict, read_as
+from tasks.publishing.layout import SUMS_SIGNATURE
 
 FORMAT: Final = "almoner-signature/1"
 

@@ -6,8 +6,8 @@ from importlib.metadata import version
 from models_db.budgets import Amount, total
 from models_db.events import PrivacyEvent
 from tasks.accounting.amounts import Exact
+from tasks.common.strict_model import figure
 from tasks.publishing.record import SecondOpinion
-from tasks.publishing.strict import figure
 
 
 def second_opinion(events: Sequence[PrivacyEvent], delta: Exact) -> SecondOpinion | None:

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from models_db.errors import EnvironmentProblem, UsageError
+from tasks.common.files import sync_folder, write_new
 from tasks.publishing import openssh
 from tasks.publishing.curve import is_persons_key
-from tasks.publishing.layout import sync_folder, write_new
 
 PUBLIC_KEY = re.compile(r"[0-9a-f]{64}")
 SIGNATURE = re.compile(r"[0-9a-f]{128}")

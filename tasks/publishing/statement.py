@@ -9,7 +9,7 @@ Evolution: a field's meaning never changes; a new field is a new predicate type 
 from typing import Final
 
 from models_db.canonical import Json, canonical, digest
-from tasks.publishing.layout import FileTable
+from tasks.common.files import FileTable
 from tasks.publishing.record import ReleaseRecord
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"

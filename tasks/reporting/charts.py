@@ -4,16 +4,14 @@ A chart is a mapping of numbers rounded to a tenth and of texts, so the same rep
 Every chart also says in a sentence what it shows (`desc`), for those who do not see it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 
+from tasks.common.svg_axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Axis, tenth
 from tasks.reporting.numbers import number
 
 Chart = Mapping[str, Any]
-WIDTH: Final = 640
-LEFT, RIGHT, TOP, BOTTOM = 70, 16, 18, 56
 
 
 def budget_bar(budget: Mapping[str, Any]) -> Chart:
@@ -23,7 +21,7 @@ def budget_bar(budget: Mapping[str, Any]) -> Chart:
         share = float(budget[f"{key}_percent"]) / 100 * WIDTH
         share = min(max(share, 3.0) if share else 0.0, WIDTH - at)  # a sliver stays visible
         if share:
-            parts.append({"kind": name, "x": _tenth(at), "width": _tenth(share)})
+            parts.append({"kind": name, "x": tenth(at), "width": tenth(share)})
         at += share
     desc = (
         f"Of the lifetime budget, other releases have spent {budget['before_percent']} %, this one"
@@ -42,7 +40,7 @@ def guess_scale(claim: Mapping[str, Any]) -> Chart | None:
         f"On a scale from 50 % (a tossed coin) to 100 % (certainty), whoever guesses whether a unit is in the data is"
         f" right in at most {claim['right']} % of cases."
     )
-    return {"width": WIDTH, "height": 26, "at": _tenth(min(max(at, 2.0), WIDTH)), "desc": desc}
+    return {"width": WIDTH, "height": 26, "at": tenth(min(max(at, 2.0), WIDTH)), "desc": desc}
 
 
 def histogram(lengths: Mapping[str, Any]) -> Chart:
@@ -52,16 +50,16 @@ def histogram(lengths: Mapping[str, Any]) -> Chart:
     step, rise = room / len(counts), height - TOP - BOTTOM
     bars: list[dict[str, Any]] = [
         {
-            "x": _tenth(LEFT + place * step + 1),
-            "width": _tenth(step - 2),
-            "y": _tenth(TOP + rise * (1 - count / most)),
-            "height": _tenth(rise * count / most),
+            "x": tenth(LEFT + place * step + 1),
+            "width": tenth(step - 2),
+            "y": tenth(TOP + rise * (1 - count / most)),
+            "height": tenth(rise * count / most),
             "said": f"{_span(edges[place], edges[place + 1])}: {count} {'text' if count == 1 else 'texts'}",
         }
         for place, count in enumerate(counts)
     ]
     every = -(-len(edges) // 7)
-    ticks = [{"x": _tenth(LEFT + place * step), "text": edges[place]} for place in range(0, len(edges), every)]
+    ticks = [{"x": tenth(LEFT + place * step), "text": edges[place]} for place in range(0, len(edges), every)]
     desc = (
         f"Histogram of words per text, {lengths['texts']} texts: median {lengths['median']}, longest"
         f" {lengths['longest']}, {lengths['empty']} empty. " + "; ".join(bar["said"] for bar in bars) + "."
@@ -115,8 +113,8 @@ def scatter(found: Mapping[str, Any]) -> Chart:
     labels = found["labels"] or [None] * len(xs)
     marks = [
         {
-            "x": _tenth(size / 2 + (x - middle[0]) * scale),
-            "y": _tenth(size / 2 - (y - middle[1]) * scale),
+            "x": tenth(size / 2 + (x - middle[0]) * scale),
+            "y": tenth(size / 2 - (y - middle[1]) * scale),
             "kind": kinds.index(label) % 6 if label is not None else 0,
         }
         for x, y, label in zip(xs, ys, labels, strict=True)
@@ -156,45 +154,8 @@ def _interval(run: Mapping[str, Any]) -> dict[str, Any]:
 
 def _on_unit(value: float | None) -> float:
     """A place between 0 and 1, to the right of the names."""
-    return _tenth(260 + (WIDTH - 260 - RIGHT) * min(max(value or 0.0, 0.0), 1.0))
-
-
-class Axis:
-    """A linear axis with a handful of round ticks.
-
-    Attributes:
-        start, step, count: the first tick, their distance, and how many follow the first.
-        begin, end: the places of the first and last tick.
-    """
-
-    def __init__(self, start: float, step: float, count: int, begin: float, end: float) -> None:
-        self.start, self.step, self.count, self.begin, self.end = start, step, count, begin, end
-
-    @classmethod
-    def over(cls, values: Sequence[float], begin: float, end: float, margin: float = 0.05) -> "Axis":
-        """One that holds all `values`, with room on both sides for that share of their spread."""
-        low, high = min(values), max(values)
-        spread = (high - low) or abs(high) or 1.0
-        power = 10.0 ** math.floor(math.log10(spread / 4))
-        step = next(each * power for each in (1, 2, 5, 10) if each * power >= spread / 4)
-        start = math.floor((low - spread * margin) / step)
-        last = math.ceil((high + spread * margin) / step)
-        return cls(start * step, step, last - start, begin, end)
-
-    def place(self, value: object) -> float:
-        """Where a figure goes."""
-        share = (float(str(value)) - self.start) / (self.step * self.count)
-        return _tenth(self.begin + (self.end - self.begin) * share)
-
-    def ticks(self) -> list[dict[str, Any]]:
-        """Places and texts of the ticks."""
-        found = [self.start + each * self.step for each in range(self.count + 1)]
-        return [{"at": self.place(value), "text": f"{value:.6g}"} for value in found]
+    return tenth(260 + (WIDTH - 260 - RIGHT) * min(max(value or 0.0, 0.0), 1.0))
 
 
 def _span(low: int, high: int) -> str:
     return f"{low} words" if high - low == 1 else f"{low} to {high - 1} words"
-
-
-def _tenth(value: float) -> float:
-    return round(value, 1)

@@ -3,7 +3,7 @@
 import re
 from decimal import Decimal
 
-from tasks.publishing.strict import figure
+from tasks.common.strict_model import figure
 
 
 def small(value: str) -> str:

@@ -5,9 +5,9 @@ from typing import Final
 
 import numpy as np
 
-from tasks.evaluation.subject import Embedder
 from tasks.reporting.parts import Map
 from tasks.reporting.release import Text
+from tasks.text.interfaces import Embedder
 
 LEAST: Final = 3
 """Texts below which a map shows nothing."""

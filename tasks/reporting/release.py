@@ -12,9 +12,7 @@ from typing import Final
 
 from tasks.evaluation.bounds import Outcome, outcomes
 from tasks.evaluation.override import overridden
-from tasks.evaluation.results import MetricResult
 from tasks.evaluation.words import words
-from tasks.insights.values import Insight
 from tasks.publishing.approvals import SignedDecision
 from tasks.publishing.record import ReleaseRecord
 from tasks.reporting.facts import Fact
@@ -32,6 +30,8 @@ from tasks.reporting.parts import (
     Sample,
 )
 from tasks.reporting.words import claim_part
+from tasks.values.insight import Insight
+from tasks.values.metric_result import MetricResult
 
 SAMPLES: Final = 6
 SAMPLE_WORDS: Final = 160

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from models_db.canonical import Json
-from tasks.evaluation.results import MetricResult, Value
 from tasks.reporting.facts import Content, Fact
 from tasks.reporting.numbers import number
+from tasks.values.metric_result import MetricResult, Value
 
 Verdict: TypeAlias = Literal["wins", "does not win", "says nothing", "not measured"]
 

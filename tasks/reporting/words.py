@@ -4,10 +4,10 @@ import re
 from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
+from tasks.common.strict_model import figure
 from tasks.publishing import card_text
 from tasks.publishing import claim as claims
 from tasks.publishing.record import Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
-from tasks.publishing.strict import figure
 from tasks.reporting.numbers import small
 from tasks.reporting.parts import Claim, NoClaim
 

@@ -34,7 +34,7 @@ from distributed.core import Status  # noqa: E402
 from tasks.failures import TaskFailed  # noqa: E402
 from tasks.runners.crew import Asked, Body, Crew, Line, Spoken, WorkerDied, packed, unpacked  # noqa: E402
 from tasks.runners.desk import Desk  # noqa: E402
-from tasks.runners.where import ClusterUnreachable, NoWorkers  # noqa: E402
+from tasks.workers.errors import ClusterUnreachable, NoWorkers  # noqa: E402
 
 OPERATION = "almoner_desk"
 CONNECT_S = 10

@@ -27,7 +27,7 @@ from ray.exceptions import RayError
 from tasks.failures import TaskFailed
 from tasks.runners.crew import Body, Crew, Line, Message, Spoken, WorkerDied, packed, unpacked
 from tasks.runners.desk import Desk
-from tasks.runners.where import ClusterUnreachable, NoGpus, NoWorkers
+from tasks.workers.errors import ClusterUnreachable, NoGpus, NoWorkers
 
 BEGIN_S = 300
 LOOPBACK = "127.0.0.1"

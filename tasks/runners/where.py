@@ -10,7 +10,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from models_db.errors import EnvironmentProblem, UsageError
+from tasks.common.network import is_loopback
 from tasks.runners.crew import Runner
+from tasks.runners.processes import ProcessRunner
+from tasks.runners.threads import ThreadRunner
 
 PROCESSES, THREADS, DASK, RAY = KINDS = ("processes", "threads", "dask", "ray")
 CLUSTERS: Final = (DASK, RAY)
@@ -56,8 +59,6 @@ def _require_protected(kind: str, address: str) -> None:
     Raises:
         RunnerAddressUnfit.
     """
-    from tasks.inference.backends.endpoints import is_loopback  # httpx, which most commands do not need
-
     try:
         parts = urlsplit(address if "://" in address else f"tcp://{address}")
         host, port = parts.hostname or "", parts.port
@@ -110,13 +111,9 @@ def _made(where: Where, count: int, scratch: Path, device: str) -> Runner:
                 # On this machine each worker is told which GPU is its own, and several may share one.
                 return RayRunner(where.address, count, gpus=int(where.address is not None and device == "cuda"))
             case "threads":
-                from tasks.runners.threads import ThreadRunner
-
                 return ThreadRunner()
     except ModuleNotFoundError as missing:
         raise RunnerNotInstalled(where.kind) from missing
-    from tasks.runners.processes import ProcessRunner
-
     return ProcessRunner()
 
 
@@ -159,35 +156,4 @@ class RunnerNotInstalled(EnvironmentProblem):
             f"The runner {kind!r} needs a library that is not installed.",
             f'Install it: pip install "almoner[{kind}]".',
             {"runner": kind, "extra": kind},
-        )
-
-
-class ClusterUnreachable(EnvironmentProblem):
-    """Nobody answers at a cluster's address, or not with the right keys."""
-
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(
-            f"The {kind} cluster cannot be used: {reason}.",
-            "Check the address, that it runs, and the TLS settings of this machine (docs/distributed.md).",
-            {"runner": kind, "reason": reason},
-        )
-
-
-class NoWorkers(EnvironmentProblem):
-    """A cluster without workers."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(
-            f"The {kind} cluster has no worker.", "Start some, and run the request again.", {"runner": kind}
-        )
-
-
-class NoGpus(EnvironmentProblem):
-    """A cluster that has not a free GPU for each worker."""
-
-    def __init__(self, kind: str, workers: int) -> None:
-        super().__init__(
-            f"The {kind} cluster has not {workers} free GPUs, one for each worker.",
-            "Ask for fewer --workers, or start nodes with more GPUs, and run the request again.",
-            {"runner": kind, "workers": workers},
         )

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, model_validator
 
 from models_db.requests import Line, Written
-from tasks.inference.backends.endpoints import Address as Url
-from tasks.inference.backends.endpoints import Variable, is_loopback
+from tasks.common.network import Address as Url
+from tasks.common.network import Variable, is_loopback
 
 PAGE: Final = "docs/stores.md"
 

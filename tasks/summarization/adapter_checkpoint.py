@@ -18,7 +18,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from models_db.errors import UsageError
-from tasks.publishing.layout import write_over
+from tasks.common.files import write_over
 from tasks.summarization.adapter_settings import Order
 from tasks.summarization.adapter_store import adapters_folder
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from tasks.reporting.charts import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Axis
+from tasks.common.svg_axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Axis
 
 _HEIGHT: Final = 320
 _FONT: Final = 'font-family="sans-serif" font-size="12"'

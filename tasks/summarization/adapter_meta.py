@@ -177,3 +177,7 @@ class KnownAdapter:
 def figure(value: float, places: int = 4) -> Decimal:
     """A measurement for people and for canonical JSON, which has no binary floats."""
     return Decimal(f"{value:.{places}f}")
+
+
+WHOLE: Final = 0
+"""`dimensions: 0`: whole hidden states, neither centred nor projected, as in the paper."""

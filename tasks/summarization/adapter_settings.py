@@ -9,9 +9,6 @@ from models_db.canonical import digest
 from models_db.requests import Exact, Written, as_json
 from tasks.summarization.adapter_meta import AdapterName, AdapterWording
 
-WHOLE: Final = 0
-"""`dimensions: 0`: whole hidden states, neither centred nor projected, as in the paper."""
-
 DESCRIPTION: Final = "one short summary of what they say"
 
 _SYSTEM = "You summarise what many people wrote. Reply with the summary alone."

@@ -9,7 +9,7 @@ from torch import Tensor
 from models_db.errors import UsageError
 from tasks.evaluation.clusters import k_means
 from tasks.summarization.adapter import Space
-from tasks.summarization.adapter_settings import WHOLE
+from tasks.summarization.adapter_meta import WHOLE
 
 CLIP_QUANTILE: Final = 0.5
 """Of the norms of public vectors. The median: half of the units are shortened a little, and the noise, which is

@@ -22,16 +22,21 @@ from pydantic import BaseModel, Field
 from models_db.errors import UsageError
 from models_db.requests import Exact, ReleaseRequest, Written, as_json
 from tasks.generation.batches import Layout, with_labels
-from tasks.generation.family import Bought, FamilyParameters, PaidSystem, public_draw, rows_of, top_k_text
-from tasks.generation.groups import SUMMARIES
-from tasks.generation.interface import Ask, Bench, Generated, Plan
+from tasks.generation.family import Bought, FamilyParameters, PaidSystem, rows_of, top_k_text
+from tasks.generation.interface import Bench
+from tasks.inference.prompts import PromptPieces, reference_tokens
 from tasks.inference.templates import LABEL, Template
 from tasks.mechanisms import samplers
 from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
 from tasks.mechanisms.rng import RandomSource
+from tasks.mechanisms.samplers import public_draw
 from tasks.summarization.adapter_meta import AdapterMeta, Digest, KnownAdapter
+from tasks.summarization.adapter_prompts import reading_pieces, writing_pieces
 from tasks.summarization.adapter_store import find_adapter, load_adapter, require_fit
 from tasks.summarization.token_level import mean_facts
+from tasks.values.generated import Generated
+from tasks.values.plan import Ask, Plan
+from tasks.values.release_kinds import ReleaseKind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,7 +79,7 @@ class OneShotSummary(PaidSystem[OneShotParameters]):
     """The system `one_shot_summary`."""
 
     name: str = "one_shot_summary"
-    kinds: tuple[str, ...] = (SUMMARIES,)
+    kinds: tuple[str, ...] = (ReleaseKind.SUMMARIES,)
     parameters: type[BaseModel] = OneShotParameters
 
     def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
@@ -197,7 +202,6 @@ class _Reading:
         """Prompts and sizes; whatever does not fit is refused here, before anything is spent."""
         from tasks.inference.plan import Sizes
         from tasks.inference.representations import ready_to_read
-        from tasks.summarization.adapter_prompts import reading_pieces
 
         model, wording = bench.engine.model, adapter.meta.wording
         pieces = [reading_pieces(model.tokenizer, wording, shown) for shown in wanted.shown]
@@ -233,8 +237,6 @@ class _Reading:
 
 def _references(wanted: OneShotParameters, layout: Layout, bench: Bench) -> Iterable[list[tuple[int, ...]]]:
     """For each group the tokens of its units' documents."""
-    from tasks.inference.prompts import reference_tokens
-
     tokens = partial(reference_tokens, bench.engine.model.tokenizer, max_reference_tokens=wanted.max_reference_tokens)
     for units in rows_of(layout.sources(), 1, wanted, bench):
         yield [tokens(unit.text) for unit in units]
@@ -243,8 +245,6 @@ def _references(wanted: OneShotParameters, layout: Layout, bench: Bench) -> Iter
 def _prompts(wanted: OneShotParameters, adapter: "Adapter", bench: Bench) -> list[tuple[int, ...]]:
     """For each group the prompt with its soft tokens; what does not fit is refused before anything is spent."""
     from tasks.inference.plan import Sizes
-    from tasks.inference.prompts import PromptPieces
-    from tasks.summarization.adapter_prompts import writing_pieces
 
     model, size = bench.engine.model, adapter.meta.soft_tokens
     pieces = [writing_pieces(model.tokenizer, adapter.meta.wording, shown) for shown in wanted.shown]

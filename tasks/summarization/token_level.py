@@ -17,11 +17,12 @@ from models_db.budgets import RHO_UNIT
 from models_db.events import PrivacyEvent
 from models_db.requests import Exact, ReleaseRequest
 from tasks.accounting.amounts import decimal_above
-from tasks.generation.family import Bought, FamilyParameters, FamilySystem, public_draw, top_k_text
-from tasks.generation.groups import SUMMARIES
+from tasks.generation.family import Bought, FamilyParameters, FamilySystem, top_k_text
 from tasks.mechanisms import samplers
 from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
 from tasks.mechanisms.rng import RandomSource
+from tasks.mechanisms.samplers import public_draw
+from tasks.values.release_kinds import ReleaseKind
 
 if TYPE_CHECKING:
     from tasks.generation.decoding import LastingRule, Meter
@@ -56,7 +57,7 @@ class TokenLevelSummary(FamilySystem[TokenLevelParameters]):
     """The system `token_level_summary`."""
 
     name: str = "token_level_summary"
-    kinds: tuple[str, ...] = (SUMMARIES,)
+    kinds: tuple[str, ...] = (ReleaseKind.SUMMARIES,)
     parameters: type[BaseModel] = TokenLevelParameters
 
     def written_out(self, request: ReleaseRequest) -> ReleaseRequest:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.insights.explorer import explorer_html
-from tasks.insights.values import Insight
+from tasks.values.insight import Insight
 from tests.browser.chromium import Tab
 from tests.browser.test_report_page import DESK, PHONE, as_hex
 from tests.insights_rows import hostile, insights_record, known, many, plausible, unmeasured

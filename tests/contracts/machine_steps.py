@@ -411,7 +411,10 @@ class Steps:
         until = moment(datetime.now(UTC) + timedelta(hours=hours))
         mandate = Mandate("clinic", "deputy", moment(), until, "a holiday")
         lawful = giver in self.paper.stewards
-        given = self.step(lawful, self.writing(lambda s: people.delegate(s, actor, mandate, "signature").id))
+        given = self.step(
+            lawful,
+            self.writing(lambda s: people.delegate(s, actor, datasets.find(s, "clinic").id, mandate, "signature").id),
+        )
         if lawful:
             self.delegations[giver] = given
             self.paper.mandates[giver] = ("deputy", self.paper.now + hours)

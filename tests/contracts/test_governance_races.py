@@ -191,7 +191,7 @@ def test_a_delegation_ends_while_an_instalment_is_armed(world: World) -> None:
     deputy = world.person("deputy", "auditor")
     with world.database.write() as session:
         mandate = Mandate("clinic", "deputy", moment(), SOON, "a holiday")
-        given = people.delegate(session, world.steward, mandate, "signature").id
+        given = people.delegate(session, world.steward, datasets.find(session, "clinic").id, mandate, "signature").id
     request = world.request()
     world.decide(request, by=deputy, on_behalf_of="steward")
     attempt = world.start(request)

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from flows import inventory as inventory_module
 from flows.pages.looking import Look
-from flows.pages.queue import GATES, Waiting, queue
+from flows.pages.queue import Waiting, queue
 from models_db.errors import Refused
 from models_db.services import (
     artifacts,
@@ -28,7 +28,8 @@ from models_db.services.gates import Decision
 from models_db.services.histories import Readers
 from models_db.services.ledger import Balance
 from models_db.tables import Account, Approval, Dataset, Entry, Hold, Invocation, Motion, Publication
-from models_db.tables.releases import TRANSITIONS
+from models_db.values.gates import Gate
+from models_db.values.request_state import TRANSITIONS
 from tasks.accounting.lifetime import lifetime_epsilon
 from tasks.generation.reading import Reading
 from tests.conftest import Ledgers
@@ -299,8 +300,8 @@ def test_the_queue_names_whom_the_database_would_let_decide(town: Town) -> None:
         looked = queue(Look(session, world.steward, frozenset({"steward"}), figures=True, doubt=""))
         everybody = [Actor(person.id, person.name) for person in people.every(session)]
         rejected = {one.request_id for one in listings.decisions(session, [*range(100)]) if one.decision == "reject"}
-    asked = [one for one in (*looked.requests, *looked.motions) if one.step in GATES and not one.expired]
-    assert {one.step for one in asked} == {*GATES}
+    asked = [one for one in (*looked.requests, *looked.motions) if one.step in tuple(Gate) and not one.expired]
+    assert {one.step for one in asked} == {*Gate}
     for one in asked:
         if one.what == "request" and one.number in rejected:  # only by hand: a rejection moves it on
             assert one.approvals.may_decide == ()

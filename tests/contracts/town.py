@@ -324,8 +324,9 @@ class Town:
         now = datetime.now(UTC)
         mandate = Mandate("clinic", "delegate", moment(now), moment(now + timedelta(days=9)), "away")
         with world.database.write() as session:
-            people.delegate(session, world.steward, mandate, "s")
-            ended = people.delegate(session, world.steward, replace(mandate, dataset="harbour"), "s")
+            clinic, harbour = datasets.find(session, "clinic"), datasets.find(session, "harbour")
+            people.delegate(session, world.steward, clinic.id, mandate, "s")
+            ended = people.delegate(session, world.steward, harbour.id, replace(mandate, dataset="harbour"), "s")
             people.end_delegation(session, world.steward, ended.id)
         self.delegated, lent = world.request(), world.request()
         for request_id in (self.delegated, lent):

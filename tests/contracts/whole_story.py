@@ -32,7 +32,7 @@ def tell(world: World) -> None:
     with world.database.write() as session:
         now = datetime.now(UTC)
         mandate = Mandate("clinic", "dora", moment(now), moment(now + timedelta(days=9)), "away")
-        lent = people.delegate(session, world.steward, mandate, "s")
+        lent = people.delegate(session, world.steward, datasets.find(session, "clinic").id, mandate, "s")
     world.decide(world.request(), by=dora, on_behalf_of="steward")
     with world.database.write() as session:
         people.end_delegation(session, world.steward, lent.id)

@@ -458,7 +458,13 @@ def test_a_delegate_decides_in_the_name_of_a_steward(any_team: Team) -> None:
     workspace = open_workspace(team.at(sue).home)
     mandate = people.Mandate("clinic", "tom", day(-1), day(9), "on leave")
     with workspace.database.write() as session:
-        people.delegate(session, workspace.actor, mandate, workspace.key.sign(mandate.statement("sue")))
+        people.delegate(
+            session,
+            workspace.actor,
+            datasets.find(session, "clinic").id,
+            mandate,
+            workspace.key.sign(mandate.statement("sue")),
+        )
     signed = signed_elsewhere(team, "spend", "tom", "--on-behalf-of sue")
     assert json.loads(signed.read_text())["on_behalf_of"] == "sue"
     told = team.at(team.root).ask(f"approve 1 --gate spend --import {signed}")

@@ -20,7 +20,7 @@ from sqlalchemy import make_url
 from flows.backup import take
 from flows.running import Run
 from models_db.home import ProjectHome
-from tasks.publishing.layout import document
+from tasks.common.files import document
 from tests.conftest import PostgreSQL
 from tests.integration.story import Almoner
 from tests.support import snapshot

@@ -7,8 +7,8 @@ import pytest
 
 import cli.demo
 from tests import tiny_model
-from tests.integration.canary import SECRETS, text_of
-from tests.integration.story import Almoner
+from tests.integration.canary import text_of
+from tests.integration.story import SECRETS, Almoner
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from models_db.services import people
 from models_db.services.audits import Actor
 from tasks.corpus.versions import version_uids
 from tasks.insights import facet_cache
-from tasks.insights.values import Facets
+from tasks.values.insight import Facets
 from tests.integration.canary import spans
 from tests.integration.story import NOTES, SECRETS, Almoner
 from tests.support import fetch, snapshot

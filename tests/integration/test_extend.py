@@ -13,11 +13,11 @@ from flows.sweep import sweep
 from models_db.budgets import Amount
 from models_db.canonical import digest
 from models_db.home import ProjectHome
+from tasks.common import files
 from tasks.corpus.store import Corpus
 from tasks.generation.keyphrase_settings import MOST_SELECTED
 from tasks.insights.keyword_spelling import LONGEST
 from tasks.mechanisms import kde
-from tasks.publishing import layout
 from tests.integration.killing import balance
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_keyphrases import PARAMETERS, SECRET, SEEDED, approved
@@ -174,9 +174,9 @@ def test_the_largest_values_there_are_can_be_read_again(tmp_path: Path) -> None:
     numbers = kde.LARGEST * 8 * 4 // 3
     words = MOST_SELECTED * (LONGEST + 3) * 4
     assert numbers + words < LARGEST
-    assert layout._LARGEST_DOCUMENT < LARGEST
+    assert files._LARGEST_DOCUMENT < LARGEST
     home = ProjectHome(tmp_path)
-    values = {"vocabulary": [], "sketches": "A" * (layout._LARGEST_DOCUMENT + 1)}
+    values = {"vocabulary": [], "sketches": "A" * (files._LARGEST_DOCUMENT + 1)}
     kept = keep_values(home, "a" * 64, values)
     assert read_values(home, Parent(1, "a" * 64, kept, {})) == values
 

@@ -12,7 +12,7 @@ from flows.attack_store import AttackFolder, configuration_of
 from models_db.canonical import digest
 from models_db.services import artifacts, internal_views, people
 from models_db.services.audits import Actor
-from tasks.evaluation.results import MetricResult
+from tasks.values.metric_result import MetricResult
 from tests.integration.story import SECRETS, Almoner
 from tests.unit.tasks.reporting.a_report import STORED
 

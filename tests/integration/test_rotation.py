@@ -13,8 +13,8 @@ from models_db.services import datasets
 from tasks.corpus import store
 from tasks.corpus.keys import load_key
 from tasks.corpus.partition import PartitionScheme
-from tasks.generation.interface import Plan
 from tasks.generation.rotation import Rotation
+from tasks.values.plan import Plan
 from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.integration.test_extend import COUNTED
 from tests.integration.test_keyphrases import NOTES as SPOKEN

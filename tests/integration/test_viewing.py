@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from cli.web.application import application
 from cli.web.door import Asked, door
 from models_db.viewing import CONDITIONAL
-from tasks.publishing.layout import document
+from tasks.common.files import document
 from tests.integration.story import NOTES, Almoner
 from tests.support import fetch
 

@@ -20,12 +20,12 @@ from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.attacks.audit_cases import DELTA, EPSILON
 from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.store import Corpus
-from tasks.generation.evolution import Schedule
 from tasks.generation.evolution_votes import Electorate, Voters
 from tasks.insights.points import points_of
 from tasks.mechanisms.grid_points import GridPoints
 from tasks.mechanisms.histogram import NoisyHistogram
 from tasks.mechanisms.rng import OS_RANDOM
+from tasks.prompted_generation.evolution.schedule import Schedule
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.electing import corpus_of, note, settings
 from tests.unit.tasks.generation.workshop import Workshop

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tasks.generation.decoding import DrawMeter
-from tasks.generation.family import public_draw
 from tasks.generation.private_icl_rule import PrivateIclRule
 from tasks.generation.private_prediction_rule import PrivatePredictionRule
 from tasks.mechanisms import samplers
 from tasks.mechanisms.integer_draw import WHOLE_TABLE_NATS
 from tasks.mechanisms.rng import OS_RANDOM
+from tasks.mechanisms.samplers import public_draw
 from tasks.mechanisms.sparse_vector import SparseVector
 from tests.statistical.harness import P_THRESHOLD, p_value
 from tests.unit.tasks.generation.fake_step import FakeSteps

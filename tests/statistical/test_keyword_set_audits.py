@@ -18,9 +18,9 @@ from tasks.insights import keyword_sets, keyword_tfidf
 from tasks.insights.keyword_sets import KeywordSet, keyword_set_for
 from tasks.insights.keyword_settings import KeywordSettings
 from tasks.insights.keyword_tfidf import Bag, TermWeights
-from tasks.insights.values import Facets
 from tasks.mechanisms.rng import OS_RANDOM
 from tasks.mechanisms.set_histogram import calibrate_set_histogram
+from tasks.values.insight import Facets
 
 pytestmark = pytest.mark.statistical
 

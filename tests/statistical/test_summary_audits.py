@@ -19,7 +19,6 @@ from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.partition import PartitionScheme
 from tasks.generation.decoding import DrawMeter
-from tasks.generation.interface import Ask, Plan
 from tasks.inference.session import RowHidden, RowValues
 from tasks.mechanisms.noisy_mean import NoisyMean
 from tasks.mechanisms.rng import OS_RANDOM
@@ -27,6 +26,7 @@ from tasks.summarization.adapter import Adapter, Space
 from tasks.summarization.one_shot import OneShotParameters, OneShotSummary, UsedAdapter, _Reading
 from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.summarization.token_level_rule import TokenLevelRule
+from tasks.values.plan import Ask, Plan
 from tests.unit.tasks.summarization.planted import adapter
 
 pytestmark = pytest.mark.statistical

@@ -21,7 +21,6 @@ from models_db.home import ProjectHome
 from tasks.accounting.zcdp import epsilon_of, release_amount
 from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.store import UnitDocuments
-from tasks.generation.interface import Ask, Plan
 from tasks.insights import urania_run
 from tasks.insights.choosing import FastChooser
 from tasks.insights.facet_settings import FacetSettings
@@ -30,10 +29,12 @@ from tasks.insights.keyword_sets import even_count
 from tasks.insights.points import points_of
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.tools import Tools
-from tasks.insights.urania import Stages, Urania
+from tasks.insights.urania import Urania
 from tasks.insights.urania_parameters import UraniaParameters
 from tasks.insights.urania_run import UraniaRun
+from tasks.insights.urania_stages import Stages
 from tasks.mechanisms.rng import OS_RANDOM
+from tasks.values.plan import Ask, Plan
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.workshop import Workshop, store
 

@@ -5,51 +5,20 @@ what answers them: address, model, the name of the variable with the key, proxy,
 long it is waited for and what it costs may change without a new approval.
 """
 
-import ipaddress
-import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from models_db.canonical import Json, digest
 from models_db.errors import UsageError
 from models_db.requests import Exact, Line, Written, as_json
+from tasks.common.network import PREFIX, Address, Variable, is_loopback, split_url
 
-PREFIX: Final = "external:"
 PAGE: Final = "docs/external-models.md"
 
-_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|[0-9a-f:.]+", re.ASCII)
 
-
-def _split(url: str) -> SplitResult:
-    """An address in its parts. What is wrong with one is told without repeating it: it may hold a secret."""
-    if not url.isascii() or any(character.isspace() or not character.isprintable() for character in url):
-        raise ValueError("an address has no spaces and ASCII characters alone")
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ValueError("this is no address") from None
-    if parts.scheme not in ("http", "https"):
-        raise ValueError("an address begins with https:// or http://")
-    if "@" in parts.netloc:
-        raise ValueError("an address holds no name and no password; name a variable with the key (key_env)")
-    if parts.query or parts.fragment or "?" in url or "#" in url:
-        raise ValueError("an address has no query and no fragment")
-    if not parts.hostname or not _HOST.fullmatch(parts.hostname) or port == 0:
-        raise ValueError("an address names a host")
-    return parts
-
-
-def _address(url: str) -> str:
-    _split(url)
-    return url.rstrip("/")
-
-
-Address = Annotated[str, Field(max_length=500), AfterValidator(_address)]
-Variable = Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]{0,99}$")]
 Price = Annotated[Exact, Field(ge=0, le=1_000_000)]
 
 
@@ -92,7 +61,7 @@ class Endpoint(Written):
 
     @property
     def _parts(self) -> SplitResult:
-        return _split(self.url)
+        return split_url(self.url)
 
     @property
     def host_name(self) -> str:
@@ -102,7 +71,7 @@ class Endpoint(Written):
     @property
     def _on_the_way(self) -> list[str]:
         """The hosts that read what is sent by plain http: a proxy is one, wherever it sends it."""
-        return [self.host_name, *([] if self.proxy is None else [str(_split(self.proxy).hostname)])]
+        return [self.host_name, *([] if self.proxy is None else [str(split_url(self.proxy).hostname)])]
 
     @property
     def host(self) -> str:
@@ -131,21 +100,6 @@ class Endpoint(Written):
     def completions(self) -> str:
         """Where texts are asked for."""
         return f"{self.url}/chat/completions"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def is_external(model: str) -> bool:
-    """Whether a request's `model` names an endpoint."""
-    return model.startswith(PREFIX)
 
 
 def endpoint_of(model: str, known: Mapping[str, Endpoint]) -> Endpoint:

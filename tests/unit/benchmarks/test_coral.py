@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.evaluation.embedded import Points
 from tasks.evaluation.softmax import fit
+from tasks.text.interfaces import Points
 from tests.unit.benchmarks.scripts import load
 
 CORAL = load("coral")

@@ -13,10 +13,10 @@ import pytest
 from numpy.typing import NDArray
 
 from tasks.evaluation.embedded import points
-from tasks.evaluation.subject import Entity
 from tasks.insights.facet_settings import FacetSettings
 from tasks.insights.facets import extractor_for
 from tasks.insights.keyword_settings import KeywordSettings
+from tasks.text.interfaces import Entity
 
 SCRIPTS = ("insights", "insights_data", "insights_metrics", "insights_systems", "insights_tables", "insights_topics")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cli.budget import window_of
-from cli.motion import as_data, asked_of_stewards, waits
+from cli.framework.proposal_view import as_data, asked_of_stewards, waits
 from flows.budgets import Window
 from models_db.budgets import Amount
 from tests.unit.flows.test_motions import a_row

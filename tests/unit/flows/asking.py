@@ -9,8 +9,8 @@ from flows.matter import Grid, Lines, Matter, Texts, Warnings
 from flows.question import Question
 from models_db.canonical import canonical
 from tasks.accounting.lifetime import lifetime_claim
+from tasks.common.files import FileTable
 from tasks.publishing.draft import write_draft
-from tasks.publishing.layout import FileTable
 from tasks.publishing.record import Person
 from tasks.publishing.signing import SigningKey
 from tests.unit.tasks.publishing.builders import POLICY, TEXTS, a_record, a_request, metrics_of, people

@@ -8,8 +8,8 @@ import pytest
 
 from flows.anchors import ChainHead, read_witness
 from models_db.services.audits import Head
+from tasks.common.files import FileUnfit, document
 from tasks.publishing.checkpoint import Checkpoint
-from tasks.publishing.layout import FileUnfit, document
 from tasks.publishing.signing import SigningKey
 
 AT = "2026-11-21T04:03:00.000000Z"

@@ -22,7 +22,7 @@ from flows.written import FileUnreadable, FileUnwritable
 from models_db.base import moment
 from models_db.canonical import digest
 from models_db.errors import AlmonerError
-from tasks.publishing.layout import document
+from tasks.common.files import document
 from tasks.publishing.signing import SigningKey, fingerprint
 from tests.unit.flows.asking import a_draft, a_question, steward, text_of
 from tests.unit.tasks.publishing.builders import a_request

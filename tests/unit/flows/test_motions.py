@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from flows.budgets import BudgetView, Window, lifetime_claim
+from flows.budgets import BudgetView, Window
 from flows.motions import (
     CapProposal,
     MotionRow,
@@ -18,6 +18,7 @@ from models_db.budgets import Amount, Envelope
 from models_db.services.envelopes import ScopeUnknown
 from models_db.services.ledger import Balance
 from models_db.services.motions import Authorisation
+from tasks.accounting.lifetime import lifetime_claim
 from tasks.accounting.zcdp import lifetime_cap
 from tests.unit.tasks.generation.test_quote import facts, priced
 

@@ -9,7 +9,8 @@ from models_db.policy import Policy
 from models_db.requests import as_json
 from tasks.publishing.attestation import attestation_payload
 from tasks.publishing.claim import ClaimTooSmall
-from tasks.publishing.draft import ArtifactChanged, write_draft
+from tasks.publishing.draft import write_draft
+from tasks.release.errors import ArtifactChanged
 from tests.insights_rows import (
     described,
     hostile,

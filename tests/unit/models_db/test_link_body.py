@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from models_db.link_body import MOST_BYTES, MOST_DEPTH, parse_body
+from models_db.bounded_json import MOST_DEPTH
+from models_db.link_body import MOST_BYTES, parse_body
 
 
 def test_an_object_is_read() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from models_db.base import moment
 from models_db.engine import Database
-from models_db.services import access, people
+from models_db.services import access, datasets, people
 from models_db.services.access import LONGEST_ROLE, LoginMeaningless, LoginMismatch
 from models_db.services.people import (
     Mandate,
@@ -97,11 +97,22 @@ def test_a_role_that_is_not_there_is_not_revoked(world: World) -> None:
             people.grant(session, world.admin, "analyst", "king", "why not")
 
 
+def test_a_mandate_is_for_the_dataset_that_it_names(world: World) -> None:
+    world.dataset()
+    world.dataset("harbour")
+    world.person("deputy", "auditor")
+    mandate = Mandate("clinic", "deputy", moment(), "9999-01-01T00:00:00.000000Z", "away")
+    with pytest.raises(ValueError, match="clinic, not for harbour"), world.database.write() as session:
+        people.delegate(session, world.steward, datasets.find(session, "harbour").id, mandate, "signature")
+    with world.database.read() as session:
+        assert people.delegations(session) == []
+
+
 def test_a_vote_is_delegated_to_somebody_else(world: World) -> None:
     world.dataset()
     mandate = Mandate("clinic", "steward", moment(), "9999-01-01T00:00:00.000000Z", "for myself")
     with pytest.raises(SelfDelegation), world.database.write() as session:
-        people.delegate(session, world.steward, mandate, "signature")
+        people.delegate(session, world.steward, datasets.find(session, "clinic").id, mandate, "signature")
 
 
 def test_a_login_means_nothing_in_a_file(sqlite_database: Database) -> None:

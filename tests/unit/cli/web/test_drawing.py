@@ -11,7 +11,7 @@ from flows.pages.burn_down import BurnDown, drawn
 from flows.pages.figures import Figures, figures_of
 from models_db.budgets import Amount
 from models_db.services.ledger import Balance
-from tasks.reporting.charts import TOP
+from tasks.common.svg_axes import TOP
 
 TODAY = date(2026, 11, 21)
 CAP = Amount(1000, 1000)

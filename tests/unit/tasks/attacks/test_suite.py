@@ -8,9 +8,9 @@ import pytest
 from tasks.attacks.canaries import make_canaries
 from tasks.attacks.scene import Scene
 from tasks.attacks.suite import ATTACKS, possible
-from tasks.evaluation.results import MetricResult
-from tasks.evaluation.subject import Entity
 from tasks.mechanisms.rng import DeterministicRandom
+from tasks.text.interfaces import Entity
+from tasks.values.metric_result import MetricResult
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts, uniform_score
 
 CANARIES = make_canaries(12, DeterministicRandom("suite"), alternatives=100)

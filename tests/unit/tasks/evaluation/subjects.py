@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.in_context.results import InContextResult, Run, Score
-from tasks.evaluation.subject import Entity, Pair
+from tasks.evaluation.subject import Pair
+from tasks.text.interfaces import Entity
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from models_db.policy import Evaluation
 from models_db.requests import parse
 from tasks.evaluation.bounds import NotMeasurable, OutsideBounds, figures_of, missed, require_measurable
 from tasks.evaluation.registry import METRICS, names
-from tasks.evaluation.results import MetricResult, Value
 from tasks.evaluation.subject import Subject
+from tasks.values.metric_result import MetricResult, Value
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import Capitals, Undecided
 

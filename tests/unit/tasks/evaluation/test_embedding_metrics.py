@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from tasks.evaluation.bert_score import bert_score, score
-from tasks.evaluation.embedded import MOST, Remembering, sides
+from tasks.evaluation.embedded import MOST, sides
 from tasks.evaluation.frechet import distance, frechet
 from tasks.evaluation.manifold import precision_recall
 from tasks.evaluation.proximity import proximity
 from tasks.evaluation.self_similarity import self_similarity
 from tasks.evaluation.topics import how_many, topics
+from tasks.inference.embeddings.cached_encoder import Remembering
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.embedded_subjects import THEMES, number, subject, themed
 

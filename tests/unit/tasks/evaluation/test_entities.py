@@ -3,7 +3,8 @@
 import pytest
 
 from tasks.evaluation.entities import KINDS, entities
-from tasks.evaluation.subject import Entity, Subject
+from tasks.evaluation.subject import Subject
+from tasks.text.interfaces import Entity
 from tests.unit.tasks.evaluation.subjects import Capitals, texts
 
 

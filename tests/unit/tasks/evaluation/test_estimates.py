@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from tasks.evaluation import dp_coverage, dp_labels, dp_length
 from tasks.evaluation.divergence import frontier_area
-from tasks.evaluation.embedded import Remembering
 from tasks.evaluation.estimates import SHARE, Asked, Noisy, UnitText, counted, shares
 from tasks.evaluation.registry import METRICS
-from tasks.evaluation.results import MetricResult
 from tasks.evaluation.subject import Subject
+from tasks.inference.embeddings.cached_encoder import Remembering
+from tasks.values.metric_result import MetricResult
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.embedded_subjects import number, themed
 from tests.unit.tasks.evaluation.subjects import Text

@@ -11,10 +11,10 @@ from tasks.evaluation.distinct import distinct
 from tasks.evaluation.length import length
 from tasks.evaluation.perplexity import COMPARED, Surprise, perplexity, perplexity_gap
 from tasks.evaluation.registry import METRICS, evaluate
-from tasks.evaluation.results import MetricResult, rounded
 from tasks.evaluation.subject import Subject
 from tasks.evaluation.verbatim_overlap import verbatim_overlap
 from tasks.evaluation.words import words
+from tasks.values.metric_result import MetricResult, rounded
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import Capitals, Half, Text, Undecided, nats_per_word, texts
 

@@ -6,7 +6,7 @@ from models_db.policy import Policy
 from models_db.requests import as_json
 from tasks.evaluation.bounds import OutsideBounds, missed
 from tasks.evaluation.override import NothingToOverride, overridden, overriding, require_admitted
-from tasks.evaluation.results import MetricResult
+from tasks.values.metric_result import MetricResult
 
 RULES = {
     "version": 1,

@@ -3,12 +3,12 @@
 import pytest
 
 from tasks.evaluation.bert_score import bert_score, score
-from tasks.evaluation.embedded import Remembering
 from tasks.evaluation.mauve import mauve
 from tasks.evaluation.proximity import proximity
 from tasks.evaluation.self_similarity import self_similarity
 from tasks.evaluation.train_on_synthetic import train_on_synthetic
 from tasks.inference.embedding import EMBEDDER, load_embedder
+from tasks.inference.embeddings.cached_encoder import Remembering
 from tasks.inference.registry import list_models
 from tests.support import require
 from tests.unit.tasks.evaluation.embedded_subjects import number, subject, themed

@@ -4,8 +4,8 @@ from typing import Any
 
 from models_db.budgets import Amount
 from tasks.accounting.zcdp import release_amount
-from tasks.generation.interface import Ask
 from tasks.generation.invisible_ink import InvisibleInkParameters
+from tasks.values.plan import Ask
 
 AMOUNT = release_amount("4", "1e-7")
 OUT_OF_RANGE: tuple[dict[str, object], ...] = (

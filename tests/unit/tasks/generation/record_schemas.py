@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from tasks.publishing.rows import parsed
+from tasks.common.strict_json import parsed
 
 FILM: dict[str, Any] = {
     "type": "object",

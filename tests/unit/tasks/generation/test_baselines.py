@@ -9,12 +9,13 @@ from models_db.requests import as_json
 from tasks.corpus.store import Corpus
 from tasks.generation.adapmixed import AdaPMixed
 from tasks.generation.baselines import BaselineParameters, NonPrivate, PublicOnly
-from tasks.generation.interface import BlockWithoutSample, NotForGovernedData
+from tasks.generation.batches import BlockWithoutSample
 from tasks.generation.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_icl import PrivateIcl
 from tasks.generation.private_prediction import PrivatePrediction
 from tasks.summarization.one_shot import OneShotSummary
 from tasks.summarization.token_level import TokenLevelSummary
+from tasks.values.plan import NotForGovernedData
 from tests.unit.tasks.generation.asking import ask, ink
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.generation.batches import BatchLayout, LabelWithoutSample, Place
-from tasks.generation.interface import BlockWithoutSample
+from tasks.corpus.store import Place
+from tasks.generation.batches import BatchLayout, BlockWithoutSample, LabelWithoutSample
 
 
 @st.composite

@@ -28,12 +28,13 @@ from tasks.generation.constraints_request import (
 )
 from tasks.generation.constraints_schema import SchemaNotSupported
 from tasks.generation.constraints_vocabulary import TokenTexts
-from tasks.generation.interface import Generated, Generator
 from tasks.generation.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_icl import PrivateIcl
 from tasks.generation.private_prediction import PrivatePrediction
 from tasks.mechanisms import token_scores
 from tasks.mechanisms.token_draw import TokenDraw
+from tasks.values.generated import Generated
+from tasks.values.plan import Generator
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.record_schemas import FILM, is_valid

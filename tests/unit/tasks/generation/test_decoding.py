@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from tasks.generation.decoding import DrawMeter, Job, Step, decode
-from tasks.generation.interface import GeneratedText
 from tasks.inference.engine import Engine
 from tasks.inference.plan import ContextTooLong, Sizes, generations_at_once
 from tasks.inference.prompts import PromptPieces
+from tasks.values.generated import GeneratedText
 from tests.tiny_model import tiny_model
 
 PUBLIC = PromptPieces((10, 11), (12,))

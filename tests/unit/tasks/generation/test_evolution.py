@@ -9,16 +9,17 @@ from pydantic import ValidationError
 from models_db.budgets import Amount, total
 from models_db.requests import as_json
 from tasks.generation.batches import LabelWithoutSample
-from tasks.generation.evolution import WAYS, PrivateEvolution, Schedule
+from tasks.generation.evolution import PrivateEvolution
 from tasks.generation.evolution_settings import EvolutionParameters
 from tasks.generation.external import shows_private_text
-from tasks.generation.interface import Ask, Plan
 from tasks.generation.systems import system_for
 from tasks.inference.registry import UnknownModel
 from tasks.mechanisms.catalogue import recompute
 from tasks.mechanisms.gaussian import NoiseInvalid
 from tasks.mechanisms.histogram import NoisyHistogram, calibrate_histogram
 from tasks.mechanisms.set_histogram import BinsInvalid
+from tasks.prompted_generation.evolution.schedule import WAYS, Schedule
+from tasks.values.plan import Ask, Plan
 from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
 from tests.unit.tasks.generation.electing import RHO, settings
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop

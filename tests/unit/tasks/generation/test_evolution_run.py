@@ -12,13 +12,15 @@ from models_db.canonical import Json
 from models_db.errors import EnvironmentProblem
 from tasks.corpus.store import Corpus, LabelsNotKept
 from tasks.generation import evolution_run
-from tasks.generation.evolution import WAYS, PrivateEvolution, labels_of_texts
-from tasks.generation.interface import Bench, Generated
+from tasks.generation.evolution import PrivateEvolution
+from tasks.generation.interface import Bench
 from tasks.generation.steps import StepLost, Steps
 from tasks.inference.backends.interface import Sampling, Written
 from tasks.inference.plan import ContextTooLong
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.rng import OS_RANDOM
+from tasks.prompted_generation.evolution.schedule import WAYS, labels_of_texts
+from tasks.values.generated import Generated
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.electing import RHO, Writing, corpus_of, note, running, settings

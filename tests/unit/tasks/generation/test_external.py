@@ -18,13 +18,15 @@ from tasks.generation.external import (
     shows_private_text,
     with_external_fact,
 )
-from tasks.generation.interface import Ask, EngineMissing, NoEngine
+from tasks.generation.interface import EngineMissing, NoEngine
+from tasks.generation.public_texts import text_backend
 from tasks.generation.quote import model_facts
 from tasks.generation.systems import SYSTEMS
 from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown
 from tasks.inference.backends.http import HttpBackend
 from tasks.inference.backends.interface import Sampling
 from tasks.publishing.request import ApprovedRequest
+from tasks.values.plan import Ask
 from tests.support_backend import Counted, CountedParameters, ModelServer
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 from tests.unit.tasks.publishing.builders import a_request
@@ -102,8 +104,8 @@ def test_the_bench_writes_with_whom_it_was_given(tmp_path: Path) -> None:
     with ModelServer() as server:
         outside = HttpBackend.of(server.endpoint(), tmp_path, lambda what, done, total: None)
         bench = replace(Workshop(NoCorpus()).bench(), outside=outside, engine=cast(Any, NoEngine(NAMED)))
-        assert bench.backend is outside
-        assert len(bench.backend.write(["a note"], Sampling(4, Decimal(1)))) == 1
+        assert text_backend(bench) is outside
+        assert len(text_backend(bench).write(["a note"], Sampling(4, Decimal(1)))) == 1
         assert server.prompts == ["a note"]
 
 

@@ -9,13 +9,13 @@ import pytest
 from models_db.home import ProjectHome
 from tasks.corpus.store import Corpus
 from tasks.generation.family import FamilySystem
-from tasks.generation.interface import Generated
 from tasks.generation.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_prediction import PrivatePrediction, PrivatePredictionParameters
 from tasks.inference.prompts import NoChatTemplate
 from tasks.inference.session import Session
 from tasks.mechanisms.rng import OperatingSystemRandom
+from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.test_invisible_ink import UNIT, notes_with
 from tests.unit.tasks.generation.workshop import Step, Workshop, refusing, store

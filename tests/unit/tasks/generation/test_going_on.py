@@ -13,10 +13,11 @@ import pytest
 
 from tasks.corpus.store import Corpus
 from tasks.generation.adapmixed import AdaPMixed, AdaPMixedParameters
-from tasks.generation.interface import Bench, Generated
+from tasks.generation.interface import Bench
 from tasks.generation.journal import Earlier, Journal
 from tasks.generation.private_prediction_rule import PrivatePredictionRule
 from tasks.inference.session import Session
+from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.test_family_at_work import AMIN, GIVEN, ICL, INK
 from tests.unit.tasks.generation.workshop import Workshop

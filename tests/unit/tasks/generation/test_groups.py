@@ -27,9 +27,9 @@ from tasks.generation.groups import (
     PartParameters,
     with_catalogue,
 )
-from tasks.generation.interface import UnknownSystem
 from tasks.generation.invisible_ink import InvisibleInk
 from tasks.generation.quote import Quote, quote, written_request
+from tasks.values.plan import UnknownSystem
 from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
 from tests.unit.tasks.generation.test_quote import MODEL, facts, priced
 from tests.unit.tasks.generation.workshop import KEY, store

@@ -9,12 +9,12 @@ import pytest
 import tasks.generation.decoding
 from models_db.home import ProjectHome
 from tasks.corpus.store import Corpus
-from tasks.generation.interface import Generated
 from tasks.generation.invisible_ink import InvisibleInk
 from tasks.inference.plan import ContextTooLong
 from tasks.inference.prompts import BadDescription
 from tasks.inference.session import Session
 from tasks.mechanisms.rng import DeterministicRandom, OperatingSystemRandom
+from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
 from tests.unit.tasks.generation.workshop import NOTES, PATIENTS, Step, Workshop, refusing, store
 

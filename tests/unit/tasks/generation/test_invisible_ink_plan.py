@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from models_db.budgets import Amount, total
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.baselines import BaselineParameters
-from tasks.generation.interface import BlockWithoutSample
-from tasks.generation.invisible_ink import COUNT_SHARE, InvisibleInk
+from tasks.generation.batches import BlockWithoutSample
+from tasks.generation.family import COUNT_SHARE
+from tasks.generation.invisible_ink import InvisibleInk
 from tasks.mechanisms.gaussian import NoisyCount
 from tasks.mechanisms.token_draw import BudgetTooSmall, TokenDraw
 from tests.unit.tasks.generation.asking import AMOUNT, OUT_OF_RANGE, ask, ink

@@ -21,11 +21,11 @@ from tasks.corpus.store import LabelsNotKept
 from tasks.generation import keyphrase_run
 from tasks.generation.batches import LabelWithoutSample
 from tasks.generation.external import shows_private_text
-from tasks.generation.interface import Bench, Generated, NoEngine
+from tasks.generation.interface import Bench, NoEngine
 from tasks.generation.keyphrase_run import KeyphraseRun, ReleasedValues, sums_json, sums_of_json
 from tasks.generation.keyphrase_settings import KeyphraseParameters
 from tasks.generation.keyphrase_vocabulary import VocabularyBudgetTooSmall
-from tasks.generation.keyphrases import KeyphraseSeeding, Stages
+from tasks.generation.keyphrases import KeyphraseSeeding
 from tasks.generation.steps import StepLost, Steps
 from tasks.generation.systems import system_for
 from tasks.inference.backends.interface import Sampling, Written
@@ -37,6 +37,8 @@ from tasks.insights.public_topics import PUBLIC_TOPICS
 from tasks.mechanisms.gaussian import NoiseInvalid
 from tasks.mechanisms.post_processing import vouched
 from tasks.mechanisms.rng import OS_RANDOM
+from tasks.prompted_generation.keyphrases.stages import Stages
+from tasks.values.generated import Generated
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, refusing, store

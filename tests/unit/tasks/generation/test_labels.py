@@ -14,9 +14,11 @@ from tasks.corpus.store import Corpus, LabelsNotKept
 from tasks.generation.baselines import BaselineParameters, NonPrivate, PublicOnly
 from tasks.generation.batches import LabelWithoutSample
 from tasks.generation.decoding import Job
-from tasks.generation.interface import Bench, Generated, Generator
+from tasks.generation.interface import Bench
 from tasks.generation.invisible_ink import InvisibleInk
 from tasks.inference.prompt_spec import PromptSpec
+from tasks.values.generated import Generated
+from tasks.values.plan import Generator
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.generation.asking import ask, ink
 from tests.unit.tasks.generation.workshop import NOTES, NoCorpus, Workshop, store

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from tasks.generation.decoding import DrawMeter, Job, Step, decode, open_session
-from tasks.generation.interface import GeneratedText
 from tasks.inference.cache import KeyValueCache
 from tasks.inference.engine import Engine
 from tasks.inference.memory import BadMemory, MemoryRanOut, NotEnoughMemory, is_out_of_memory, memory_budget
 from tasks.inference.plan import Sizes
 from tasks.inference.prompts import PromptPieces
+from tasks.values.generated import GeneratedText
 from tests.tiny_model import tiny_model
 
 PUBLIC = PromptPieces((10, 11), (12,))

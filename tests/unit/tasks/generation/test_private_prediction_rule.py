@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import pytest
 
 from tasks.generation.decoding import DrawMeter
-from tasks.generation.family import public_draw
 from tasks.generation.private_prediction_rule import PrivatePredictionRule
 from tasks.mechanisms.rng import DeterministicRandom
+from tasks.mechanisms.samplers import public_draw
 from tasks.mechanisms.sparse_vector import NOISE_GRID, SparseVector
 from tasks.mechanisms.token_draw import TokenDraw
 from tests.unit.tasks.generation.fake_step import FakeSteps

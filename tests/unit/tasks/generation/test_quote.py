@@ -16,11 +16,11 @@ from models_db.budgets import Amount
 from models_db.canonical import canonical, digest
 from models_db.errors import AlmonerError
 from models_db.requests import FileInvalid, PublicMetadata, ReleaseRequest, parse
-from models_db.services.ledger import Balance, BudgetExceeded
+from models_db.services.ledger import Balance, BudgetExceeded, PlannedInvocation
 from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount, spent_epsilon
 from tasks.evaluation.registry import InternalMetric, UnknownMetric
+from tasks.generation.batches import BlockWithoutSample
 from tasks.generation.groups import GroupsNeeded
-from tasks.generation.interface import BlockWithoutSample, NotForGovernedData, PlannedInvocation, UnknownSystem
 from tasks.generation.quote import (
     ClaimMissing,
     DatasetFacts,
@@ -37,6 +37,7 @@ from tasks.generation.reading import Reading
 from tasks.inference.registry import ModelNotPulled, NoRevision, UnknownModel
 from tasks.mechanisms.partition_selection import calibrate_selection
 from tasks.publishing.request import ApprovedRequest, PlanForeign
+from tasks.values.plan import NotForGovernedData, UnknownSystem
 
 MODEL = ModelFacts("tiny", "1", "d" * 64, "Apache-2.0")
 LIFETIME = lifetime_cap("8", "1e-6")

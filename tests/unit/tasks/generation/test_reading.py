@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from models_db.budgets import Amount
 from models_db.configurations import BLOCKS_READ, whichever_turn
-from tasks.generation.interface import Ask, Plan
 from tasks.generation.reading import NothingToRotate, Reading, reading_in, require_governed
 from tasks.generation.rotation import Rotation, RotationUnfit
+from tasks.values.plan import Ask, Plan
 
 
 def plan_of(blocks: int, **facts: str) -> Plan:

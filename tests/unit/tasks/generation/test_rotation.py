@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from models_db.budgets import Amount
 from models_db.configurations import BLOCKS_READ, whichever_turn
-from tasks.generation.interface import Ask
 from tasks.generation.rotation import Rotation, RotationUnfit, affords, next_turn, rotation_in
+from tasks.values.plan import Ask
 
 
 def test_groups_share_out_the_blocks() -> None:

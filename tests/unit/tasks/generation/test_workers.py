@@ -17,13 +17,15 @@ from models_db.errors import Refused
 from tasks.corpus.store import Corpus
 from tasks.failures import TaskFailed
 from tasks.generation.baselines import PublicOnly
-from tasks.generation.interface import Bench, Generated
+from tasks.generation.interface import Bench
 from tasks.generation.invisible_ink import InvisibleInk
 from tasks.generation.journal import Earlier
 from tasks.generation.private_prediction import PrivatePrediction
-from tasks.generation.workers import Workers, Workplace
+from tasks.generation.workers import Workers
+from tasks.inference.kit import Workplace
 from tasks.inference.language_model import LanguageModel
 from tasks.runners.crew import WorkerDied
+from tasks.values.generated import Generated
 from tests.support import PATIENCE
 from tests.tiny_model import load_tiny
 from tests.unit.tasks.generation.asking import ask, ink

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.insights.choosing import FastChooser
-from tasks.insights.values import Facets
+from tasks.values.insight import Facets
 
 
 def unit(text):

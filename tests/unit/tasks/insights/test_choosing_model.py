@@ -12,7 +12,7 @@ from tasks.inference.plan import ContextTooLong
 from tasks.insights import choosing_model
 from tasks.insights.choosing_model import OTHERWISE, ModelChooser
 from tasks.insights.completing_grammar import Grammar
-from tasks.insights.values import Facets
+from tasks.values.insight import Facets
 from tests.tiny_model import tiny_model
 
 KEYWORDS = ["art", "art history", "c++", "cooking", "语言", "zoology"]

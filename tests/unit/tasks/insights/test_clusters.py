@@ -13,8 +13,9 @@ from models_db.canonical import canonical
 from models_db.requests import as_json
 from tasks.accounting.zcdp import rho_of
 from tasks.insights import clusterer_parts
+from tasks.insights.centres import Centres
 from tasks.insights.cluster_settings import ClusterSettings
-from tasks.insights.clusters import Centres, clusterer_for
+from tasks.insights.clusters import clusterer_for
 from tasks.insights.coreset import Coreset
 from tasks.mechanisms.catalogue import recompute
 from tasks.mechanisms.gaussian import NoiseInvalid

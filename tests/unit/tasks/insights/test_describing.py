@@ -11,10 +11,10 @@ from tasks.insights.describing import (
     SCHEMAS,
     TOPIC,
     Statements,
-    Wording,
     describe,
     describe_statements,
 )
+from tasks.insights.wording import Wording
 from tasks.insights.writing import Record
 from tests.unit.tasks.insights.scribes import Scribe, of_keywords
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tasks.insights.explorer import explorer_html, size_words
-from tasks.insights.values import Insight, Topic
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.record import ReleaseRecord
+from tasks.values.insight import Insight, Topic
 from tests.insights_rows import NASTY, hostile, insights_record, insights_request, known, many, plausible, unmeasured
 from tests.unit.tasks.publishing.builders import a_request, invocation
 from tests.unit.tasks.reporting.test_page import Tree

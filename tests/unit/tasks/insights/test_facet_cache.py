@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tasks.insights.facet_cache import DATABASE, FacetCacheNotWritable, cached
-from tasks.insights.values import Facets
+from tasks.values.insight import Facets
 
 KEY = bytes(range(32))
 

@@ -9,10 +9,11 @@ import warnings
 
 import pytest
 
+from tasks.analysis.facets.normal_form import tidied
 from tasks.insights.facet_fast import CODE, READ_CHARACTERS, SUMMARY_CHARACTERS, FastExtractor, rake
 from tasks.insights.facet_settings import FacetField, FacetSettings
-from tasks.insights.facets import extractor_for, tidied
-from tasks.insights.values import Facets
+from tasks.insights.facets import extractor_for
+from tasks.values.insight import Facets
 
 TRAVEL = (
     "Please help me plan a railway journey through northern Italy. I want railway tickets that let me stop in Turin"

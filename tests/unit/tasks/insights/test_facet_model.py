@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tasks.analysis.facets.normal_form import no_facets
 from tasks.generation.constraints import TokenLimitTooSmall
 from tasks.inference.engine import Engine
 from tasks.inference.plan import ContextTooLong
@@ -14,7 +15,7 @@ from tasks.insights import facet_model
 from tasks.insights.facet_cache import cached
 from tasks.insights.facet_model import ModelExtractor, facets_in
 from tasks.insights.facet_settings import FacetExample, FacetField, FacetSettings
-from tasks.insights.facets import extractor_for, no_facets
+from tasks.insights.facets import extractor_for
 from tests.tiny_model import tiny_model
 
 FIELDS = (

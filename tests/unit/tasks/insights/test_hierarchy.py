@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from tasks.insights.hierarchy import Cluster, hierarchy
 from tasks.insights.hierarchy_settings import HierarchySettings
-from tasks.insights.values import Insight, Topic
 from tasks.insights.writing import Record
+from tasks.values.insight import Insight, Topic
 from tests.unit.tasks.insights.scribes import Scribe, last_line, of_names
 
 FIELDS = ("food", "money", "sport", "law")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.evaluation.subject import Entity
 from tasks.generation.constraints_schema import record_schema
 from tasks.insights.keyword_building import (
     REVISE_SCHEMA,
@@ -24,6 +23,7 @@ from tasks.insights.keyword_building import (
 )
 from tasks.insights.keyword_candidates import Candidate, Occurrences, candidates
 from tasks.insights.keyword_settings import KeywordSettings, with_words_from_file
+from tasks.text.interfaces import Entity
 
 KINDS = {"Paris": "GPE", "Ada Lovelace": "PERSON", "June 4": "DATE", "1842": "CARDINAL"}
 

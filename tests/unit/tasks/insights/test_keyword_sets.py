@@ -10,10 +10,10 @@ from models_db.canonical import canonical
 from models_db.requests import parse
 from tasks.insights.keyword_sets import KeywordBudgetTooSmall, even_count, keyword_set_for
 from tasks.insights.keyword_settings import KeywordSettings
-from tasks.insights.values import Facets
 from tasks.mechanisms import catalogue
 from tasks.mechanisms.partition_selection import PartitionSelection, calibrate_selection
 from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
+from tasks.values.insight import Facets
 
 AMPLE = Amount(20 * 10**12, 10**9)  # so small a delta that a word of one unit is never released here
 SMALL = Amount(2 * 10**10, 10**12)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.insights.keyword_tfidf import TermWeights, best_words, counting_words
-from tasks.insights.values import Facets
 from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.set_histogram import SetHistogram
+from tasks.values.insight import Facets
 
 KEY = b"k" * 32
 BAGS = st.dictionaries(st.sampled_from([f"word{n}" for n in range(12)]), st.integers(1, 9), max_size=12)

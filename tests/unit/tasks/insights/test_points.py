@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.evaluation.embedded import Remembering
 from tasks.inference.embedding import EMBEDDER, TextEmbedder, load_embedder
+from tasks.inference.embeddings.cached_encoder import Remembering
 from tasks.inference.registry import list_models
 from tasks.insights.points import LENGTHS, PIECES, places_alike, points_of
 from tests.support import require

@@ -18,7 +18,7 @@ from tasks.insights.facets import extractor_for
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.tools import told_extractor
 from tasks.insights.urania_parameters import UraniaParameters
-from tasks.insights.values import Facets
+from tasks.values.insight import Facets
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.workshop import Workshop, store
 

@@ -12,18 +12,20 @@ from models_db.budgets import Amount
 from models_db.home import ProjectHome
 from models_db.requests import as_json
 from tasks.corpus.store import Corpus
-from tasks.generation.interface import Ask, Generated, NotForGovernedData
 from tasks.generation.systems import system_for
 from tasks.inference.engine import Engine
 from tasks.inference.registry import UnknownModel
 from tasks.insights import tools
+from tasks.insights.clio.parameters import ClioParameters
 from tasks.insights.clio_run import ClioRun
 from tasks.insights.hierarchy_settings import HierarchySettings
 from tasks.insights.private_units import PrivateUnits
-from tasks.insights.simple_clio import ClioParameters, SimpleClio
+from tasks.insights.simple_clio import SimpleClio
 from tasks.insights.tools import Tools
-from tasks.insights.values import Facets, Insight
 from tasks.insights.writing import Record, Write
+from tasks.values.generated import Generated
+from tasks.values.insight import Facets, Insight
+from tasks.values.plan import Ask, NotForGovernedData
 from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, store

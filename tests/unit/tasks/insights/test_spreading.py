@@ -10,14 +10,16 @@ import pytest
 
 from tasks.corpus.store import Corpus
 from tasks.generation.interface import Bench
-from tasks.generation.workers import Workers, Workplace
-from tasks.inference import embedding
+from tasks.generation.workers import Workers
 from tasks.inference.embedding import EMBEDDER, load_embedder
+from tasks.inference.embeddings import parallel_encoder
+from tasks.inference.embeddings.parallel_encoder import spread_embedder
+from tasks.inference.kit import Workplace
 from tasks.insights.facet_settings import FacetSettings
-from tasks.insights.facets import extractor_for
+from tasks.insights.facets import Extractor, extractor_for
 from tasks.insights.points import points_of
 from tasks.insights.private_units import PrivateUnits
-from tasks.insights.spreading import SpreadExtractor, spread_embedder, spread_extractor
+from tasks.insights.spreading import SpreadExtractor, spread_extractor
 from tasks.insights.tools import told_extractor
 from tasks.insights.urania_parameters import UraniaParameters
 from tasks.runners.processes import ProcessRunner
@@ -39,13 +41,17 @@ def corpus(tmp_path: Path) -> Corpus:
 @pytest.fixture
 def bench(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """Two threads work for it; their embedder counts letters."""
-    monkeypatch.setattr(embedding, "load_embedder", lambda *_: Letters())
+    monkeypatch.setattr(parallel_encoder, "load_embedder", lambda *_: Letters())
     runner = ThreadRunner()
     yield replace(Workshop(corpus).bench(), workers=Workers(partial(load_tiny_that_ends, "tiny"), PLACES, runner))
     runner.close()
 
 
 def ignore(done: int, of: int) -> None: ...
+
+
+def extractor(bench: Bench, settings: FacetSettings) -> Extractor:
+    return spread_extractor(bench.workers, bench.engine, bench.device, settings, ignore)
 
 
 def test_units_have_the_points_and_facets_that_they_have_alone(bench: Bench, tmp_path: Path) -> None:
@@ -55,20 +61,20 @@ def test_units_have_the_points_and_facets_that_they_have_alone(bench: Bench, tmp
     for cache in (None, tmp_path / "derived"):  # with a cache, an entry is a unit's
         far = replace(bench, cache=cache)
         extract = told_extractor(wanted, far)
-        units = PrivateUnits(far, range(1), extract, spread_embedder(far, Letters(), "letters"))
+        units = PrivateUnits(far, range(1), extract, spread_embedder(far.workers, Letters(), "letters", far.device))
         assert units.facets == first.facets
         assert units.points.tobytes() == first.points.tobytes()
         assert extract.name == told_extractor(wanted, alone).name
 
 
 def test_what_costs_next_to_nothing_stays_here(bench: Bench) -> None:
-    assert not isinstance(spread_extractor(bench, FacetSettings(extractor="rake"), ignore), SpreadExtractor)
-    assert isinstance(spread_extractor(bench, FacetSettings(extractor="yake"), ignore), SpreadExtractor)
+    assert not isinstance(extractor(bench, FacetSettings(extractor="rake")), SpreadExtractor)
+    assert isinstance(extractor(bench, FacetSettings(extractor="yake")), SpreadExtractor)
     letters = Letters()
-    assert spread_embedder(replace(bench, workers=None), letters, "letters") is letters
-    assert spread_embedder(bench, letters, "letters")(["public"]).shape == (1, 27)
+    assert spread_embedder(None, letters, "letters", "cpu") is letters
+    assert spread_embedder(bench.workers, letters, "letters", bench.device)(["public"]).shape == (1, 27)
     assert letters.asked == ["public"]
-    assert points_of(spread_embedder(bench, letters, "letters"), []).shape == (0, 27)
+    assert points_of(spread_embedder(bench.workers, letters, "letters", bench.device), []).shape == (0, 27)
 
 
 @pytest.mark.slow
@@ -76,14 +82,14 @@ def test_the_model_finds_the_same_facets_in_a_worker(bench: Bench) -> None:
     settings = FacetSettings(**{**ASKED, "extractor": "model"})
     here = replace(bench, engine=type(bench.engine)(load_tiny_that_ends("tiny", "cpu"), memory=2**26))
     texts = SAYING[:6]
-    assert spread_extractor(here, settings, ignore)(texts) == extractor_for(settings, here.engine)(texts)
+    assert extractor(here, settings)(texts) == extractor_for(settings, here.engine)(texts)
 
 
 @pytest.mark.slow
-def test_two_processes_embed_as_one(corpus: Corpus) -> None:
+def test_two_processes_embed_as_one() -> None:
     runner, embed = ProcessRunner(), load_embedder(device="cpu")
     workers: Any = Workers(partial(load_tiny_that_ends, "tiny"), PLACES, runner)
-    far = spread_embedder(replace(Workshop(corpus).bench(), workers=workers), embed, EMBEDDER)
+    far = spread_embedder(workers, embed, EMBEDDER, "cpu")
     texts = [text or "?" for text in SAYING] * 3
     assert points_of(far, texts).tobytes() == points_of(embed, texts).tobytes()
     runner.close()

@@ -15,7 +15,6 @@ from models_db.home import ProjectHome
 from models_db.requests import as_json
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
-from tasks.generation.interface import Generated, Plan
 from tasks.generation.steps import StepLost, Steps
 from tasks.inference.registry import UnknownModel
 from tasks.insights.choosing import FastChooser
@@ -23,11 +22,14 @@ from tasks.insights.facets import extractor_for
 from tasks.insights.keyword_sets import KeywordBudgetTooSmall
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.tools import Tools
-from tasks.insights.urania import Stages, Urania
+from tasks.insights.urania import Urania
 from tasks.insights.urania_parameters import Shares, UraniaParameters
 from tasks.insights.urania_run import UraniaRun
+from tasks.insights.urania_stages import Stages
 from tasks.mechanisms.catalogue import recompute
 from tasks.mechanisms.gaussian import NoiseInvalid
+from tasks.values.generated import Generated
+from tasks.values.plan import Plan
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, store

@@ -9,17 +9,18 @@ import pytest
 
 from models_db.home import ProjectHome
 from tasks.accounting.zcdp import release_amount
-from tasks.generation.interface import Ask
 from tasks.insights.choosing import Chooser, FastChooser
 from tasks.insights.facet_settings import FacetSettings
 from tasks.insights.facets import extractor_for
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.tools import Tools
-from tasks.insights.urania import Stages, Urania
+from tasks.insights.urania import Urania
 from tasks.insights.urania_parameters import UraniaParameters
 from tasks.insights.urania_run import UraniaRun
+from tasks.insights.urania_stages import Stages
 from tasks.mechanisms.rng import OS_RANDOM
 from tasks.mechanisms.set_histogram import SetHistogram
+from tasks.values.plan import Ask
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.workshop import Step, Workshop, store
 

@@ -12,12 +12,13 @@ from models_db.canonical import canonical
 from tasks.generation import public_texts
 from tasks.generation.constraints import TokenLimitTooSmall
 from tasks.generation.constraints_vocabulary import NoEnd
-from tasks.generation.interface import Bench, GeneratedText
+from tasks.generation.interface import Bench
 from tasks.inference.engine import Engine
 from tasks.inference.plan import ContextTooLong
 from tasks.inference.prompts import control_tokens
 from tasks.insights.describing import TOPIC
 from tasks.insights.writing import Record, Writer, answers
+from tasks.values.generated import GeneratedText
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 

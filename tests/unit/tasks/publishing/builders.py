@@ -14,22 +14,20 @@ from models_db.requests import Prompt, as_json
 from models_db.services.gates import Decision
 from models_db.services.releases import configuration
 from tasks.accounting.zcdp import release_amount, rho_of
+from tasks.common.files import FileTable
 from tasks.evaluation.registry import METRICS, evaluate
-from tasks.evaluation.results import MetricResult
 from tasks.evaluation.subject import Subject
 from tasks.generation.baselines import BaselineParameters
-from tasks.generation.interface import Ask
 from tasks.generation.invisible_ink import InvisibleInkParameters
 from tasks.generation.quote import plan_json
 from tasks.generation.systems import system_for
 from tasks.inference.prompt_spec import prompt_json
-from tasks.insights.values import Insight
 from tasks.mechanisms.token_draw import calibrate
 from tasks.publishing.approvals import SignedDecision
 from tasks.publishing.attestation import attest, attestation_payload
 from tasks.publishing.bundle import Papers, WrittenBundle, write_bundle
 from tasks.publishing.draft import write_draft
-from tasks.publishing.layout import RECORD, FileTable
+from tasks.publishing.layout import RECORD
 from tasks.publishing.record import (
     Authorisation,
     Lifetime,
@@ -41,6 +39,9 @@ from tasks.publishing.record import (
 from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.signing import SigningKey
 from tasks.summarization.token_level import TokenLevelParameters
+from tasks.values.insight import Insight
+from tasks.values.metric_result import MetricResult
+from tasks.values.plan import Ask
 
 DRAW = calibrate(rho_of("4", "1e-7"), 48, 7, "1")
 TEXTS = ("Doctor: How are you? Patient: Better.", "")

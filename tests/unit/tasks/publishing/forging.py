@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from models_db.canonical import digest
+from tasks.common.files import document, measure
 from tasks.publishing.bundle import BundleInvalid, _sha256
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.formats import drafted_files, stated_kind, summed_files
-from tasks.publishing.layout import CHECKPOINT, RECORD, document, measure, sums
+from tasks.publishing.layout import CHECKPOINT, RECORD, sums
 from tasks.publishing.seal import Seal
 from tasks.publishing.signing import SigningKey
 from tasks.publishing.verify import VerificationReport

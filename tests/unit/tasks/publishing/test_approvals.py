@@ -8,6 +8,7 @@ from models_db.canonical import digest
 from models_db.services import gates
 from models_db.services.people import plain_name
 from models_db.services.releases import configuration
+from tasks.common.files import FileUnfit, document
 from tasks.publishing.approvals import (
     NotApproved,
     SignedDecision,
@@ -16,7 +17,6 @@ from tasks.publishing.approvals import (
     require_approved,
     voices,
 )
-from tasks.publishing.layout import FileUnfit, document
 from tests.support import SOON, World
 from tests.unit.tasks.publishing.builders import POLICY, Steward, a_record, a_request, event, people, standing
 

@@ -6,6 +6,7 @@ from base64 import standard_b64decode, standard_b64encode
 import pytest
 
 from models_db.canonical import canonical, digest
+from tasks.common.files import FileUnfit, document
 from tasks.publishing.attestation import (
     PAYLOAD_TYPE,
     NotAttested,
@@ -16,10 +17,10 @@ from tasks.publishing.attestation import (
     read_envelope,
     require_attested,
 )
-from tasks.publishing.draft import ArtifactChanged
-from tasks.publishing.layout import DRAFT_FILES, RECORD, FileUnfit, document
+from tasks.publishing.layout import DRAFT_FILES, RECORD
 from tasks.publishing.signing import verify
 from tasks.publishing.statement import PREDICATE_TYPE, STATEMENT_TYPE, statement
+from tasks.release.errors import ArtifactChanged
 from tests.unit.tasks.publishing.builders import a_record
 
 

@@ -18,10 +18,10 @@ from tasks.publishing import bundle
 from tasks.publishing.approvals import NotApproved
 from tasks.publishing.attestation import NotAttested
 from tasks.publishing.bundle import BundleExists, BundleInvalid, DestinationUnusable
-from tasks.publishing.draft import ArtifactChanged
 from tasks.publishing.formats import bundle_files
 from tasks.publishing.layout import DRAFT_FILES, bundle_name
 from tasks.publishing.verify import verify_release
+from tasks.release.errors import ArtifactChanged
 from tests.support import require
 from tests.unit.tasks.publishing.builders import HEAD, TEXTS, Steward, a_record, a_request
 

@@ -13,7 +13,6 @@ from models_db.canonical import canonical
 from models_db.policy import Policy
 from models_db.requests import as_json
 from tasks.evaluation.registry import METRICS
-from tasks.evaluation.results import MetricResult
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.card import card
 from tasks.publishing.card_text import (
@@ -28,6 +27,7 @@ from tasks.publishing.card_text import (
     bounds,
 )
 from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord
+from tasks.values.metric_result import MetricResult
 from tests.unit.tasks.publishing.builders import (
     POLICY,
     SUMMARIES,

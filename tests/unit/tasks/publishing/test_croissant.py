@@ -7,11 +7,12 @@ from typing import Any
 import mlcroissant
 import pytest
 
+from tasks.common.files import FileTable
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.croissant import CONFORMS_TO, PRIVACY_TERMS, croissant
 from tasks.publishing.disclosure import Disclosure
 from tasks.publishing.draft import write_draft
-from tasks.publishing.layout import CROISSANT, PARQUET, TEXTS, FileTable
+from tasks.publishing.layout import CROISSANT, PARQUET, TEXTS
 from tasks.publishing.rows import labels_of_texts
 from tests.unit.tasks.publishing.builders import a_record, a_request, invocation, metrics_of
 from tests.unit.tasks.publishing.test_rows import FILM, LABELS, asked

@@ -12,17 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evaluation.results import MetricResult
-from tasks.insights.values import INSIGHTS
+from tasks.common.files import FileTable, measure
 from tasks.publishing.derived import MAKERS, derived_files
 from tasks.publishing.disclosure import Disclosure, UnpublishableMetric
 from tasks.publishing.draft import write_draft
 from tasks.publishing.formats import drafted_files
-from tasks.publishing.layout import CARD, DRAFT_FILES, PARQUET, TEXTS, FileTable, measure
+from tasks.publishing.layout import CARD, DRAFT_FILES, PARQUET, TEXTS
 from tasks.publishing.parquet import parquet
 from tasks.publishing.record import SecondOpinion
 from tasks.publishing.rows import line
 from tasks.publishing.verify import verify_release
+from tasks.values.metric_result import MetricResult
+from tasks.values.release_kinds import ReleaseKind
 from tests.unit.tasks.publishing.builders import TEXTS as TWO_TEXTS
 from tests.unit.tasks.publishing.builders import Release, a_record, a_request
 from tests.unit.tasks.publishing.forging import failed, failures, reseal
@@ -46,7 +47,7 @@ def release(*metrics: MetricResult, governed: bool = True) -> Disclosure:
 
 def test_every_generated_file_has_a_maker_and_is_approved() -> None:
     written = {"evaluation.json", "release.json", TEXTS, PARQUET}
-    assert set(MAKERS) == set(drafted_files(INSIGHTS)) - written
+    assert set(MAKERS) == set(drafted_files(ReleaseKind.INSIGHTS)) - written
     assert set(derived_files(release())) == set(OF_TEXTS) == set(DRAFT_FILES) - written
 
 

@@ -7,9 +7,10 @@ import stat
 import pytest
 
 from tasks.publishing.disclosure import UnpublishableMetric
-from tasks.publishing.draft import ArtifactChanged, DraftUnwritable, rehash, write_draft
+from tasks.publishing.draft import DraftUnwritable, rehash, write_draft
 from tasks.publishing.layout import DRAFT_FILES
 from tasks.publishing.rows import read_labelled
+from tasks.release.errors import ArtifactChanged
 from tests.unit.tasks.publishing.builders import TEXTS, a_record, a_request, metrics_of
 
 

@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tasks.insights.values import INSIGHTS
-from tasks.publishing.formats import FORMAT, bundle_files, drafted_files, stated_kind, summed_files
-from tasks.publishing.layout import DRAFT_FILES, EXPLORER, RECORD, document
+from tasks.common.files import document
+from tasks.publishing.formats import (
+    FORMAT,
+    bundle_files,
+    drafted_files,
+    stated_kind,
+    summed_files,
+)
+from tasks.publishing.layout import DRAFT_FILES, EXPLORER, RECORD
 from tasks.publishing.verify import verify_release
+from tasks.values.release_kinds import ReleaseKind
 from tests.unit.tasks.publishing.forging import failed
 
 TEXTS = "synthetic_corpus"
@@ -52,7 +59,7 @@ def test_a_record_without_a_format_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "found"),
     [
-        (b'{"kind":"insights"}\n', INSIGHTS),
+        (b'{"kind":"insights"}\n', ReleaseKind.INSIGHTS),
         (b'{"kind":"synthetic_corpus"}\n', TEXTS),
         (b'{"kind":"nothing that is"}\n', "nothing that is"),
         (b'{"kind":["insights"]}\n', ""),
@@ -65,11 +72,11 @@ def test_the_kind_is_the_one_the_record_names(data: bytes, found: str) -> None:
     assert stated_kind(data) == found
 
 
-@pytest.mark.parametrize("kind", ["", TEXTS, INSIGHTS])
+@pytest.mark.parametrize("kind", ["", TEXTS, ReleaseKind.INSIGHTS])
 def test_every_kind_covers_the_draft_and_all_but_the_signature(kind: str) -> None:
     assert set(drafted_files(kind)) < set(summed_files(kind)) < set(bundle_files(kind))
     assert set(drafted_files(kind)) - {EXPLORER} == set(DRAFT_FILES)
-    assert (EXPLORER in drafted_files(kind)) == (kind == INSIGHTS)
+    assert (EXPLORER in drafted_files(kind)) == (kind == ReleaseKind.INSIGHTS)
     assert set(bundle_files(kind)) - set(summed_files(kind)) == {"SHA256SUMS", "SHA256SUMS.sig"}
 
 
@@ -77,4 +84,4 @@ def test_the_page_lists_every_file_of_a_bundle() -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "bundle.md").read_text()
     table = page.partition("| file | what it is for |")[2].partition("\n\n")[0]
     listed = [name for row in table.splitlines()[2:] for name in re.findall("`([A-Za-z0-9._]+)`", row.split(" | ")[0])]
-    assert set(listed) == set(bundle_files(INSIGHTS))
+    assert set(listed) == set(bundle_files(ReleaseKind.INSIGHTS))

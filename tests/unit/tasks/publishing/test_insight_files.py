@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evaluation.results import MetricResult
 from tasks.publishing.derived import MAKERS, derived_files
 from tasks.publishing.disclosure import Disclosure
 from tasks.publishing.record import ReleaseRecord
+from tasks.values.metric_result import MetricResult
 from tests.insights_rows import described, insights_record, known, plausible
 from tests.unit.tasks.publishing.test_derived import DATA, LENGTH, OPINION
 

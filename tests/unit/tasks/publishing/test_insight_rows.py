@@ -12,20 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models_db.requests import as_json
-from tasks.insights.simple_clio import ClioParameters
+from tasks.common.files import FileUnfit, measure
+from tasks.insights.clio.parameters import ClioParameters
 from tasks.insights.urania_parameters import UraniaParameters
-from tasks.insights.values import INSIGHTS, Insight, Topic
 from tasks.publishing.derived import MAKERS
 from tasks.publishing.draft import write_draft
 from tasks.publishing.formats import bundle_files, drafted_files
 from tasks.publishing.insight_rows import carried, insight_line, insight_of, read_insights, require_hierarchy
 from tasks.publishing.insight_text import reading
-from tasks.publishing.layout import CARD, CROISSANT, DRAFT_FILES, EXPLORER, PARQUET, REPORT, TEXTS, FileUnfit, measure
+from tasks.publishing.layout import CARD, CROISSANT, DRAFT_FILES, EXPLORER, PARQUET, REPORT, TEXTS
 from tasks.publishing.record import planned_events
 from tasks.publishing.rows import read_labelled
 from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.verify import verify_release
 from tasks.reporting.release import texts_of
+from tasks.values.insight import Insight, Topic
+from tasks.values.release_kinds import ReleaseKind
 from tests.insights_rows import (
     DEVIATION,
     HEBREW,
@@ -192,11 +194,11 @@ def test_not_more_clusters_than_asked_for_and_none_below_the_threshold() -> None
 @pytest.mark.parametrize("nodes", [plausible(), (), many(1, 0)], ids=["plausible", "none", "one"])
 def test_a_release_of_insights_verifies(tmp_path: Path, nodes: tuple[Insight, ...]) -> None:
     made = released(tmp_path, nodes)
-    assert set(made.files) == set(drafted_files(INSIGHTS)) == {*DRAFT_FILES, EXPLORER}
+    assert set(made.files) == set(drafted_files(ReleaseKind.INSIGHTS)) == {*DRAFT_FILES, EXPLORER}
     bundle = made.publish(tmp_path / "out").folder
     report = verify_release(bundle, made.key.public_key)
     assert report.holds, [check for check in report.checks if not check.ok]
-    assert {path.name for path in bundle.iterdir()} == set(bundle_files(INSIGHTS))
+    assert {path.name for path in bundle.iterdir()} == set(bundle_files(ReleaseKind.INSIGHTS))
     said = {check.name: check.detail for check in report.checks}
     assert said["texts"] == f"{len(nodes)} insights, in one hierarchy"
     assert "says what the record" in said[EXPLORER]
@@ -254,7 +256,7 @@ def test_the_publisher_cannot_write_another_explorer(tmp_path: Path) -> None:
     made = released(tmp_path, plausible())
     page = made.draft / EXPLORER
     page.write_bytes(page.read_bytes().replace(b"epsilon 4 at", b"epsilon 1 at"))
-    files = {name: measure(made.draft / name) for name in drafted_files(INSIGHTS)}
+    files = {name: measure(made.draft / name) for name in drafted_files(ReleaseKind.INSIGHTS)}
     assert failures(made.decided_again(made.draft, files), tmp_path / "out") == {EXPLORER}
 
 

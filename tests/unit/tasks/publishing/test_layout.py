@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.publishing.layout import write_new, write_over
+from tasks.common.files import write_new, write_over
 
 
 @pytest.mark.parametrize("durable", [True, False])

@@ -10,12 +10,12 @@ import pytest
 from models_db.budgets import Amount
 from tasks.accounting.zcdp import lifetime_cap, release_amount, spent_epsilon
 from tasks.evaluation.registry import METRICS
-from tasks.generation.interface import Ask
 from tasks.generation.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.mechanisms.token_draw import TokenDraw
 from tasks.publishing.card_text import bounds
 from tasks.publishing.claim import implied_epsilon, state_claim
 from tasks.publishing.second_opinion import second_opinion
+from tasks.values.plan import Ask
 
 ROOT = Path(__file__).resolve().parents[4]
 GUARANTEE = (ROOT / "docs" / "privacy-guarantee.md").read_text()

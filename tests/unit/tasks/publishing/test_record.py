@@ -8,13 +8,13 @@ from pydantic import ValidationError
 from models_db.budgets import Amount
 from models_db.canonical import Json, canonical
 from tasks.accounting.zcdp import release_amount
-from tasks.generation.interface import Ask
+from tasks.common.files import FileUnfit, document
 from tasks.generation.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.quote import plan_json
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.claim import ClaimTooSmall
-from tasks.publishing.layout import FileUnfit, document
 from tasks.publishing.record import CUT_FIGURE, RELEASED_FIGURES, ReleaseRecord
+from tasks.values.plan import Ask
 from tests.unit.tasks.publishing.builders import a_record, a_request, event, invocation, standing
 
 FORBIDDEN = [

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from models_db.canonical import digest
-from tasks.publishing.layout import FileUnfit, document
+from tasks.common.files import FileUnfit, document
 from tasks.publishing.revocations import Retracted, Revocations
 
 ONE, TWO, THREE = ("1" * 64, "2" * 64, "3" * 64)

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from models_db.requests import Prompt
+from tasks.common.files import FileUnfit
+from tasks.common.strict_json import parsed
 from tasks.inference.prompt_spec import prompt_json
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.card import card
 from tasks.publishing.draft import write_draft
-from tasks.publishing.layout import CARD, TEXTS, FileUnfit
-from tasks.publishing.rows import labels_of_texts, line, parsed, read_labelled
+from tasks.publishing.layout import CARD, TEXTS
+from tasks.publishing.rows import labels_of_texts, line, read_labelled
 from tasks.publishing.verify import verify_release
 from tasks.reporting.release import texts_of
 from tests.unit.tasks.publishing.builders import INK, Release, a_record, a_release, a_request, invocation, metrics_of

@@ -18,21 +18,13 @@ from models_db.canonical import digest
 from models_db.events import PrivacyEvent
 from models_db.policy import Policy, RequiredApprovals
 from models_db.requests import as_json
+from tasks.common.files import document, measure
 from tasks.mechanisms.uncharged import uncharged
 from tasks.publishing.approvals import NotApproved
 from tasks.publishing.checkpoint import Checkpoint
 from tasks.publishing.draft import write_draft
 from tasks.publishing.formats import bundle_files
-from tasks.publishing.layout import (
-    CARD,
-    CHECKPOINT,
-    DRAFT_FILES,
-    EVALUATION,
-    RECORD,
-    TEXTS,
-    document,
-    measure,
-)
+from tasks.publishing.layout import CARD, CHECKPOINT, DRAFT_FILES, EVALUATION, RECORD, TEXTS
 from tasks.publishing.record import planned_events
 from tasks.publishing.second_opinion import second_opinion
 from tasks.publishing.signing import NotAPublicKey

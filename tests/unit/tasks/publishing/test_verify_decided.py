@@ -12,15 +12,10 @@ from securesystemslib.dsse import Envelope
 from models_db.canonical import canonical, digest
 from models_db.policy import Policy
 from models_db.requests import as_json
+from tasks.common.files import document
 from tasks.publishing.approvals import NotApproved
 from tasks.publishing.attestation import attest, envelope, envelope_document
-from tasks.publishing.layout import (
-    ATTESTATION,
-    RECORD,
-    REVOCATIONS,
-    TEXTS,
-    document,
-)
+from tasks.publishing.layout import ATTESTATION, RECORD, REVOCATIONS, TEXTS
 from tasks.publishing.record import CapChange
 from tasks.publishing.revocations import Revocations
 from tasks.publishing.signing import SigningKey

@@ -5,15 +5,16 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from models_db.canonical import digest
 from models_db.policy import Policy
 from models_db.requests import as_json
-from tasks.evaluation.results import MetricResult
 from tasks.publishing.record import ReleaseRecord
 from tasks.reporting import parts
 from tasks.reporting.facts import Fact
 from tasks.reporting.release import Text, release_facts
 from tasks.reporting.twin import TwinAttacks
-from tests.unit.tasks.publishing.builders import a_record, a_request, digest, metrics_of
+from tasks.values.metric_result import MetricResult
+from tests.unit.tasks.publishing.builders import a_record, a_request, metrics_of
 
 NOTES = (
     """Doctor: How have you been since the last visit? Patient: The cough is better, but I am short of breath on the \

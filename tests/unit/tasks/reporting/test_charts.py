@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.common.svg_axes import WIDTH, Axis
 from tasks.reporting import charts
-from tasks.reporting.charts import Axis
 from tasks.reporting.projection import text_map
 from tasks.reporting.release import Text
 from tests.unit.tasks.reporting.a_report import BUDGET, TWIN, the_map, the_points
@@ -34,7 +34,7 @@ def test_a_sliver_can_be_seen_and_nothing_runs_over(percents):
     parts = charts.budget_bar(budget(**percents))["parts"]
     assert len(parts) == sum(name != "left" for name in percents)
     assert all(part["width"] > 0.5 for part in parts)
-    assert all(part["x"] + part["width"] <= charts.WIDTH + 0.11 for part in parts)
+    assert all(part["x"] + part["width"] <= WIDTH + 0.11 for part in parts)
 
 
 def test_bars_are_as_high_as_their_counts():

@@ -22,9 +22,9 @@ from tasks.inference.memory import NotEnoughMemory
 from tasks.insights.choosing_model import ModelChooser
 from tasks.insights.facet_settings import FacetSettings
 from tasks.insights.facets import extractor_for
-from tasks.insights.values import Facets
 from tasks.summarization.one_shot import OneShotParameters, OneShotSummary
 from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSummary
+from tasks.values.insight import Facets
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store

@@ -14,11 +14,12 @@ import pytest
 
 from flows import resuming
 from tasks.corpus.store import Corpus
-from tasks.generation.interface import Bench, Generated
+from tasks.generation.interface import Bench
 from tasks.generation.journal import Contents, Earlier, Journal
 from tasks.mechanisms.rng import DeterministicRandom
 from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.summarization.token_level_rule import TokenLevelRule
+from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.workshop import Workshop
 from tests.unit.tasks.summarization.summing import FORM, GIVEN, bench, one_thread

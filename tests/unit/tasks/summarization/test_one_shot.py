@@ -17,7 +17,7 @@ from models_db.home import ProjectHome
 from models_db.requests import FileInvalid
 from tasks.corpus.store import Corpus, LabelsNotKept
 from tasks.generation.form import FormTooLong
-from tasks.generation.interface import Bench, Generated, Plan
+from tasks.generation.interface import Bench
 from tasks.generation.quote import Quote, quote, written_request
 from tasks.inference import representations
 from tasks.inference.plan import ContextTooLong
@@ -36,6 +36,8 @@ from tasks.summarization.one_shot import (
     UsedAdapter,
 )
 from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSummary
+from tasks.values.generated import Generated
+from tasks.values.plan import Plan
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.test_quote import MODEL, facts, priced
 from tests.unit.tasks.generation.workshop import NOTES, Step, Workshop, refusing, store

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from tasks.corpus.store import Corpus
-from tasks.generation.interface import Bench, Generated
+from tasks.generation.interface import Bench
 from tasks.generation.journal import Earlier, Journal
 from tasks.inference.language_model import LanguageModel
 from tasks.mechanisms.noisy_mean import NoisyMean
 from tasks.mechanisms.rng import OS_RANDOM
 from tasks.summarization import one_shot
 from tasks.summarization.one_shot import MEANS, OneShotParameters
+from tasks.values.generated import Generated
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.workshop import Step, Workshop
 from tests.unit.tasks.summarization.planted import adapter

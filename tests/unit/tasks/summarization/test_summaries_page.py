@@ -13,10 +13,10 @@ from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from models_db.requests import PublicMetadata, ReleaseRequest, parse
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.groups import with_catalogue
-from tasks.generation.interface import Ask, Plan
 from tasks.generation.systems import SYSTEMS
 from tasks.mechanisms.noisy_mean import NoisyMean
 from tasks.publishing.claim import state_claim
+from tasks.values.plan import Ask, Plan
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "summaries.md").read_text()
 BLOCKS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]

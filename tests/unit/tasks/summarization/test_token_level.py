@@ -20,7 +20,6 @@ from tasks.accounting.conversions import replace_one
 from tasks.corpus.store import Corpus, LabelsNotKept
 from tasks.generation import decoding
 from tasks.generation.form import FormTooLong
-from tasks.generation.interface import Plan
 from tasks.inference.plan import ContextTooLong
 from tasks.inference.session import Session
 from tasks.mechanisms.catalogue import MECHANISMS
@@ -30,6 +29,7 @@ from tasks.mechanisms.rng import OS_RANDOM
 from tasks.mechanisms.token_draw import TokenDrawInvalid
 from tasks.summarization.token_level import CLIP_NORMS, NOISE, TokenLevelParameters, TokenLevelSummary
 from tasks.summarization.token_level_rule import TokenLevelRule
+from tasks.values.plan import Plan
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.workshop import NOTES, Step, Workshop, refusing, store
 from tests.unit.tasks.summarization.summing import FORM, GIVEN, GROUPS, Diary, bench, kept, notes, one_thread

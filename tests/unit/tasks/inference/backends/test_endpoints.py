@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from models_db.requests import FileInvalid, parse
-from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown, endpoint_of, is_external
+from tasks.common.network import is_external
+from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown, endpoint_of
 from tasks.inference.backends.failures import EndpointKeyMissing
 from tasks.inference.backends.secret import Key, key_for
 

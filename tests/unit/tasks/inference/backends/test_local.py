@@ -4,6 +4,7 @@ from decimal import Decimal
 
 import pytest
 
+from tasks.generation.public_texts import text_backend
 from tasks.inference.backends.interface import Sampling, TextBackend, Written
 from tasks.inference.plan import ContextTooLong
 from tests.tiny_model import tiny_model
@@ -13,12 +14,12 @@ HOW = Sampling(6, Decimal(1))
 
 
 def backend() -> TextBackend:
-    return Workshop(NoCorpus()).bench().backend
+    return text_backend(Workshop(NoCorpus()).bench())
 
 
 def test_one_text_for_each_prompt_and_nothing_is_read_or_paid() -> None:
     workshop = Workshop(NoCorpus())
-    found = workshop.bench().backend.write(["a note", "a longer note", "a note"], HOW)
+    found = text_backend(workshop.bench()).write(["a note", "a longer note", "a note"], HOW)
     assert [type(text) for text in found] == [Written] * 3
     assert [text.tokens for text in found] == [6] * 3
     assert not any(text.complete for text in found)

@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from models_db.canonical import Json, canonical
-from tasks.publishing.layout import FileUnfit
+from tasks.common.files import FileUnfit
 
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 Figure = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,30}(\.[0-9]{1,60})?$")]

@@ -2,12 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from models_db.canonical import Json
-
-INSIGHTS: Final = "insights"
-"""The kind of release that has a hierarchy of insights in place of texts."""
 
 SUMMARY, KEYWORDS = "summary", "keywords"
 """The two fields of every facet schema that later stages know: what is embedded, and what keyword sets start from."""

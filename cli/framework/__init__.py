@@ -1,0 +1,1 @@
+"""What every command shares: context, prompts, tables, progress."""

@@ -1,0 +1,47 @@
+"""Motions as commands show them, and what comes next."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import RenderableType
+
+from cli.tables import table
+from flows.motions import MotionRow
+from models_db.base import moment
+from models_db.budgets import Amount
+from models_db.canonical import Json
+
+
+def asked_of_stewards(number: int) -> str:
+    """What a steward types next."""
+    return f'A steward decides: `almoner approve {number} --gate motion --reason "..."`, or `almoner reject`.'
+
+
+def waits(number: int | None, needed: int) -> list[RenderableType]:
+    """What a proposal says in the end; nothing was proposed without a number."""
+    people = "1 steward" if needed == 1 else f"{needed} different stewards"
+    if number is None:
+        return [f"It would need the approval of {people}. Dry run: nothing was proposed."]
+    return [f"Proposed as motion {number}; it takes effect when {people} approved.", asked_of_stewards(number)]
+
+
+def motion_table(found: Sequence[MotionRow]) -> RenderableType:
+    """Motions, one a line."""
+    columns = ("motion", "dataset", "kind", "what", "state", "approvals", "proposer", "expires")
+    return table(columns, [_line(motion) for motion in found])
+
+
+def _line(found: MotionRow) -> tuple[object, ...]:
+    given = f"{found.given} of {found.needed}" if found.state == "open" else ""
+    ends = found.expires_at[:10] if found.expires_at > moment() and found.state == "open" else ""
+    return (found.number, found.dataset, found.kind, found.content, found.state, given, found.proposer, ends)
+
+
+def as_data(found: MotionRow) -> dict[str, Json]:
+    """A motion as programs read it; what its kind has not is left out."""
+    plain = {
+        name: value for name, value in asdict(found).items() if value is not None and name not in ("rho", "number")
+    }
+    amount = found.rho if isinstance(found.rho, Amount) else None
+    figures = {} if amount is None else {"rho": amount.rho_text, "delta_fail": amount.delta_text}
+    return {"motion": found.number, **plain, **figures}

@@ -1,0 +1,1 @@
+"""Values of the ledger: frozen, and without a database."""

@@ -1,0 +1,11 @@
+"""The gates: where stewards decide before a release goes on."""
+
+from enum import StrEnum
+
+
+class Gate(StrEnum):
+    """Before private data is touched, before anything leaves, and on motions."""
+
+    SPEND = "spend"
+    PUBLISH = "publish"
+    MOTION = "motion"

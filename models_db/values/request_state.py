@@ -1,0 +1,57 @@
+"""The life of a request: its states, the moves between them, and which of them wait at a gate.
+
+The database holds the same table of moves in a check of its own (`models_db.tables.releases.Transition`).
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from models_db.values.gates import Gate
+
+
+class RequestState(StrEnum):
+    """Where a request is: the end of its last move, and a draft before its first."""
+
+    DRAFT = "draft"
+    SUBMITTED = "submitted"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    WITHDRAWN = "withdrawn"
+    RUNNING = "running"
+    PRODUCED = "produced"
+    DISCARDED = "discarded"
+    PUBLISHED = "published"
+    RETRACTED = "retracted"
+
+
+_S = RequestState
+TRANSITIONS: Final = (
+    (_S.DRAFT, _S.SUBMITTED),
+    (_S.SUBMITTED, _S.APPROVED),
+    (_S.SUBMITTED, _S.REJECTED),
+    (_S.SUBMITTED, _S.WITHDRAWN),
+    (_S.APPROVED, _S.SUBMITTED),
+    (_S.APPROVED, _S.REJECTED),
+    (_S.APPROVED, _S.WITHDRAWN),
+    (_S.APPROVED, _S.RUNNING),
+    (_S.RUNNING, _S.APPROVED),
+    (_S.RUNNING, _S.PRODUCED),
+    (_S.PRODUCED, _S.DISCARDED),
+    (_S.PRODUCED, _S.PUBLISHED),
+    (_S.PUBLISHED, _S.RETRACTED),
+)
+"""The only moves a request can make; 'running' goes back to 'approved' when an attempt failed, and 'approved' to
+'submitted' when an approval was withdrawn."""
+
+UNRUN: Final = (_S.SUBMITTED, _S.APPROVED)
+"""No attempt is being made, and none has produced anything: what it costs is still to be spent."""
+
+WAITS_AT: Final[Mapping[Gate, tuple[RequestState, ...]]] = {Gate.SPEND: UNRUN, Gate.PUBLISH: (_S.PRODUCED,)}
+"""The states in which a request takes decisions at a gate, the one in which it needs them first."""
+
+AT_A_GATE: Final = tuple(states[0] for states in WAITS_AT.values())
+"""The states in which a request waits for stewards: at the spend gate, and at the publish gate."""
+
+DECIDED: Final = (_S.PUBLISHED, _S.RETRACTED, _S.DISCARDED)
+"""Stewards have decided on its files."""

@@ -1,0 +1,1 @@
+"""Analyses of texts: facets, keywords, clusters."""

@@ -1,0 +1,1 @@
+"""Facets of a text: what it is about, extracted by rules or by a model."""

@@ -1,0 +1,56 @@
+"""Addresses: what one may be, which hosts are this machine, and which names are of models behind one."""
+
+import ipaddress
+import re
+from typing import Annotated, Final
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import AfterValidator, Field
+
+PREFIX: Final = "external:"
+
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|[0-9a-f:.]+", re.ASCII)
+
+
+def split_url(url: str) -> SplitResult:
+    """An address in its parts. What is wrong with one is told without repeating it: it may hold a secret."""
+    if not url.isascii() or any(character.isspace() or not character.isprintable() for character in url):
+        raise ValueError("an address has no spaces and ASCII characters alone")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError("this is no address") from None
+    if parts.scheme not in ("http", "https"):
+        raise ValueError("an address begins with https:// or http://")
+    if "@" in parts.netloc:
+        raise ValueError("an address holds no name and no password; name a variable with the key (key_env)")
+    if parts.query or parts.fragment or "?" in url or "#" in url:
+        raise ValueError("an address has no query and no fragment")
+    if not parts.hostname or not _HOST.fullmatch(parts.hostname) or port == 0:
+        raise ValueError("an address names a host")
+    return parts
+
+
+def _address(url: str) -> str:
+    split_url(url)
+    return url.rstrip("/")
+
+
+Address = Annotated[str, Field(max_length=500), AfterValidator(_address)]
+Variable = Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]{0,99}$")]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_external(model: str) -> bool:
+    """Whether a request's `model` names an endpoint."""
+    return model.startswith(PREFIX)

@@ -1,0 +1,20 @@
+"""One JSON object, as strictly as RFC 8259 lets two readers agree on it."""
+
+from typing import Any
+
+from models_db.bounded_json import JsonUnfit, parse_json
+
+MOST_BYTES = 16 << 20
+"""Of one text that is to be an object."""
+
+
+def parsed(raw: str) -> dict[str, Any] | None:
+    """The one JSON object (RFC 8259) that `raw` is, None if it is anything else.
+
+    No key twice, no NaN or infinity, no number too large for a float, valid Unicode: what parses can be written again.
+    """
+    try:
+        found = parse_json(raw, most_bytes=MOST_BYTES)
+    except JsonUnfit:
+        return None
+    return found if isinstance(found, dict) else None

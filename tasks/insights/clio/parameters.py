@@ -1,0 +1,30 @@
+"""What a request of SIMPLE-CLIO says; all of it is public."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tasks.insights.insight_parameters import InsightParameters
+
+
+class ClioParameters(InsightParameters):
+    """`parameters:` of a request.
+
+    Attributes:
+        count: how many clusters; None for one for about every `per_cluster` units.
+        per_cluster: the paper's figure is 150.
+        samples: units of a cluster, taken at random, whose summaries the model is told; small models make more of six
+            than of the paper's ten.
+        contrasting: units outside a cluster, the nearest to its centre, whose summaries the model is told.
+        keywords_of_a_cluster: how many of the most frequent keywords of its units are listed.
+    """
+
+    count: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    per_cluster: Annotated[int, Field(ge=1, le=1_000_000)] = 150
+    samples: Annotated[int, Field(ge=1, le=100)] = 6
+    contrasting: Annotated[int, Field(ge=0, le=100)] = 3
+    keywords_of_a_cluster: Annotated[int, Field(ge=1, le=50)] = 10
+
+    def clusters_of(self, units: int) -> int:
+        """How many clusters so many units are put into; at least one."""
+        return self.count or max(1, round(units / self.per_cluster))

@@ -1,0 +1,1 @@
+"""Systems that prompt a model with private statistics."""

@@ -1,0 +1,1 @@
+"""Private evolution: samples chosen by private votes."""

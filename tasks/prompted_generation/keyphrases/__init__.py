@@ -1,0 +1,1 @@
+"""DP-KPS: texts written from private key phrases."""

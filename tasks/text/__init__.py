@@ -1,0 +1,1 @@
+"""Words, tags and cleaning of text."""

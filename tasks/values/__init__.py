@@ -1,0 +1,1 @@
+"""Values of tasks: frozen, and below everything that computes with them."""

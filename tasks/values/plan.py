@@ -1,0 +1,174 @@
+"""What every text-generating system offers: a price before anything is touched, and texts after it is paid.
+
+A `Generator` is stateless. `plan` is a pure function of public numbers: what will be invoked, in which
+instalments, on which blocks. `generate` follows that plan.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from models_db.budgets import Amount, total
+from models_db.errors import Refused, UsageError
+from models_db.events import PrivacyEvent
+from models_db.requests import ReleaseRequest
+from models_db.services.ledger import PlannedInvocation
+from tasks.values.generated import Generated
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The public facts a plan may depend on.
+
+    Attributes:
+        amount: the most the release may charge; None for systems that charge nothing.
+        parameters: the request's parameters, validated by the generator's own model.
+        blocks: how many blocks the dataset has.
+        population: the declared number of units, if one was declared.
+        governed: False for data that its owner has marked public.
+    """
+
+    amount: Amount | None
+    parameters: BaseModel
+    blocks: int
+    population: int | None
+    governed: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a release will do, fixed before it begins.
+
+    Attributes:
+        invocations: mechanisms that make the texts, in order, with their instalments, charged on each of `blocks`.
+        blocks: the blocks the release is eligible to read.
+        samples: how many texts it makes.
+        facts: the public parameters as people read them (C, B, T, ...), for the price and the card.
+        rows: how many model rows are expected in each step, from public numbers.
+        steps: how many steps each row takes at most.
+        prompt_tokens: the longest prompt of a row, in tokens, without the description.
+        reading_rows: how many of `rows` are read once and take no part in steps.
+        texts_per_unit: how many texts a unit is read for at most: a mechanism is invoked that many times as often as a
+            text has draws.
+        measuring: the mechanisms of charged metrics, invoked once each after the texts, in the request's order.
+        amount: what the system was given to spend, of which `invocations` cost no more.
+        prompts: how many public prompts a text backend answers at most; 0 where it is one for each text.
+    """
+
+    invocations: tuple[PlannedInvocation, ...]
+    blocks: tuple[int, ...]
+    samples: int
+    facts: Mapping[str, str]
+    rows: int
+    steps: int
+    prompt_tokens: int
+    reading_rows: int = 0
+    texts_per_unit: int = 1
+    measuring: tuple[PlannedInvocation, ...] = ()
+    amount: Amount = field(default_factory=Amount)
+    prompts: int = 0
+
+    @property
+    def at_work(self) -> "Plan":
+        """The plan as its system carries it out: its blocks numbered from 0, as `SomeBlocks` numbers them."""
+        return replace(self, blocks=tuple(range(len(self.blocks))))
+
+    def require_invoking(self, events: Sequence[PrivacyEvent]) -> None:
+        """Check that these are the mechanisms of the texts: what is drawn is what was planned.
+
+        Raises:
+            ValueError: they are others.
+        """
+        if tuple(events) != tuple(invocation.event for invocation in self.invocations):
+            raise ValueError("the mechanisms are not those of the plan")
+
+    @property
+    def every(self) -> tuple[PlannedInvocation, ...]:
+        """All mechanisms in order: those of the texts, then those of the metrics."""
+        return self.invocations + self.measuring
+
+    @property
+    def loss(self) -> Amount:
+        """What the plan charges to every block."""
+        return total([part for invocation in self.every for part in invocation.instalments])
+
+
+def invoked_once(events: Sequence[PrivacyEvent]) -> tuple[PlannedInvocation, ...]:
+    """Mechanisms that are paid for whole, each in one instalment."""
+    return tuple(PlannedInvocation(event, (event.loss,)) for event in events)
+
+
+Work = TypeVar("Work", contravariant=True)
+"""What a running generation works with: `tasks.generation.interface.Bench`."""
+
+
+class Generator(Protocol[Work]):
+    """One system. Its loss is stated by `plan` and drawn by `generate`, side by side in one file.
+
+    A system that asks `bench.backend` alone, never the engine, says `shows_private_text = False` and may use a model
+    behind an API; whoever does not say so may not (`generation.external`).
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    parameters: type[BaseModel]
+    charges: bool
+
+    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+        """The request with everything that it names and that only this machine could look up.
+
+        What is stored says all that a plan depends on, so whoever verifies a release plans it again from that alone.
+
+        Raises:
+            UsageError, EnvironmentProblem: it is not to be found, or does not fit the request.
+        """
+
+    def fail_share(self, parameters: BaseModel) -> Fraction:
+        """The part of the release's delta that its mechanisms need for failing; none where none of them may fail."""
+
+    def plan(self, ask: Ask) -> Plan:
+        """The plan for these public facts.
+
+        Raises:
+            Refused: the amount is too small, or the data must not be read this way.
+        """
+
+    def generate(self, plan: Plan, parameters: BaseModel, bench: Work) -> Generated:
+        """Carry the plan out."""
+
+
+class AsAsked:
+    """What most systems say: a request is whole as it is, and none of its mechanisms fails."""
+
+    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+        """As it is: nothing has to be looked up."""
+        return request
+
+    def fail_share(self, parameters: BaseModel) -> Fraction:
+        """None."""
+        return Fraction(0)
+
+
+class UnknownSystem(UsageError):
+    """No generator of that name for that kind of release."""
+
+    def __init__(self, mechanism: str, kind: str, known: list[str]) -> None:
+        super().__init__(
+            f"The mechanism {mechanism!r} cannot make a {kind!r} release in this version.",
+            f"Available: {', '.join(known)}.",
+            {"mechanism": mechanism, "kind": kind, "known": known},
+        )
+
+
+class NotForGovernedData(Refused):
+    """The system reads private text without protection."""
+
+    def __init__(self, mechanism: str) -> None:
+        super().__init__(
+            f"{mechanism!r} shows private text to the model without any guarantee; on governed data it is refused.",
+            "Use it on a dataset registered with `--public`, or choose a private mechanism.",
+            {"mechanism": mechanism},
+        )

@@ -1,0 +1,18 @@
+"""The kinds of releases, by the words of a request."""
+
+from enum import StrEnum
+from typing import Final
+
+
+class ReleaseKind(StrEnum):
+    """What a release is: texts one after another, a summary of each group, or a hierarchy of insights."""
+
+    SYNTHETIC_CORPUS = "synthetic_corpus"
+    SUMMARIES = "summaries"
+    INSIGHTS = "insights"
+    DEMONSTRATIONS = "demonstrations"
+    RECORDS = "records"
+
+
+TEXT_KINDS: Final = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS, ReleaseKind.RECORDS)
+"""Kinds of releases that are texts one after another; they differ in what a line of the release says."""

@@ -1,0 +1,1 @@
+"""Pools of workers: processes, threads, Dask, Ray."""
