@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,8 @@ def upgrade():
 
 @pytest.fixture
 def revise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Adds a revision that lives for this test only."""
+    """Adds a revision that lives for this test only; the reference of the self-check is made anew."""
+    monkeypatch.setattr(inventory, "_in_memory", unwrap(inventory._in_memory))
     folder = tmp_path / "revisions"
     folder.mkdir()
     folders = migrations.runner.VERSIONS

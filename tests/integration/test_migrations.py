@@ -88,7 +88,7 @@ def test_a_schema_is_never_taken_back(database: Database) -> None:
     before = snapshot(database)
     with database.engine.connect() as connection:
         with pytest.raises(AttributeError, match="downgrade"):
-            command.downgrade(migrations.runner.settings_for(connection), "0001")
+            command.downgrade(migrations.runner.settings_for(connection), "base")
         connection.rollback()
         assert differences(connection) == []
     assert snapshot(database) == before
