@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+import tasks as tasks  # its environment (no telemetry) is set before any library of a command is imported
 from cli.commands import CommandTable
 from cli.options import HomeOption
 

@@ -1,1 +1,1 @@
-"""Alembic: env.py, NOTES.md and versions, which import no project code."""
+"""Alembic: env.py, NOTES.md, and versions and schema, which import no project code."""

@@ -2,7 +2,6 @@
 
 from alembic import context
 
-import migrations.rebuilding  # noqa: F401  (gives version files `op.rebuild_table`)
 from migrations.keeping import Keeping
 from models_db import tables  # noqa: F401  (registers every table for `alembic check`)
 from models_db.base import Base
@@ -13,7 +12,7 @@ context.configure(
     target_metadata=Base.metadata,
     transaction_per_migration=True,
     compare_server_default=True,
-    render_as_batch=False,  # batch mode silently drops triggers and checks on SQLite; see `op.rebuild_table`
+    render_as_batch=False,  # batch mode silently drops triggers and checks on SQLite; see NOTES.md
     on_version_apply=Keeping(connection).after,
 )
 with context.begin_transaction():

@@ -34,7 +34,7 @@ Body = Annotated[str, mapped_column(Text)]
 
 
 TIME = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{6}Z$"
-"""What a time is written as; on SQLite a guard says it (migration 0007)."""
+"""What a time is written as; on SQLite a guard says it (`migrations.schema.forms`)."""
 
 
 def check_times(metadata: MetaData) -> None:

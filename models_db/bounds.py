@@ -1,7 +1,7 @@
 """How deep a JSON text of the ledger is nested at most, where the database cannot tell by itself.
 
-Migration 0009 bounds bytes and digits on both backends, and on PostgreSQL the depth. SQLite lets no trigger use its
-JSON functions while it mistrusts the schema (`trusted_schema=OFF`), so there the door asks before it writes.
+`migrations.schema.forms` bounds bytes and digits on both backends, and on PostgreSQL the depth. SQLite lets no trigger
+use its JSON functions while it mistrusts the schema (`trusted_schema=OFF`), so there the door asks before it writes.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Making links: what a transaction has recorded becomes links of the chain at its end, and nobody says what they tell.
 
 On PostgreSQL the doors put down in `pending_link` what they have recorded, `almoner_link` tells it, and the server does
-not commit what is untold (migration 0009). On SQLite the session keeps it in mind, and `Database.write` tells it. Kind,
-actor, dataset and words of a link come from the row, through the view of its table.
+not commit what is untold (`pending_link_is_told`). On SQLite the session keeps it in mind, and `Database.write` tells
+it. Kind, actor, dataset and words of a link come from the row, through the view of its table.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""What a link of the chain says of the rows it is about, spelled out the same on both backends (migration 0009).
+"""What a link of the chain says of the rows it is about, spelled out the same on both backends.
+
+The views are in `migrations.schema.links`.
 
 The body of a link is canonical JSON: what people read, from the view `link_of_<table>`, and `rows`, which names every
 row that the link commits to. `content` is SHA-256 over the rows of a table in the order of their ids, with a line feed
@@ -45,11 +47,8 @@ FOLLOWING = (
     "policy_rule", "invocation", "hold", "entry", "erased_version",
 )  # fmt: skip
 RANKS = {**dict.fromkeys(LEADING, 1), **{table: number for number, table in enumerate(FOLLOWING, 2)}}
-"""Of the rows that one transaction records, those of the lowest rank have a link each; see migration 0009."""
+"""Of the rows that one transaction records, those of the lowest rank have a link each; see `migrations.schema`."""
 BLOCK_RANK = len(RANKS) + 2
-
-UPGRADED = "ledger.upgraded"
-"""The kind of the link that tells all that a ledger held before links named rows."""
 
 _TRUTH = {0: '"false"', 1: '"true"'}
 _ABOUT = ("row_id", "link_kind", "link_actor", "link_dataset", "link_request")

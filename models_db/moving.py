@@ -1,6 +1,6 @@
 """How the budget moves: mechanisms, holds and entries go into the ledger together with their link.
 
-One call a step on PostgreSQL, of a door that migration 0003 has made for it; on SQLite a row at a time. The guards are
+One call a step on PostgreSQL, of a door made for it; on SQLite a row at a time. The guards are
 asked in the same order.
 """
 

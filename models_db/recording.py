@@ -1,8 +1,8 @@
 """The one door to the ledger's tables: every row that is written goes through `record`, every lock is taken here.
 
 SQLite: plain inserts; the guards are triggers, and there is one writer at a time. PostgreSQL: functions that belong to
-the owner of the schema (migration 0002), because application roles may write no table; they put the caller's login and
-the server's clock where a client could lie.
+the owner of the schema (`migrations.schema.doors`), because application roles may write no table; they put the caller's
+login and the server's clock where a client could lie.
 """
 
 import json

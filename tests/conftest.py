@@ -18,7 +18,6 @@ from sqlalchemy.pool import NullPool
 
 from migrations.upgrade import upgrade
 from models_db.engine import Database
-from tests import earlier
 from tests.object_store import ENVIRONMENT, ObjectStore
 from tests.support import World, require
 
@@ -173,25 +172,13 @@ class Ledgers:
             self._remove(made)
             self._spare[backend].append(made)
 
-    def recorded(self, backend: str, *, upgraded: bool) -> Database:
-        """The ledger of schema 0001 that was recorded, or what the upgrade made of it: to be copied, not changed."""
-        like = self.recorded(backend, upgraded=False) if upgraded else None
-        return self._made_once(
-            f"recorded {upgraded} {backend}", backend, upgrade if upgraded else earlier.rebuild, like
-        )
-
     def _template(self, backend: str) -> Database:
-        return self._made_once(backend, backend, upgrade)
-
-    def _made_once(
-        self, key: str, backend: str, make: Callable[[Database], object], like: Database | None = None
-    ) -> Database:
-        if key not in self._templates:
+        if backend not in self._templates:
             made = self._named(backend)
-            self._fill(made, like)
-            make(made)
-            self._templates[key] = made
-        return self._templates[key]
+            self._fill(made, None)
+            upgrade(made)
+            self._templates[backend] = made
+        return self._templates[backend]
 
     def _named(self, backend: str) -> Database:
         name = f"ledger_{next(_numbers)}"

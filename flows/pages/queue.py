@@ -248,7 +248,7 @@ class _Desk:
         return frozenset(one.on_behalf_of or one.approver_id for one in given)
 
     def _deciders(self, gate: _Gate, dataset_id: int) -> Iterator[int]:
-        """As the guards of the database have it (migration 0002, `approval_...`)."""
+        """As the guards of the database have it (`approval_...`)."""
         given = [one for one in gate.decisions if one.decision == "approve"]
         if len(given) < len(gate.decisions):
             return  # one rejection is enough

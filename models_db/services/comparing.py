@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from models_db.link_body import parse_body
 from models_db.linking import contents, kind_of, told_arm, told_hold, told_settled, view_of
-from models_db.links import RANKS, UPGRADED, content, digest_of, spelled_body
+from models_db.links import RANKS, content, digest_of, spelled_body
 from models_db.services.audit_log import Link
 
 STEPS = ("ledger.hold", "ledger.arm", "ledger.release", "ledger.commit", "ledger.forfeit")
@@ -96,9 +96,7 @@ class Comparison:
     session: Session
     found: list[str] = field(default_factory=list)
     covered: dict[str, Covered] = field(default_factory=lambda: {table: Covered() for table in RANKS})
-    _rowless: list[int] = field(default_factory=list)
     _newest: dict[str, int] = field(default_factory=dict)
-    _named_any: bool = False
 
     def say(self, difference: str) -> None:
         """Keep a difference; the first ones are named."""
@@ -120,9 +118,7 @@ class Comparison:
         self._compare(batch)
 
     def end(self) -> None:
-        """After the last link of the chain: links without rows, and rows without links."""
-        for number in self._rowless:
-            self.say(f"link {number} names no row")
+        """After the last link of the chain: rows without links."""
         for table, covered in self.covered.items():
             query = text(f"SELECT id FROM {table} ORDER BY id")  # noqa: S608  (the name of a table)
             ids = self.session.connection().execute(query, execution_options={"yield_per": _MANY}).scalars()
@@ -135,12 +131,8 @@ class Comparison:
             self.say(f"link {link.seq} cannot be read")
             return ()
         if "rows" not in body:
-            self._rowless += [link.seq] if len(self._rowless) < SHOWN else []
+            self.say(f"link {link.seq} names no row")
             return ()
-        if not self._named_any:
-            self._named_any = True
-            if link.kind == UPGRADED:  # what was told before it names no rows, and it names all of them
-                self._rowless.clear()
         rows = _named(body["rows"])
         if not rows:
             self.say(f"link {link.seq} names no row")
@@ -152,8 +144,6 @@ class Comparison:
         views = self._views(whole)
         steps = _Steps.of(self.session, [rows for link, rows in whole if link.kind in STEPS])
         for link, rows in whole:
-            if link.kind == UPGRADED:
-                continue
             told = steps.told(link, rows) if link.kind in STEPS else views.get(_lead(rows))
             if told is None or _said(told, rows) != (*link[4:8], link.body):
                 self.say(f"link {link.seq} does not say what its rows say")
@@ -215,7 +205,7 @@ class Comparison:
         """What the rows that links are about would have them tell."""
         wanted: dict[str, list[int]] = {}
         for link, rows in whole:
-            if link.kind not in STEPS and link.kind != UPGRADED and rows[0].size == 1:
+            if link.kind not in STEPS and rows[0].size == 1:
                 wanted.setdefault(rows[0].table, []).extend(rows[0].numbers)
         found: dict[tuple[str, int], Mapping[str, Any]] = {}
         for table, ids in wanted.items():

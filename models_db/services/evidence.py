@@ -42,7 +42,7 @@ def require_as_told(session: Session, request: Request) -> None:
 def _links(session: Session, comparison: Comparison, given: dict[str, object]) -> Iterator[Link]:
     """The links that name what is needed, whole in themselves and followed by the next one."""
     kinds = session.scalars(text("SELECT DISTINCT kind FROM audit ORDER BY kind")).all()
-    general = [kind for kind in kinds if str(kind).partition(".")[0] in _GENERAL or kind in _ALSO]
+    general = [kind for kind in kinds if str(kind).partition(".")[0] in _GENERAL]
     among = ", ".join(f":kind{number}" for number in range(len(general)))
     values = {"request": given["request"], "dataset": given["dataset"],
               **{f"kind{number}": kind for number, kind in enumerate(general)}}  # fmt: skip
@@ -64,7 +64,6 @@ SELECT y.seq, y.prev_hash, y.row_hash, y.at, y.actor, y.kind, y.dataset, y.reque
     OR (y.request_id = :request AND y.kind NOT LIKE 'ledger.%')
  ORDER BY y.seq
 """
-_ALSO = ("ledger.upgraded",)
 _EVERY = "TRUE"
 _OF_REQUEST = "x.request_id = :request"
 _NEEDED = {

@@ -280,7 +280,7 @@ def valid(session: Session, request_id: int, gate: str) -> Sequence[tuple[Approv
 
 
 def _stands(session: Session, approval: Approval, dataset_id: int) -> bool:
-    """As the database counts (migration 0002, STANDS)."""
+    """As the database counts (`migrations.schema.conditions`)."""
     withdrawn = session.scalar(select(func.count()).where(Withdrawal.approval_id == approval.id))
     if approval.decision != "approve" or approval.expires_at <= moment() or withdrawn:
         return False
@@ -322,7 +322,7 @@ def motion_count(session: Session, motion: Motion) -> tuple[int, int]:
 
 
 def needed(session: Session, policy_id: int, dataset_id: int, gate: str) -> int:
-    """How many stewards a policy asks for at a gate: the most for any dataset of the account (migration 0002)."""
+    """How many stewards a policy asks for at a gate: the most for any dataset of the account."""
     policy = session.get_one(PolicyVersion, policy_id)
     column = f"{gate}_approvals"
     of_all = getattr(policy, column)

@@ -91,7 +91,7 @@ def require_not_barred(
 
 
 def _bars(session: Session, policy: PolicyVersion, account_id: int) -> bool:
-    """The strictest rule for any dataset of the account: they protect the same people (migration 0008)."""
+    """The strictest rule for any dataset of the account: they protect the same people."""
     names = session.scalars(select(Dataset.name).where(Dataset.account_id == account_id)).all()
     rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id == policy.id)).all()
     own = {rule.dataset: rule.bars_viewers for rule in rules}

@@ -1,6 +1,6 @@
 """What requests were approved for: the rows that guards look up, held against the requests' own texts.
 
-The rows are written by the database when a request is recorded (migration 0007); nobody passes them.
+The rows are written by the database when a request is recorded (`request_writes_plan`); nobody passes them.
 """
 
 import json
@@ -44,10 +44,9 @@ def altered(session: Session) -> list[int]:
 
 
 def _agrees(text: str, rows: Facts) -> bool:
-    """Whether rows are the plan in a text; a request older than plans in rows has none of either."""
+    """Whether rows are the plan in a text."""
     try:
-        plan = json.loads(text).get("plan")
-        return rows == (set() if not rows and plan is None else set(_said(plan)))
+        return rows == set(_said(json.loads(text)["plan"]))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return False
 

@@ -146,8 +146,7 @@ class UnitClaim(Base):
     __tablename__ = "unit_claim"
 
     id: Mapped[Key]
-    account_id: Mapped[int | None] = mapped_column(reference("account"))
-    """None of claim 0, which has the units of all accounts from before claims were recorded."""
+    account_id: Mapped[int] = mapped_column(reference("account"))
     salt: Mapped[Digest]
     digest: Mapped[Digest]
     """SHA-256 of the salt and, in the order of their marks, the marks with their accounts and cohorts."""

@@ -1,4 +1,4 @@
-"""For every guard of revision 0002 on decisions and motions: what it denies, and the nearest things it lets pass."""
+"""For every guard of decisions and motions: what it denies, and the nearest things it lets pass."""
 
 from datetime import UTC, datetime, timedelta
 

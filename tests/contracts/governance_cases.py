@@ -1,4 +1,4 @@
-"""For every guard of revision 0002 on people, policies, accounts, runs and steps: what it denies, and the nearest
+"""For every guard of people, policies, accounts, runs and steps: what it denies, and the nearest
 things it lets pass."""
 
 from tests.contracts.initial_cases import Case, change

@@ -1,4 +1,4 @@
-"""For every guard of revision 0001 that is still as it was: what it denies, and the nearest things it lets pass."""
+"""For the guards of requests, budgets and the chain: what it denies, and the nearest things it lets pass."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

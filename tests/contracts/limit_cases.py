@@ -1,4 +1,4 @@
-"""For every guard of revision 0007: what it denies, and the nearest things it lets pass."""
+"""For every guard of plans and limits: what it denies, and the nearest things it lets pass."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""For every guard of revision 0012: what it denies, and the nearest things it lets pass."""
+"""For every guard of names: what it denies, and the nearest things it lets pass."""
 
 from sqlalchemy import Executable
 

@@ -1,4 +1,4 @@
-"""For every guard of revision 0004 on schedules and slots: what it denies, and the nearest things it lets pass."""
+"""For every guard of schedules and slots: what it denies, and the nearest things it lets pass."""
 
 from datetime import datetime, timedelta
 

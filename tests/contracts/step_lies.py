@@ -1,4 +1,4 @@
-"""What hostile people say through the two doors that move the budget (migration 0003), as in `lies`."""
+"""What hostile people say through the two doors that move the budget, as in `lies`."""
 
 import json
 

@@ -25,7 +25,7 @@ from models_db.services.denials import Denied
 from tests.conftest import Ledgers, PostgreSQL
 from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, LINK, MOTION, SESSION, door
 from tests.contracts.step_lies import STEP_LIES
-from tests.contracts.town import ORIGINS, Town, town_of
+from tests.contracts.town import Town, town_of
 from tests.support import LATE, SOON, World, execute, fetch, planned, snapshot
 
 ROLES = ("analyst", "runner", "steward", "admin", "auditor")
@@ -51,9 +51,9 @@ def login(server: PostgreSQL, database: Database, name: str) -> Database:
     return Database(url.render_as_string(hide_password=False))
 
 
-@pytest.fixture(scope="module", params=ORIGINS)
-def siege(request: pytest.FixtureRequest, ledgers: Ledgers, postgresql: PostgreSQL) -> Iterator[Siege]:
-    with town_of(ledgers, "postgresql", request.param) as town:
+@pytest.fixture(scope="module")
+def siege(ledgers: Ledgers, postgresql: PostgreSQL) -> Iterator[Siege]:
+    with town_of(ledgers, "postgresql") as town:
         world, database = town.world, town.world.database
         names = (*ROLES, "nobody", "former")
         for name in names:

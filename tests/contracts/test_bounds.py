@@ -1,14 +1,13 @@
 """What people write into the ledger has a bounded size, depth and number of digits, whoever else would refuse it."""
 
 from collections.abc import Iterator
-from importlib import import_module
-from typing import Any
 
 import pytest
 from sqlalchemy import UniqueConstraint
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from migrations.schema import forms
 from models_db.base import Base, moment
 from models_db.bounds import DEPTH, JSON, UNBOUNDED
 from models_db.engine import Database
@@ -21,11 +20,10 @@ from tests.contracts import whole_story
 from tests.contracts.test_every_column import altered, some_row
 from tests.support import World, terms
 
-revision: Any = import_module("migrations.versions.0009_links")
-COLUMNS = [(table, column, most) for table, texts in revision.TEXTS.items() for column, most in texts.items()]
-JSON_COLUMNS = [(table, column) for table, columns in revision.JSON.items() for column in columns]
+COLUMNS = [(table, column, most) for table, texts in forms.TEXTS.items() for column, most in texts.items()]
+JSON_COLUMNS = [(table, column) for table, columns in forms.JSON.items() for column in columns]
 DEEP = '{"a":' * (DEPTH + 1) + "1" + "}" * (DEPTH + 1)
-LONG_NUMBER = '{"a":' + "9" * revision.DIGITS + "}"
+LONG_NUMBER = '{"a":' + "9" * forms.DIGITS + "}"
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -46,7 +44,7 @@ def bounded(worked: Database) -> Iterator[Session]:
                 connection.exec_driver_sql(f"DROP TRIGGER {name}")
             connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
         else:
-            for table in revision.TEXTS:
+            for table in forms.TEXTS:
                 connection.exec_driver_sql(f"ALTER TABLE {table} DISABLE TRIGGER ALL")
                 connection.exec_driver_sql(f"ALTER TABLE {table} ENABLE TRIGGER {table}_bounded")
         yield session

@@ -21,7 +21,7 @@ from tests.contracts.lone_decisions import DECISIONS
 from tests.contracts.lone_limits import LIMITS
 from tests.contracts.lone_states import NO_CHECKS, Change
 from tests.contracts.test_guards import CASES, GUARDS
-from tests.contracts.town import FRESH, Town, town_of
+from tests.contracts.town import Town, town_of
 
 LONE = ACCOUNTS | DECISIONS | LIMITS
 TABLES = {name: table for name, table, *_ in GUARDS}
@@ -59,13 +59,13 @@ class Trial:
 
 @pytest.fixture(scope="module")
 def town(ledgers: Ledgers) -> Iterator[Town]:
-    with town_of(ledgers, "sqlite", FRESH) as built:
+    with town_of(ledgers, "sqlite") as built:
         yield built
 
 
 @pytest.fixture(scope="module")
 def town_on_postgresql(ledgers: Ledgers) -> Iterator[Town]:
-    with town_of(ledgers, "postgresql", FRESH) as built:
+    with town_of(ledgers, "postgresql") as built:
         yield built
 
 

@@ -12,8 +12,7 @@ from models_db.services.denials import Denied
 from models_db.services.people import NameTaken, PersonNameUnfit
 from models_db.tables import Principal
 from tests.contracts.name_cases import FIT, NOT_PLAIN, PLAIN, UNFIT
-from tests.contracts.tampering import before_0012
-from tests.support import World, fetch, snapshot
+from tests.support import World, snapshot
 
 
 @pytest.fixture
@@ -82,13 +81,3 @@ def test_a_row_of_a_person_past_the_service_is_denied(clinic: World, name: str) 
     row = Principal(name=name, public_key="k" * 64, created_at=moment(), created_by=clinic.admin.id)
     with pytest.raises(Denied, match="the name of a person"), clinic.database.write() as session:
         record(session, row)
-
-
-def test_names_from_before_the_rule_are_read(clinic: World) -> None:
-    with before_0012(clinic.database):
-        clinic.dataset("../Évil")
-    assert fetch(clinic.database, "SELECT name FROM dataset ORDER BY id") == [("clinic",), ("../Évil",)]
-    with clinic.database.read() as session:
-        assert datasets.find(session, "../Évil").name == "../Évil"
-    with pytest.raises(NameNotPlain):
-        clinic.dataset("../Évil too")

@@ -23,8 +23,7 @@ from models_db.tables import Request
 from tests.conftest import Ledgers
 from tests.support import TEN, World, event_of, execute, fetch, plan_of, planned
 
-limiting = importlib.import_module("migrations.versions.0007_limits")
-forms = importlib.import_module("migrations.versions.0011_forms")
+initial = importlib.import_module("migrations.versions.0001_initial")
 
 PARTS = [("7", "1"), ("7", "1"), ("5", "0"), ("7", "1")]
 AWKWARD = PrivacyEvent("token_draw", 1, {"sigma": "1/2", "note": 'é " \\ \n \u001f'}, Amount(), {"kind": "NoOp"})
@@ -195,7 +194,7 @@ def test_every_time_has_a_form() -> None:
         table.name: tuple(c.name for c in table.columns if isinstance(c.type, String) and c.type.length == 27)
         for table in Base.metadata.sorted_tables
     }
-    listed = {table: tuple(sorted(columns)) for table, columns in forms.TIMES.items()}
+    listed = {table.name: tuple(sorted(table.times)) for table in initial.TABLES if table.times}
     assert listed == {table: tuple(sorted(columns)) for table, columns in times.items() if columns}
 
 

@@ -11,15 +11,15 @@ from models_db.base import moment
 from models_db.engine import Database
 from models_db.services import health, policies
 from tests.conftest import Ledgers
-from tests.contracts.town import ORIGINS, Town, town_of
+from tests.contracts.town import Town, town_of
 from tests.support import LATE, SOON, TEN, World, planned, snapshot, terms
 
 CARELESS = ("recursive_triggers = OFF", "foreign_keys = OFF", "trusted_schema = ON", "busy_timeout = 5000")
 
 
-@pytest.fixture(scope="module", params=ORIGINS)
-def town(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[Town]:
-    with town_of(ledgers, "sqlite", request.param) as built:
+@pytest.fixture(scope="module")
+def town(ledgers: Ledgers) -> Iterator[Town]:
+    with town_of(ledgers, "sqlite") as built:
         before = snapshot(built.world.database)
         yield built
         assert snapshot(built.world.database) == before

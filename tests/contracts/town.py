@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from sqlalchemy import Executable
 
 from models_db.base import moment
 from models_db.budgets import Amount
-from models_db.engine import Database
 from models_db.policy_terms import DatasetTerms
 from models_db.services import (
     artifacts,
@@ -30,7 +28,6 @@ from models_db.services.erasures import Wanted
 from models_db.services.ledger import Attempt
 from models_db.services.people import Mandate
 from models_db.services.schedules import Timing
-from tests import earlier
 from tests.conftest import Ledgers
 from tests.contracts.rows import approval, artifact, publication
 from tests.support import World, execute, fetch, planned, snapshot, terms
@@ -93,18 +90,18 @@ class Town:
     def build(cls, world: World) -> "Town":
         self = cls(world)
         world.person("second steward")
-        self._people_since_0002()
+        self._further_people()
         world.dataset("clinic", Amount(1000, 100), blocks=2)
         world.dataset("harbour", Amount(1000, 100))
         world.dataset("library", Amount(1000, 100), governed=False)
         world.dataset("nameless", Amount(1000, 100), blocks=2, unit_field=None)
         world.dataset("ward", Amount(1000, 100), blocks=2, unit_field=None)
-        self._datasets_since_0002()
+        self._further_datasets()
         self._submitted()
         self._running()
         self._produced()
         self._decided()
-        self._since_0002()
+        self._decided_otherwise()
         execute(
             world.database,
             "INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('root', 77, 7)",
@@ -114,36 +111,15 @@ class Town:
         self._require_whole()
         return self
 
-    @classmethod
-    def upgraded(cls, database: Database) -> "Town":
-        """The same town, but the first part of it was built under schema 0001 and then upgraded."""
-        world = earlier.inherited(database)
-        with database.write() as session:
-            for name, kept in {"analyst": "analyst", "steward": "steward", "runner": "runner",
-                               "second steward": "steward"}.items():  # fmt: skip
-                for role in sorted(people.roles_of(session, people.find(session, name).id) - {kept}):
-                    people.revoke(session, world.admin, name, role, "only what they need")
-            world = replace(world, policy_id=policies.adopt(session, world.admin, terms()).id)
-        self = cls(world)
-        named = {each.name for each in fields(cls)}
-        for name, found in earlier.described().requests.items():
-            if name in named:
-                setattr(self, name, found if isinstance(found, int) else earlier.attempt_of(database, name))
-        self._people_since_0002()
-        self._datasets_since_0002()
-        self._since_0002()
-        self._require_whole()
-        return self
-
     def _require_whole(self) -> None:
         empty = [table for table, rows in snapshot(self.world.database).items() if not rows]
         assert empty == ["pending_link"]
 
-    def _people_since_0002(self) -> None:
+    def _further_people(self) -> None:
         self.world.person("delegate", "auditor")
         self.world.person("former", "runner", "steward", "analyst", "admin")
 
-    def _datasets_since_0002(self) -> None:
+    def _further_datasets(self) -> None:
         self.world.dataset("estate", Amount(1000, 100))
         self.world.dataset("paced", Amount(10**6, 10**6))
         self.world.dataset("grown", Amount(1000, 100), blocks=2)
@@ -151,7 +127,7 @@ class Town:
         later = [b"later-unit".ljust(32, b"\0")]
         self.world.version("grown", later, growth=self.world.growth("grown", opens=True))
 
-    def _since_0002(self) -> None:
+    def _decided_otherwise(self) -> None:
         self._narrowed()
         self._moved()
         self._on_schedules()
@@ -399,17 +375,8 @@ class Town:
         return int(self.one("SELECT id FROM artifact WHERE request_id = :r", r=attempt.request_id))
 
 
-FRESH, UPGRADED = "fresh", "from 0001"
-ORIGINS = [FRESH, pytest.param(UPGRADED, marks=pytest.mark.slow)]
-"""Where a town's ledger comes from: the same attacks are tried on one that was upgraded with rows in it."""
-
-
 @contextmanager
-def town_of(ledgers: Ledgers, backend: str, origin: str) -> Iterator[Town]:
-    """A town on a backend, in a ledger that is new or was upgraded."""
-    if origin == FRESH:
-        with ledgers.new(backend) as database:
-            yield Town.build(World.create(database))
-    else:
-        with ledgers.new(backend, like=ledgers.recorded(backend, upgraded=True)) as database:
-            yield Town.upgraded(database)
+def town_of(ledgers: Ledgers, backend: str) -> Iterator[Town]:
+    """A town on a backend."""
+    with ledgers.new(backend) as database:
+        yield Town.build(World.create(database))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import typer.testing
 
 import flows.health
 import flows.telemetry
+import migrations.runner
 from migrations import inventory
 from tests import tiny_embedder, tiny_model
 from tests.collector import Collector
@@ -85,3 +87,36 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     monkeypatch.setenv(flows.telemetry.SETTING, made.address)
     yield made
     made.close()
+
+
+CHANGES = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "{number}"
+down_revision = "{after}"
+gives_up = {gives_up}
+
+
+def upgrade():
+    {change}
+"""
+
+
+@pytest.fixture
+def revise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Adds a revision that lives for this test only; the reference of the self-check is made anew."""
+    monkeypatch.setattr(inventory, "_in_memory", unwrap(inventory._in_memory))
+    folder = tmp_path / "revisions"
+    folder.mkdir()
+    folders = migrations.runner.VERSIONS
+    monkeypatch.setattr(migrations.runner, "VERSIONS", [*folders, folder])
+
+    def add(change: str, gives_up: tuple[str, ...] = ()) -> Path:
+        after = migrations.runner.newest()
+        number = f"{int(after) + 1:04}"
+        text = CHANGES.format(number=number, after=after, change=change, gives_up=gives_up)
+        (folder / f"{number}.py").write_text(text)
+        return folder
+
+    return add

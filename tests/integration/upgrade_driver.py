@@ -2,15 +2,21 @@
 
 import os
 import signal
+from pathlib import Path
 
 from sqlalchemy import event
 
+import migrations.runner
 from migrations.upgrade import upgrade
 from models_db.engine import Database
 
 
-def upgrade_and_die(url: str, statement: int | None) -> None:
-    """Upgrade; before the statement of that number (None: after everything) the process is gone."""
+def upgrade_and_die(url: str, revisions: Path, statement: int | None) -> None:
+    """Upgrade, with the revisions of a folder beside those of the installation.
+
+    Before the statement of that number (None: after everything) the process is gone.
+    """
+    migrations.runner.VERSIONS.append(revisions)
     database = Database(url)
     seen = 0
 

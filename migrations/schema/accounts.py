@@ -1,0 +1,522 @@
+"""Accounts and what moves their counters: holds, and entries on holds.
+
+An account is the root of a dataset, a block of its units, an envelope (`scope`) or a window of time (`pacing`). Its
+counters are moved by `entry_moves_account` and by nothing else: an UPDATE is admitted only if it is exactly the effect
+of the next entry on the account (`last_entry_id`), or that of a carried motion on the cap.
+"""
+
+from migrations.schema.conditions import (
+    IN_FORCE,
+    MOMENT,
+    SPEND_GATE,
+    STALE,
+    STANDING,
+    WENT_BACK,
+    attempts,
+    drawn,
+    has_entry,
+    later_cohorts,
+    reserved,
+    role,
+    state,
+)
+from migrations.schema.definitions import Action, Both, Guard, Index, Table
+from migrations.schema.forms import PLAIN_NAME
+
+
+def moved(counter: str, amount: str, *, on_hold: int, on_arm: int, on_release: int) -> str:
+    """A counter has moved as entry `e` on hold `h` moves it."""
+    return (
+        f"NEW.{counter} = OLD.{counter} + CASE e.kind WHEN 'HOLD' THEN {on_hold} * h.{amount}"
+        f" WHEN 'ARM' THEN {on_arm} * h.{amount} WHEN 'RELEASE' THEN {on_release} * h.{amount} ELSE 0 END"
+    )
+
+
+MOVED_OTHERWISE = " OR ".join(
+    f"NEW.{column} IS DISTINCT FROM OLD.{column}"
+    for column in ("id", "kind", "parent_id", "block", "name", "opens_at", "closes_at")
+)
+BY_ENTRY = (
+    "(NEW.rho_cap = OLD.rho_cap AND NEW.delta_cap = OLD.delta_cap AND NEW.last_entry_id > OLD.last_entry_id"
+    " AND EXISTS (SELECT 1 FROM entry e JOIN hold h ON h.id = e.hold_id"
+    " WHERE e.id = NEW.last_entry_id AND h.account_id = OLD.id"
+    f" AND {moved('rho_held', 'rho', on_hold=1, on_arm=-1, on_release=-1)}"
+    f" AND {moved('rho_spent', 'rho', on_hold=0, on_arm=1, on_release=0)}"
+    f" AND {moved('delta_held', 'delta', on_hold=1, on_arm=-1, on_release=-1)}"
+    f" AND {moved('delta_spent', 'delta', on_hold=0, on_arm=1, on_release=0)}))"
+)
+
+
+def newest_cap(column: str) -> str:
+    """The newest cap that was carried for the account's root."""
+    return (
+        f"(SELECT m.{column} FROM carried c JOIN motion m ON m.id = c.motion_id JOIN dataset d ON d.id = m.dataset_id"
+        " WHERE m.kind = 'cap' AND d.account_id = coalesce(OLD.parent_id, OLD.id) ORDER BY c.id DESC LIMIT 1)"
+    )
+
+
+BY_MOTION = (
+    "(OLD.kind IN ('root', 'block') AND NEW.last_entry_id = OLD.last_entry_id"
+    " AND NEW.rho_held = OLD.rho_held AND NEW.rho_spent = OLD.rho_spent"
+    " AND NEW.delta_held = OLD.delta_held AND NEW.delta_spent = OLD.delta_spent"
+    f" AND coalesce(NEW.rho_cap = {newest_cap('rho')}, FALSE)"
+    f" AND coalesce(NEW.delta_cap = {newest_cap('delta_fail')}, FALSE))"
+)
+
+
+def has_room(counter: str) -> str:
+    """Block `x` has room for the envelope NEW beside all others."""
+    return (
+        f"x.{counter}_held + x.{counter}_spent + NEW.{counter}_cap"
+        f" + {reserved(counter, 'NEW.parent_id', account='z')} <= x.{counter}_cap"
+    )
+
+
+def fits(counter: str) -> str:
+    """Hold `h` of request `r` fits account `a`, beside what is reserved for others."""
+    others = reserved(counter, "a.parent_id", other=" AND x.id IS DISTINCT FROM r.scope_id")
+    return (
+        f"a.{counter}_held + a.{counter}_spent + h.{counter} + (CASE a.kind WHEN 'block' THEN {others} ELSE 0 END)"
+        f" <= a.{counter}_cap"
+    )
+
+
+# A window ends at midnight of a Monday or of a first: as many windows end in any time as calendar windows do.
+_LENGTH = (
+    "CASE p.pacing_period WHEN 'week' THEN {monday} ELSE substr(NEW.closes_at, 9, 2) = '01' END"
+    " AND {days} BETWEEN CASE p.pacing_period WHEN 'week' THEN 7 ELSE 28 END"
+    " AND CASE p.pacing_period WHEN 'week' THEN 14 ELSE 62 END"
+)
+
+
+def _written(column: str) -> str:
+    return f"(NEW.{column} ~ '{MOMENT}' AND pg_input_is_valid(left(NEW.{column}, 26), 'timestamp'))"
+
+
+WINDOW_LENGTH = Both(
+    sqlite=_LENGTH.format(
+        monday="strftime('%w', NEW.closes_at) = '1'", days="julianday(NEW.closes_at) - julianday(NEW.opens_at)"
+    ),
+    postgresql=_LENGTH.format(
+        monday="extract(isodow FROM left(NEW.closes_at, 10)::date) = 1",
+        days=f"CASE WHEN {_written('opens_at')} AND {_written('closes_at')} THEN"
+        " extract(epoch FROM (left(NEW.closes_at, 26)::timestamp - left(NEW.opens_at, 26)::timestamp)) / 86400 END",
+    ),
+)
+
+
+def within(limit: str, counter: str) -> str:
+    """All holds of the attempt on the account, and this one, stay within a limit, if there is one.
+
+    SQLite takes a CROSS JOIN in the order in which it is written; otherwise it would read every hold of the account.
+    """
+    return (
+        f"({limit} IS NULL OR NEW.{counter} + coalesce((SELECT sum(z.{counter}) FROM invocation j CROSS JOIN hold z"
+        " WHERE z.invocation_id = j.id AND j.request_id = i.request_id AND j.attempt = i.attempt"
+        f" AND z.account_id = NEW.account_id), 0) <= {limit})"
+    )
+
+
+def bound(counter: str) -> str:
+    """The most that the policy allows request `r`."""
+    return (
+        f"coalesce((SELECT q.{counter}_max FROM policy_rule q JOIN dataset y ON y.name = q.dataset"
+        f" WHERE q.policy_id = p.id AND y.id = r.dataset_id), p.{counter}_max)"
+    )
+
+
+def granted(counter: str) -> str:
+    """The most that its standing authorisation allows request `r`."""
+    column = {"rho": "rho", "delta": "delta_fail"}[counter]
+    return f"(SELECT m.{column} FROM motion m WHERE m.id = r.standing_id)"
+
+
+PLANNED_PART = (
+    "coalesce((SELECT q.last_instalment >= NEW.instalment AND q.rho >= NEW.rho AND q.delta >= NEW.delta"
+    " FROM planned_instalment q WHERE q.request_id = i.request_id AND q.sequence = i.sequence"
+    " AND q.first_instalment <= NEW.instalment ORDER BY q.first_instalment DESC LIMIT 1), FALSE)"
+)
+"""The run of equal instalments of the plan in which this one lies allows as much."""
+PLANNED_BLOCK = (
+    "(a.kind <> 'block' OR coalesce((SELECT k.last_block >= a.block FROM planned_block k"
+    " WHERE k.request_id = i.request_id AND k.first_block <= a.block ORDER BY k.first_block DESC LIMIT 1), FALSE))"
+)
+SIBLING = (
+    "s.invocation_id = h.invocation_id AND s.instalment = h.instalment AND s.rho >= h.rho AND s.delta >= h.delta"
+    f" AND {has_entry('s.id', 'HOLD')} AND NOT {has_entry('s.id', 'RELEASE')}"
+)
+"""Hold `s` narrows the same instalment as hold `h`, and is reserved."""
+IN_SCOPE = f"(r.scope_id IS NULL OR EXISTS (SELECT 1 FROM hold s WHERE s.account_id = r.scope_id AND {SIBLING}))"
+IN_WINDOW = (
+    "(p.pacing_period IS NULL OR EXISTS (SELECT 1 FROM hold s JOIN account x ON x.id = s.account_id"
+    " JOIN entry k ON k.hold_id = s.id AND k.kind = 'HOLD' WHERE x.kind = 'pacing' AND x.parent_id = b.parent_id"
+    f" AND x.opens_at <= k.at AND k.at < x.closes_at AND {SIBLING}))"
+)
+ARMABLE = (
+    "NOT EXISTS (SELECT 1 FROM hold h JOIN account b ON b.id = h.account_id JOIN invocation i ON i.id = h.invocation_id"
+    " JOIN request r ON r.id = i.request_id JOIN policy_version p ON p.id = r.policy_id"
+    f" WHERE h.id = NEW.hold_id AND {state('r.id')} = 'running' AND i.attempt = {attempts('r.id')}"
+)
+"""What a hold must be to be armed: of the running attempt, and (what follows) paid for by its gate."""
+
+TABLES = (
+    Table(
+        "account",
+        """
+        id {key}
+        kind VARCHAR(255) NOT NULL
+        parent_id {number} -> account
+        block INTEGER
+        rho_cap BIGINT NOT NULL
+        delta_cap BIGINT NOT NULL
+        rho_held BIGINT DEFAULT '0' NOT NULL
+        rho_spent BIGINT DEFAULT '0' NOT NULL
+        delta_held BIGINT DEFAULT '0' NOT NULL
+        delta_spent BIGINT DEFAULT '0' NOT NULL
+        last_entry_id {number} DEFAULT '0' NOT NULL
+        name VARCHAR(255)
+        opens_at VARCHAR(27)
+        closes_at VARCHAR(27)
+        created_by {number} -> principal
+        reason TEXT
+        """,
+        unique=(("parent_id", "block"), ("parent_id", "name"), ("parent_id", "opens_at")),
+        checks={
+            "kind": (
+                "(kind = 'root' AND parent_id IS NULL AND block IS NULL AND name IS NULL AND opens_at IS NULL)"
+                " OR (kind = 'block' AND parent_id IS NOT NULL AND block >= 0 AND name IS NULL AND opens_at IS NULL)"
+                " OR (kind = 'scope' AND parent_id IS NOT NULL AND block IS NULL AND length(trim(name)) > 0"
+                " AND opens_at IS NULL)"
+                " OR (kind = 'pacing' AND parent_id IS NOT NULL AND block IS NULL"
+                " AND name IS NULL AND opens_at IS NOT NULL AND closes_at > opens_at)"
+            ),
+            "delta": "delta_held >= 0 AND delta_spent >= 0 AND delta_held + delta_spent <= delta_cap",
+            "rho": "rho_held >= 0 AND rho_spent >= 0 AND rho_held + rho_spent <= rho_cap",
+        },
+        indexes=(Index("ix_account_scope", "parent_id", where="kind = 'scope'"),),
+        no_update=False,
+    ),
+    Table(
+        "cap",
+        """
+        id {key}
+        account_id {number} NOT NULL -> account
+        epsilon VARCHAR(255) NOT NULL
+        delta VARCHAR(255) NOT NULL
+        delta_conversion BIGINT NOT NULL
+        created_at VARCHAR(27) NOT NULL
+        rho BIGINT
+        delta_fail BIGINT
+        """,
+        unique=(("account_id",),),
+    ),
+    Table(
+        "scope_end",
+        """
+        id {key}
+        account_id {number} NOT NULL -> account
+        ended_by {number} NOT NULL -> principal
+        reason TEXT NOT NULL
+        at VARCHAR(27) NOT NULL
+        """,
+        unique=(("account_id",),),
+        checks={"reason": "length(trim(reason)) > 0"},
+    ),
+    Table(
+        "hold",
+        """
+        id {key}
+        invocation_id {number} NOT NULL -> invocation
+        account_id {number} NOT NULL -> account
+        instalment INTEGER NOT NULL
+        rho BIGINT NOT NULL
+        delta BIGINT NOT NULL
+        """,
+        unique=(("invocation_id", "account_id", "instalment"),),
+        checks={
+            "amount": "rho >= 0 AND delta >= 0 AND rho = CAST(rho AS BIGINT) AND delta = CAST(delta AS BIGINT)",
+        },
+        indexes=(Index("ix_hold_account_id", "account_id"),),
+        linked=False,
+        joint=True,
+    ),
+    Table(
+        "entry",
+        """
+        id {key}
+        hold_id {number} NOT NULL -> hold
+        kind VARCHAR(255) NOT NULL
+        at VARCHAR(27) NOT NULL
+        actor_id {number} NOT NULL -> principal
+        """,
+        unique=(("hold_id", "kind"),),
+        checks={"kind": "kind IN ('HOLD', 'ARM', 'RELEASE', 'COMMIT', 'FORFEIT')"},
+        indexes=(
+            Index("uq_entry_armed_or_released", "hold_id", unique=True, where="kind IN ('ARM', 'RELEASE')"),
+            Index("uq_entry_closed", "hold_id", unique=True, where="kind IN ('COMMIT', 'FORFEIT', 'RELEASE')"),
+        ),
+        joint=True,
+    ),
+)
+
+GUARDS = (
+    Guard(
+        "account_opens_empty",
+        "account",
+        "an account opens empty",
+        """
+        NEW.rho_held <> 0
+         OR NEW.rho_spent <> 0
+         OR NEW.delta_held <> 0
+         OR NEW.delta_spent <> 0
+         OR NEW.last_entry_id <> 0
+        """,
+    ),
+    Guard(
+        "account_block_caps",
+        "account",
+        "a block carries the cap of its root account",
+        """
+        NEW.kind = 'block'
+         AND NOT EXISTS (
+             SELECT 1 FROM account r
+              WHERE r.id = NEW.parent_id
+               AND r.kind = 'root'
+               AND r.rho_cap = NEW.rho_cap
+               AND r.delta_cap = NEW.delta_cap
+         )
+        """,
+    ),
+    Guard(
+        "account_scope_fits",
+        "account",
+        "the envelope does not fit what is left",
+        f"""
+        NEW.kind = 'scope'
+         AND (
+             NEW.name IS NULL
+              OR NOT EXISTS (SELECT 1 FROM account r WHERE r.id = NEW.parent_id AND r.kind = 'root')
+              OR EXISTS (
+                  SELECT 1 FROM account x
+                   WHERE x.parent_id = NEW.parent_id
+                    AND x.kind = 'block'
+                    AND NOT ({has_room("rho")} AND {has_room("delta")})
+              )
+         )
+        """,
+    ),
+    Guard(
+        "account_windows_apart",
+        "account",
+        "windows of time do not overlap",
+        """
+        NEW.kind = 'pacing'
+         AND EXISTS (
+             SELECT 1 FROM account x
+              WHERE x.parent_id = NEW.parent_id
+               AND x.kind = 'pacing'
+               AND x.opens_at < NEW.closes_at
+               AND NEW.opens_at < x.closes_at
+         )
+        """,
+    ),
+    Guard(
+        "account_block_number",
+        "account",
+        "a block is one of its partition",
+        f"""
+        NEW.kind = 'block'
+         AND NOT EXISTS (
+             SELECT 1 FROM partition_scheme s
+              WHERE s.account_id = NEW.parent_id
+               AND NEW.block < s.blocks * (1 + {later_cohorts("NEW.parent_id")})
+         )
+        """,
+    ),
+    Guard(
+        "account_pacing_by_policy",
+        "account",
+        "a window has the share and length of the policy in force",
+        WINDOW_LENGTH.within(
+            f"""
+            NEW.kind = 'pacing' AND NOT EXISTS (
+                SELECT 1 FROM policy_version p, account r
+                 WHERE p.id = {IN_FORCE} AND r.id = NEW.parent_id AND r.kind = 'root' AND p.pacing_period IS NOT NULL
+                  AND NEW.rho_cap <= r.rho_cap / 1000 * p.pacing_permille
+                  AND NEW.delta_cap <= r.delta_cap / 1000 * p.pacing_permille
+                  AND substr(NEW.closes_at, 11) = 'T00:00:00.000000Z'
+                  AND @
+            )
+            """
+        ),
+    ),
+    Guard(
+        "account_scope_name_plain",
+        "account",
+        "an envelope has a plain name",
+        PLAIN_NAME.within("NEW.kind = 'scope' AND NEW.name IS NOT NULL AND NOT @"),
+    ),
+    Guard(
+        "account_moves_by_entry",
+        "account",
+        "counters move only by the next entry",
+        f"{MOVED_OTHERWISE} OR NOT ({BY_ENTRY} OR {BY_MOTION})",
+        operation="UPDATE",
+        usual=f"{MOVED_OTHERWISE} OR NOT ({BY_ENTRY})",
+    ),
+    Guard(
+        "scope_end_of_scope",
+        "scope_end",
+        "a steward closes an envelope",
+        f"""
+        NOT EXISTS (SELECT 1 FROM account x WHERE x.id = NEW.account_id AND x.kind = 'scope')
+         OR NOT {role("NEW.ended_by", "steward")}
+        """,
+    ),
+    Guard(
+        "hold_not_negative",
+        "hold",
+        "a hold is never negative",
+        "NEW.rho < 0 OR NEW.delta < 0",
+    ),
+    Guard(
+        "hold_own_account",
+        "hold",
+        "a hold is on a block of its own dataset",
+        """
+        NOT EXISTS (
+            SELECT 1 FROM invocation i JOIN request r ON r.id = i.request_id
+             JOIN dataset d ON d.id = r.dataset_id JOIN account a ON a.parent_id = d.account_id
+             WHERE i.id = NEW.invocation_id
+              AND a.id = NEW.account_id
+              AND (
+                  a.kind IN ('block', 'pacing')
+                   OR (a.id = r.scope_id AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_id = a.id))
+              )
+        )
+        """,
+    ),
+    Guard(
+        "hold_within_release",
+        "hold",
+        "the policy, or the standing authorisation, allows a release less than this",
+        f"""
+        NOT EXISTS (
+            SELECT 1 FROM invocation i JOIN request r ON r.id = i.request_id
+             JOIN policy_version p ON p.id = r.policy_id
+             WHERE i.id = NEW.invocation_id
+              AND {within(bound("rho"), "rho")}
+              AND {within(granted("rho"), "rho")}
+              AND {within(bound("delta"), "delta")}
+              AND {within(granted("delta"), "delta")}
+        )
+        """,
+    ),
+    Guard(
+        "hold_planned",
+        "hold",
+        "the request was approved for less than this",
+        f"""
+        EXISTS (
+            SELECT 1 FROM invocation i JOIN planned_release w ON w.request_id = i.request_id
+             JOIN account a ON a.id = NEW.account_id
+             WHERE i.id = NEW.invocation_id AND NOT ({PLANNED_PART} AND {PLANNED_BLOCK})
+        )
+        """,
+    ),
+    Guard(
+        "entry_by_runner",
+        "entry",
+        "only a runner moves the budget",
+        f"NOT {role('NEW.actor_id', 'runner')}",
+    ),
+    Guard("entry_now", "entry", WENT_BACK, STALE),
+    Guard(
+        "entry_arm_approved",
+        "entry",
+        "the spend gate is not passed",
+        f"{ARMABLE} AND ({SPEND_GATE} OR ({STANDING} AND {drawn('i.attempt')}))"
+        f" AND (b.kind <> 'block' OR ({IN_SCOPE} AND {IN_WINDOW})))",
+        only="NEW.kind = 'ARM'",
+        usual=(
+            f"{ARMABLE} AND ({SPEND_GATE}) AND (b.kind <> 'block' OR (r.scope_id IS NULL AND p.pacing_period IS NULL)))"
+        ),
+    ),
+    Guard(
+        "entry_needs_arm",
+        "entry",
+        "nothing is armed",
+        f"NOT {has_entry('NEW.hold_id', 'ARM')}",
+        only="NEW.kind IN ('COMMIT', 'FORFEIT')",
+    ),
+    Guard(
+        "entry_needs_hold",
+        "entry",
+        "nothing is held",
+        f"NOT {has_entry('NEW.hold_id', 'HOLD')}",
+        only="NEW.kind <> 'HOLD'",
+    ),
+    Guard(
+        "entry_released_together",
+        "entry",
+        "what an instalment has armed counts in its envelope and window too",
+        f"""
+        EXISTS (
+            SELECT 1 FROM hold s JOIN account x ON x.id = s.account_id
+             JOIN hold h ON h.invocation_id = s.invocation_id AND h.instalment = s.instalment
+             WHERE s.id = NEW.hold_id AND x.kind IN ('scope', 'pacing') AND {has_entry("h.id", "ARM")}
+        )
+        """,
+        only="NEW.kind = 'RELEASE'",
+    ),
+    Guard(
+        "entry_within_cap",
+        "entry",
+        "the cap would be passed",
+        f"""
+        NOT EXISTS (
+            SELECT 1 FROM hold h JOIN account a ON a.id = h.account_id
+             JOIN invocation i ON i.id = h.invocation_id JOIN request r ON r.id = i.request_id
+             WHERE h.id = NEW.hold_id AND {fits("rho")} AND {fits("delta")}
+        )
+        """,
+        only="NEW.kind = 'HOLD'",
+    ),
+)
+
+_HELD = "(CASE NEW.kind WHEN 'HOLD' THEN 1 WHEN 'ARM' THEN -1 WHEN 'RELEASE' THEN -1 ELSE 0 END)"
+_SPENT = "(CASE NEW.kind WHEN 'ARM' THEN 1 ELSE 0 END)"
+ACTIONS = (
+    Action(
+        "entry_moves_account",
+        "entry",
+        (
+            f"""
+            UPDATE account SET last_entry_id = NEW.id,
+             rho_held = rho_held + {_HELD} * (SELECT rho FROM hold WHERE id = NEW.hold_id),
+             rho_spent = rho_spent + {_SPENT} * (SELECT rho FROM hold WHERE id = NEW.hold_id),
+             delta_held = delta_held + {_HELD} * (SELECT delta FROM hold WHERE id = NEW.hold_id),
+             delta_spent = delta_spent + {_SPENT} * (SELECT delta FROM hold WHERE id = NEW.hold_id)
+             WHERE id = (SELECT account_id FROM hold WHERE id = NEW.hold_id)
+            """,
+        ),
+        "NOT EXISTS (SELECT 1 FROM hold h JOIN account a ON a.id = h.account_id"
+        " WHERE h.id = NEW.hold_id AND a.last_entry_id = NEW.id)",
+        "the counters did not follow the entry",
+        source=f"""
+        DECLARE
+            x hold%ROWTYPE;
+        BEGIN
+            SELECT * INTO x FROM hold h WHERE h.id = NEW.hold_id;
+            UPDATE account SET last_entry_id = NEW.id,
+             rho_held = rho_held + {_HELD} * x.rho, delta_held = delta_held + {_HELD} * x.delta,
+             rho_spent = rho_spent + {_SPENT} * x.rho, delta_spent = delta_spent + {_SPENT} * x.delta
+             WHERE id = x.account_id;
+            IF NOT EXISTS (SELECT 1 FROM account a WHERE a.id = x.account_id AND a.last_entry_id = NEW.id) THEN
+                RAISE EXCEPTION 'almoner: the counters did not follow the entry' USING ERRCODE = '23514';
+            END IF;
+            RETURN NULL;
+        END
+        """,
+    ),
+)

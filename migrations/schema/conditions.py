@@ -1,0 +1,193 @@
+"""Conditions that several guards ask, as SQL.
+
+Rows go by the same letters in all guards: `r` a request, `m` a motion, `p` its policy, `d` a dataset, `a` an approval
+or an account, `b` a block, `h` a hold, `e` an entry, `i` an invocation, `f` an artifact, `t` a transition.
+"""
+
+from migrations.schema.definitions import Both
+
+NEWEST = "(SELECT y.at FROM audit y WHERE y.seq = (SELECT k.seq FROM audit_head k))"
+"""The time of the newest link of the chain."""
+_LEAP = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)"
+_DAY = (
+    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+    f"|{_LEAP}-02-29)"
+)
+MOMENT = f"^(?!0000){_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{{6}}Z$"
+"""The one form of a time: 27 characters, in UTC, a moment of the calendar. Times are compared as text.
+
+A pattern says it, because a CHECK must not ask functions whose answer depends on the session.
+"""
+TIME = '\'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\''
+STALE = Both(
+    sqlite=f"NEW.at < {NEWEST}",
+    postgresql=f"NEW.at < to_char(({NEWEST})::timestamptz AT TIME ZONE 'UTC' - interval '5 minutes', {TIME})",
+)
+"""The time of a row is older than the newest link; on PostgreSQL, where several machines write, by five minutes."""
+WENT_BACK = "the clock went backwards"
+IN_FORCE = "(SELECT y.policy_id FROM policy_adoption y ORDER BY y.id DESC LIMIT 1)"
+"""The policy in force is the one adopted last."""
+REQUEST_DAYS = "(SELECT p.request_days FROM policy_version p WHERE p.id = NEW.policy_id)"
+LAST_DAY = Both(
+    sqlite="strftime('%Y-%m-%dT23:59:59.999999Z', substr({at}, 1, 10), '+' || (1 + {days}) || ' days')",
+    postgresql=(
+        "(to_char(left({at}, 10)::date::timestamp + (1 + {days}) * interval '1 day', 'YYYY-MM-DD')"
+        " || 'T23:59:59.999999Z')"
+    ),
+)
+
+
+def later_than(time: str, at: str, days: str) -> Both:
+    """A time lies after the end of the day that comes `days` after the day behind `at`, in UTC."""
+    return Both(*(f"{time} > {last.format(at=at, days=days)}" for last in LAST_DAY))
+
+
+# --- Requests and their attempts ---------------------------------------------------------------------------------
+
+
+def state(request: str) -> str:
+    """The state of a request."""
+    return (
+        f"coalesce((SELECT t.to_state FROM transition t WHERE t.request_id = {request}"
+        " ORDER BY t.number DESC LIMIT 1), 'draft')"
+    )
+
+
+def attempts(request: str) -> str:
+    """How often a request was started."""
+    return f"(SELECT count(*) FROM transition t WHERE t.request_id = {request} AND t.to_state = 'running')"
+
+
+def latest_artifact(request: str) -> str:
+    """The digest of what the last attempt has produced."""
+    return f"(SELECT f.digest FROM artifact f WHERE f.request_id = {request} ORDER BY f.attempt DESC LIMIT 1)"
+
+
+def has_entry(hold: str, *kinds: str) -> str:
+    """A hold has an entry of one of these kinds."""
+    listed = " = " + f"'{kinds[0]}'" if len(kinds) == 1 else " IN (" + ", ".join(f"'{kind}'" for kind in kinds) + ")"
+    return f"EXISTS (SELECT 1 FROM entry e WHERE e.hold_id = {hold} AND e.kind{listed})"
+
+
+# --- People ------------------------------------------------------------------------------------------------------
+
+
+def role(who: str, name: str, at: str = "NEW.at") -> str:
+    """A person has a role at a time."""
+    return _role(who, f"'{name}'", at)
+
+
+def _role(who: str, name: str, at: str) -> str:
+    return (
+        f"EXISTS (SELECT 1 FROM role_grant g WHERE g.principal_id = {who} AND g.role = {name} AND g.valid_from <= {at}"
+        f" AND (g.valid_to IS NULL OR g.valid_to > {at})"
+        " AND NOT EXISTS (SELECT 1 FROM role_revocation v WHERE v.grant_id = g.id))"
+    )
+
+
+def delegated(giver: str, taker: str, dataset: str) -> str:
+    """A steward has delegated their vote on a dataset to somebody."""
+    return (
+        f"EXISTS (SELECT 1 FROM delegation l WHERE l.from_id = {giver} AND l.to_id = {taker}"
+        f" AND l.dataset_id = {dataset} AND l.valid_from <= NEW.at AND l.valid_to > NEW.at"
+        " AND NOT EXISTS (SELECT 1 FROM delegation_end n WHERE n.delegation_id = l.id))"
+    )
+
+
+def seen(who: str, dataset: str) -> str:
+    """One of some people has seen unprotected figures of the account of a dataset."""
+    return (
+        "EXISTS (SELECT 1 FROM internal_view v JOIN dataset o ON o.account_id = v.account_id"
+        f" WHERE o.id = {dataset} AND v.actor_id IN ({who}))"
+    )
+
+
+def bars(policy: str, dataset: str) -> str:
+    """A policy bars them: the strictest rule for any dataset of the account, because they protect the same people."""
+    return (
+        "EXISTS (SELECT 1 FROM policy_version p JOIN dataset o ON TRUE JOIN dataset y ON y.account_id = o.account_id"
+        " LEFT JOIN policy_rule q ON q.policy_id = p.id AND q.dataset = y.name"
+        f" WHERE p.id = {policy} AND o.id = {dataset} AND coalesce(q.bars_viewers, p.bars_viewers, FALSE))"
+    )
+
+
+BARRED = "who has seen unprotected figures of the account is barred by the policy"
+
+
+def erased(version: str) -> str:
+    """Nothing is left of a version of the data."""
+    return f"EXISTS (SELECT 1 FROM erased_version x WHERE x.version_id = {version} AND x.manifest_mark IS NULL)"
+
+
+ERASED = "that version of the data was erased"
+
+
+# --- The gates ---------------------------------------------------------------------------------------------------
+
+
+def _passed(gate: str, subject: str, row: str, digest: str) -> str:
+    """Enough approvals count for the subject in `row`, whose policy is row `p`, and nobody has rejected it.
+
+    An approval counts while it has not expired, was not withdrawn, its giver is still a steward and, if somebody gave
+    it for them, the delegation still holds. People are counted, not rows: whoever acts for somebody is that somebody.
+    What is needed is the most that is asked for any dataset of the account: they protect the same people.
+    """
+    counted = (
+        "(SELECT count(DISTINCT coalesce(a.on_behalf_of, a.approver_id)) FROM approval a"
+        f" WHERE a.{subject}_id = {row}.id AND a.gate = '{gate}' AND a.subject_digest = {digest}"
+        " AND a.decision = 'approve' AND a.expires_at > NEW.at"
+        " AND NOT EXISTS (SELECT 1 FROM withdrawal w WHERE w.approval_id = a.id)"
+        f" AND {role('coalesce(a.on_behalf_of, a.approver_id)', 'steward')}"
+        f" AND (a.on_behalf_of IS NULL OR {delegated('a.on_behalf_of', 'a.approver_id', f'{row}.dataset_id')}))"
+    )
+    needed = (
+        f"(SELECT max(coalesce(q.{gate}_approvals, p.{gate}_approvals, 2)) FROM dataset o JOIN dataset y"
+        " ON y.account_id = o.account_id LEFT JOIN policy_rule q ON q.policy_id = p.id AND q.dataset = y.name"
+        f" WHERE o.id = {row}.dataset_id)"
+    )
+    return f"({counted} >= {needed} AND NOT {_rejected(gate, subject, f'{row}.id')})"
+
+
+def _rejected(gate: str, subject: str, number: str) -> str:
+    return (
+        f"EXISTS (SELECT 1 FROM approval a WHERE a.{subject}_id = {number} AND a.gate = '{gate}'"
+        " AND a.decision = 'reject')"
+    )
+
+
+SPEND_GATE = _passed("spend", "request", "r", "r.digest")
+"""The stewards have approved request `r`."""
+PUBLISH_GATE = _passed("publish", "request", "r", "f.digest")
+"""The stewards have approved artifact `f` of request `r`."""
+MOTION_GATE = _passed("motion", "motion", "m", "m.digest")
+"""The stewards have approved motion `m`."""
+STANDING = (
+    "EXISTS (SELECT 1 FROM motion m WHERE m.id = r.standing_id AND m.kind = 'standing' AND m.until > NEW.at"
+    " AND m.dataset_id = r.dataset_id AND m.config_digest = r.config_digest"
+    " AND EXISTS (SELECT 1 FROM carried c WHERE c.motion_id = m.id)"
+    f" AND NOT {_rejected('motion', 'motion', 'm.id')})"
+)
+"""The standing authorisation of request `r` is in force."""
+
+
+def drawn(attempt: str) -> str:
+    """An attempt of request `r` has drawn on its standing authorisation."""
+    return f"EXISTS (SELECT 1 FROM standing_use u WHERE u.request_id = r.id AND u.attempt = {attempt})"
+
+
+# --- Budgets -----------------------------------------------------------------------------------------------------
+
+
+def reserved(counter: str, root: str, *, other: str = "", account: str = "x") -> str:
+    """What open envelopes under a root account still keep free, but for those that `other` leaves out."""
+    x = account
+    return (
+        f"coalesce((SELECT sum({x}.{counter}_cap - {x}.{counter}_held - {x}.{counter}_spent) FROM account {x}"
+        f" WHERE {x}.parent_id = {root} AND {x}.kind = 'scope'"
+        f" AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_id = {x}.id){other}), 0)"
+    )
+
+
+def later_cohorts(account: str) -> str:
+    """How many cohorts an account has behind the first one."""
+    return f"(SELECT count(*) FROM cohort c WHERE c.account_id = {account})"

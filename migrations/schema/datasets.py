@@ -1,0 +1,405 @@
+"""Datasets, the versions of their data, the units in them, what was erased of them, and who has seen their figures.
+
+Cohorts: units that come later bring budgets of their own, and no unit ever changes its block. So a root account has as
+many blocks as its partition, times the number of its cohorts.
+
+Erasure: an erasure says what is left of each version (no mark: nothing). Requests, approvals at the spend gate and runs
+    of an erased version are denied. A policy may bar those who have seen unprotected figures of an account
+    (`internal_view`) from requests, motions and approvals.
+"""
+
+from migrations.schema.conditions import ERASED, STALE, WENT_BACK, erased, later_cohorts, role, state
+from migrations.schema.definitions import Action, Guard, Index, Table
+from migrations.schema.forms import PLAIN_NAME
+
+NOBODY_ERASES = f"NOT ({role('NEW.actor_id', 'steward')} OR {role('NEW.actor_id', 'admin')})"
+
+TABLES = (
+    Table(
+        "dataset",
+        """
+        id {key}
+        name VARCHAR(255) NOT NULL
+        account_id {number} NOT NULL -> account
+        unit_field VARCHAR(255)
+        text_field VARCHAR(255) NOT NULL
+        relation VARCHAR(255) NOT NULL
+        governed BOOLEAN NOT NULL
+        population BIGINT
+        public_metadata VARCHAR
+        created_at VARCHAR(27) NOT NULL
+        created_by {number} NOT NULL -> principal
+        """,
+        unique=(("name",),),
+        indexes=(Index("ix_dataset_account_id", "account_id"),),
+    ),
+    Table(
+        "dataset_version",
+        """
+        id {key}
+        dataset_id {number} NOT NULL -> dataset
+        number INTEGER NOT NULL
+        uid VARCHAR(255) NOT NULL
+        source_mark VARCHAR(64) NOT NULL
+        manifest_mark VARCHAR(64) NOT NULL
+        created_at VARCHAR(27) NOT NULL
+        created_by {number} NOT NULL -> principal
+        """,
+        unique=(("uid",), ("dataset_id", "number")),
+    ),
+    Table(
+        "partition_scheme",
+        """
+        id {key}
+        account_id {number} NOT NULL -> account
+        function VARCHAR(255) NOT NULL
+        blocks INTEGER NOT NULL
+        key_name VARCHAR(255) NOT NULL
+        """,
+        unique=(("account_id",),),
+    ),
+    Table(
+        "unit_mark",
+        """
+        mark {bytes} NOT NULL
+        account_id {number} NOT NULL -> account
+        cohort INTEGER NOT NULL DEFAULT 1
+        claim {number} NOT NULL DEFAULT '0'
+        """,
+        key=("mark",),
+        no_replace=False,
+        linked=False,
+    ),
+    Table(
+        "unit_claim",
+        """
+        id {key}
+        account_id {number} NOT NULL -> account
+        salt VARCHAR(64) NOT NULL
+        digest VARCHAR(64) NOT NULL
+        created_at VARCHAR(27) NOT NULL
+        created_by {number} -> principal
+        """,
+        linked=False,
+    ),
+    Table(
+        "cohort",
+        """
+        id {key}
+        account_id {number} NOT NULL -> account
+        number INTEGER NOT NULL
+        version_id {number} NOT NULL -> dataset_version
+        population BIGINT
+        created_at VARCHAR(27) NOT NULL
+        created_by {number} NOT NULL -> principal
+        """,
+        unique=(("account_id", "number"), ("version_id",)),
+        checks={"number": "number >= 2", "population": "population >= 1"},
+    ),
+    Table(
+        "internal_view",
+        """
+        id {key}
+        account_id {number} NOT NULL -> account
+        artifact_id {number} NOT NULL -> artifact
+        actor_id {number} NOT NULL -> principal
+        kind VARCHAR(255) NOT NULL
+        at VARCHAR(27) NOT NULL
+        """,
+        checks={"kind": "kind IN ('computed', 'shown')"},
+        indexes=(Index("ix_internal_view_account_id", "account_id"),),
+    ),
+    Table(
+        "erasure",
+        """
+        id {key}
+        dataset_id {number} NOT NULL -> dataset
+        scope VARCHAR(255) NOT NULL
+        version_id {number} -> dataset_version
+        unit_mark VARCHAR(64)
+        reason TEXT NOT NULL
+        actor_id {number} NOT NULL -> principal
+        at VARCHAR(27) NOT NULL
+        """,
+        checks={
+            "scope": (
+                "(scope = 'unit' AND unit_mark IS NOT NULL AND version_id IS NULL)"
+                " OR (scope = 'version' AND unit_mark IS NULL AND version_id IS NOT NULL)"
+                " OR (scope = 'all' AND unit_mark IS NULL AND version_id IS NULL)"
+            ),
+            "reason": "length(trim(reason)) > 0",
+        },
+        indexes=(Index("ix_erasure_dataset_id", "dataset_id"),),
+    ),
+    Table(
+        "erased_version",
+        """
+        id {key}
+        erasure_id {number} NOT NULL -> erasure
+        version_id {number} NOT NULL -> dataset_version
+        manifest_mark VARCHAR(64)
+        """,
+        unique=(("erasure_id", "version_id"),),
+        indexes=(Index("ix_erased_version_version_id", "version_id"),),
+    ),
+    Table(
+        "erasure_end",
+        """
+        id {key}
+        erasure_id {number} NOT NULL -> erasure
+        actor_id {number} NOT NULL -> principal
+        at VARCHAR(27) NOT NULL
+        """,
+        unique=(("erasure_id",),),
+    ),
+)
+
+GUARDS = (
+    Guard(
+        "dataset_by_steward",
+        "dataset",
+        "only a steward or an admin registers a dataset",
+        f"""
+        NOT (
+            {role("NEW.created_by", "steward", "NEW.created_at")}
+             OR {role("NEW.created_by", "admin", "NEW.created_at")}
+        )
+        """,
+    ),
+    Guard(
+        "dataset_like_its_account",
+        "dataset",
+        "datasets of one account are protected alike, and in several blocks name their units alike",
+        """
+        EXISTS (
+            SELECT 1 FROM dataset d
+             WHERE d.account_id = NEW.account_id
+              AND (
+                  d.governed <> NEW.governed
+                   OR (
+                       (
+                           EXISTS (
+                               SELECT 1 FROM partition_scheme s
+                                WHERE s.account_id = NEW.account_id AND s.blocks > 1
+                           )
+                            OR EXISTS (SELECT 1 FROM cohort c WHERE c.account_id = NEW.account_id)
+                       )
+                        AND (NEW.unit_field IS NULL OR d.unit_field IS NULL OR d.unit_field <> NEW.unit_field)
+                   )
+              )
+        )
+        """,
+    ),
+    Guard(
+        "dataset_name_plain",
+        "dataset",
+        "a dataset has a plain name",
+        PLAIN_NAME.within("NOT coalesce(@, FALSE)"),
+    ),
+    Guard(
+        "version_keeps_blocks",
+        "dataset_version",
+        "units without a name stay in their blocks",
+        """
+        EXISTS (
+            SELECT 1 FROM dataset d JOIN partition_scheme s ON s.account_id = d.account_id
+             WHERE d.id = NEW.dataset_id
+              AND d.unit_field IS NULL
+              AND s.blocks > 1
+              AND EXISTS (
+                  SELECT 1 FROM dataset_version v JOIN dataset o ON o.id = v.dataset_id
+                   WHERE o.account_id = d.account_id
+              )
+        )
+        """,
+    ),
+    Guard(
+        "version_by_runner",
+        "dataset_version",
+        "only a runner or a steward takes data in",
+        f"""
+        NOT (
+            {role("NEW.created_by", "runner", "NEW.created_at")}
+             OR {role("NEW.created_by", "steward", "NEW.created_at")}
+        )
+        """,
+    ),
+    Guard(
+        "unit_mark_one_account",
+        "unit_mark",
+        "a unit belongs to one root account",
+        "EXISTS (SELECT 1 FROM unit_mark m WHERE m.mark = NEW.mark AND m.account_id <> NEW.account_id)",
+    ),
+    Guard(
+        "unit_mark_keeps_cohort",
+        "unit_mark",
+        "a unit stays in the cohort in which it was first seen",
+        f"""
+        NEW.cohort <> coalesce(
+            (
+                SELECT m.cohort FROM unit_mark m WHERE m.mark = NEW.mark AND m.account_id = NEW.account_id
+            ), 1 + {later_cohorts("NEW.account_id")}
+        )
+        """,
+    ),
+    Guard(
+        "unit_mark_open_claim",
+        "unit_mark",
+        "that claim of units is closed",
+        "EXISTS (SELECT 1 FROM unit_claim c WHERE c.id = NEW.claim)",
+    ),
+    Guard(
+        "cohort_by_steward",
+        "cohort",
+        "only a steward opens a cohort",
+        f"NOT {role('NEW.created_by', 'steward', 'NEW.created_at')}",
+    ),
+    Guard(
+        "cohort_in_turn",
+        "cohort",
+        "cohorts are opened one after the other",
+        f"NEW.number <> 2 + {later_cohorts('NEW.account_id')}",
+    ),
+    Guard(
+        "cohort_of_named_units",
+        "cohort",
+        "units that are not named alike would come back as new ones",
+        """
+        NOT EXISTS (
+            SELECT 1 FROM dataset_version v JOIN dataset d ON d.id = v.dataset_id
+             WHERE v.id = NEW.version_id
+              AND d.account_id = NEW.account_id
+              AND d.governed
+              AND d.unit_field IS NOT NULL
+              AND NOT EXISTS (
+                  SELECT 1 FROM dataset o
+                   WHERE o.account_id = d.account_id AND (o.unit_field IS NULL OR o.unit_field <> d.unit_field)
+              )
+        )
+        """,
+    ),
+    Guard(
+        "cohort_with_its_version",
+        "cohort",
+        "a cohort is opened with a further version of the data",
+        """
+        NOT EXISTS (
+            SELECT 1 FROM dataset_version v
+             WHERE v.id = NEW.version_id
+              AND NOT EXISTS (
+                  SELECT 1 FROM dataset_version w WHERE w.dataset_id = v.dataset_id AND w.number > v.number
+              )
+              AND EXISTS (
+                  SELECT 1 FROM dataset_version w JOIN dataset d ON d.id = w.dataset_id
+                   WHERE d.account_id = NEW.account_id AND w.id <> v.id
+              )
+        )
+        """,
+    ),
+    Guard(
+        "internal_view_decided",
+        "internal_view",
+        "unprotected figures of governed data are seen after the publish decision, on their own account",
+        f"""
+        NOT EXISTS (
+            SELECT 1 FROM artifact f JOIN request r ON r.id = f.request_id JOIN dataset d ON d.id = r.dataset_id
+             WHERE f.id = NEW.artifact_id
+              AND d.account_id = NEW.account_id
+              AND d.governed
+              AND (
+                  EXISTS (SELECT 1 FROM publication p WHERE p.artifact_id = f.id)
+                   OR {state("r.id")} = 'discarded'
+              )
+        )
+        """,
+    ),
+    Guard(
+        "internal_view_between_releases",
+        "internal_view",
+        "a release of the account is running or waits at the publish gate",
+        f"""
+        EXISTS (
+            SELECT 1 FROM request r JOIN dataset d ON d.id = r.dataset_id
+             WHERE d.account_id = NEW.account_id AND d.governed AND {state("r.id")} IN ('running', 'produced')
+        )
+        """,
+    ),
+    Guard("internal_view_now", "internal_view", WENT_BACK, STALE),
+    Guard(
+        "erasure_by_steward",
+        "erasure",
+        "only a steward or an admin erases",
+        f"{NOBODY_ERASES}",
+    ),
+    Guard(
+        "erasure_own_version",
+        "erasure",
+        "a version is erased of its own dataset",
+        """
+        NEW.version_id IS NOT NULL
+         AND NOT EXISTS (
+             SELECT 1 FROM dataset_version w WHERE w.id = NEW.version_id AND w.dataset_id = NEW.dataset_id
+         )
+        """,
+    ),
+    Guard(
+        "erasure_between_releases",
+        "erasure",
+        "a release of the dataset is running or waits at the publish gate",
+        f"""
+        EXISTS (
+            SELECT 1 FROM request r
+             WHERE r.dataset_id = NEW.dataset_id AND {state("r.id")} IN ('running', 'produced')
+        )
+        """,
+    ),
+    Guard("erasure_now", "erasure", WENT_BACK, STALE),
+    Guard(
+        "erased_version_of_erasure",
+        "erased_version",
+        "an erasure concerns versions of its dataset, and says what is left of each",
+        """
+        NOT EXISTS (
+            SELECT 1 FROM erasure e JOIN dataset_version w ON w.dataset_id = e.dataset_id
+             WHERE e.id = NEW.erasure_id
+              AND w.id = NEW.version_id
+              AND (e.scope <> 'version' OR e.version_id = w.id)
+              AND ((e.scope = 'unit') = (NEW.manifest_mark IS NOT NULL))
+        )
+         OR EXISTS (SELECT 1 FROM erasure_end n WHERE n.erasure_id = NEW.erasure_id)
+        """,
+    ),
+    Guard(
+        "erased_version_not_again",
+        "erased_version",
+        ERASED,
+        f"{erased('NEW.version_id')}",
+    ),
+    Guard(
+        "erasure_end_by_steward",
+        "erasure_end",
+        "only a steward or an admin erases",
+        f"{NOBODY_ERASES}",
+    ),
+    Guard("erasure_end_now", "erasure_end", WENT_BACK, STALE),
+)
+
+ACTIONS = (
+    # The blocks of a cohort are those of the first one again, with the cap that the root has now, so no client can
+    # forget one.
+    Action(
+        "cohort_opens_blocks",
+        "cohort",
+        (
+            """
+            INSERT INTO account (kind, parent_id, block, rho_cap, delta_cap)
+             SELECT 'block', r.id, b.block + s.blocks * (NEW.number - 1), r.rho_cap, r.delta_cap FROM account b
+              JOIN account r ON r.id = b.parent_id JOIN partition_scheme s ON s.account_id = r.id
+              WHERE b.parent_id = NEW.account_id AND b.kind = 'block' AND b.block < s.blocks ORDER BY b.block
+            """,
+        ),
+        "(SELECT count(*) FROM account b WHERE b.parent_id = NEW.account_id AND b.kind = 'block')"
+        " IS DISTINCT FROM NEW.number * (SELECT s.blocks FROM partition_scheme s WHERE s.account_id = NEW.account_id)",
+        "the blocks did not follow the cohort",
+    ),
+)

@@ -1,0 +1,153 @@
+"""Tables, guards, actions and functions, of which the schema is made; `rendering` writes them for each database."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+
+class Both(NamedTuple):
+    """SQL that the two databases word differently."""
+
+    sqlite: str
+    postgresql: str
+
+    def within(self, template: str) -> "Both":
+        """The same inside other SQL, in place of each `@`."""
+        return Both(template.replace("@", self.sqlite), template.replace("@", self.postgresql))
+
+
+Sql = str | Both
+"""SQL that both databases read, or what each of them does. `IS DISTINCT FROM` is written `IS NOT` for SQLite."""
+
+
+class Index(NamedTuple):
+    """An index of a table."""
+
+    name: str
+    columns: str
+    unique: bool = False
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, and which general guards it has.
+
+    Attributes:
+        name: of the table; constraints are named after it (`pk_`, `uq_`, `fk_`, `ck_`).
+        columns: one a line: name, type, `-> table` where it refers to the id of a row there. `{key}` is a number that
+            the database gives, `{number}` one of 64 bits, `{bytes}` bytes. VARCHAR(27) holds a time.
+        key: the primary key.
+        unique: further keys.
+        checks: conditions of each row, by the end of their names.
+        indexes: in addition to those of the keys.
+        no_update: guarded: rows are not changed.
+        no_delete: guarded: rows are not deleted, nor the table truncated.
+        no_replace: guarded on SQLite, whose REPLACE deletes the row with which it collides, past the delete triggers of
+            a connection that forgot `recursive_triggers`: no row with a key that is there already.
+        linked: guarded on PostgreSQL: the transaction that adds a row ends with a link of the chain.
+        joint: on PostgreSQL one function asks all that its guards ask, because a run adds many rows.
+    """
+
+    name: str
+    columns: str
+    key: tuple[str, ...] = ("id",)
+    unique: tuple[tuple[str, ...], ...] = ()
+    checks: Mapping[str, str] = field(default_factory=dict)
+    indexes: tuple[Index, ...] = ()
+    no_update: bool = True
+    no_delete: bool = True
+    no_replace: bool = True
+    linked: bool = True
+    joint: bool = False
+
+    @property
+    def lines(self) -> list[tuple[str, str, str]]:
+        """Name, type and referred table of each column; no table is an empty text."""
+        found = (line.strip().partition(" -> ") for line in self.columns.strip().splitlines())
+        return [(*definition.partition(" ")[::2], target) for definition, _, target in found]
+
+    @property
+    def times(self) -> list[str]:
+        """The columns that hold a time."""
+        return [name for name, kind, _ in self.lines if kind.startswith("VARCHAR(27)")]
+
+    @property
+    def numbered(self) -> bool:
+        """The database numbers its rows."""
+        return any(kind == "{key}" for _, kind, _ in self.lines)
+
+    @property
+    def keys(self) -> list[tuple[str, ...]]:
+        """Every key under which there is at most one row."""
+        indexes = [tuple(index.columns.split(", ")) for index in self.indexes if index.unique and not index.where]
+        return [self.key, *self.unique, *indexes]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition under which the database refuses to add or change a row.
+
+    Attributes:
+        name: of its trigger. table: whose rows it concerns. message: the rule that it keeps;
+            `models_db.services.denials` turns it into a named error. denied: true of the row NEW (and OLD) that is
+            refused. What must hold is written NOT EXISTS (all that must hold), so that a missing row or a NULL denies.
+        operation: INSERT or UPDATE. only: the rows for which `denied` is asked at all. usual: PostgreSQL only: a
+            shorter condition that is asked first. Where it does not deny, `denied` does not either.
+        alone: PostgreSQL only: it has a trigger of its own, even if the table's others are asked jointly.
+        waits: PostgreSQL only: a statement that waits for others who do the same.
+    """
+
+    name: str
+    table: str
+    message: str
+    denied: Sql
+    operation: str = "INSERT"
+    only: str = ""
+    usual: str = ""
+    alone: bool = False
+    waits: str = ""
+
+
+@dataclass(frozen=True)
+class Action:
+    """What the database itself writes after a row is added.
+
+    SQLite runs the statements of a trigger under the conflict rule of the outer one: after a CHECK refuses one of them,
+    `INSERT OR IGNORE` would go on without it, and `INSERT OR FAIL` would stop with the outer row in place. So it is
+    looked afterwards whether they were done; RAISE(ABORT) undoes the whole statement under any rule.
+
+    Attributes:
+        name: of its trigger.
+        table: after whose rows it is done.
+        statements: what is done.
+        failed: true if it was not done.
+        message: what is said then.
+        source: PostgreSQL only: the whole function, where it is not these statements and this look.
+    """
+
+    name: str
+    table: str
+    statements: tuple[str, ...]
+    failed: str
+    message: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of PostgreSQL.
+
+    Attributes:
+        name: it begins with `almoner_`. arguments: as it declares them. result: what it returns. properties: language,
+            volatility, and whether it works with the rights of its owner. source: its text. settings: "keys": the
+            search path, and queries planned by keys; "path": the search path alone, of what asks no table; "caller":
+            those of its caller, because a door or a guard calls it, and to set them again costs more than what it does.
+    """
+
+    name: str
+    arguments: str
+    result: str
+    properties: str
+    source: str
+    settings: Literal["keys", "path", "caller"] = "keys"

@@ -1,0 +1,151 @@
+"""Values have one form in every table: times, types, numbers of rows, names, and the size of what people write.
+
+Times are compared as text, so there is one form of each: 27 characters, in UTC. PostgreSQL checks it by a constraint of
+each column (`rendering.table_statement`). SQLite itself takes 0.5 as an integer and a blob as text, and lets a client
+number a row; there guards ask.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from migrations.schema.definitions import Both, Function, Guard, Table
+
+# --- Names -------------------------------------------------------------------------------------------------------
+# Nobody can take a name for another one: of datasets and envelopes there is one spelling, of people one reading. On
+# SQLite GLOB tells capitals from small letters and compares ranges by code point; 45 is the hyphen of a range.
+
+LONGEST_NAME = 100
+UNSEEN = (
+    (1, 31), (127, 160), (173, 173), (1564, 1564), (5760, 5760), (8192, 8207), (8232, 8239), (8287, 8303),
+    (12288, 12288), (65279, 65279), (917504, 917631),
+)  # fmt: skip
+"""Code points that a reader cannot see, or that steer a line: controls, joiners, marks of direction, all spaces but the
+one of ASCII, tags. A NUL ends a text for GLOB, so SQLite is asked for it apart; PostgreSQL has none in a text."""
+_CODES = ", ".join(f"{first}, 45, {last}" for first, last in UNSEEN)
+_SIGNS = " || ".join(f"chr({first}) || '-' || chr({last})" for first, last in UNSEEN)
+PLAIN_NAME = Both(
+    sqlite=(
+        f"(NEW.name GLOB '[a-z0-9]*' AND NEW.name NOT GLOB '*[^a-z0-9_.-]*' AND length(NEW.name) <= {LONGEST_NAME}"
+        " AND instr(NEW.name, char(0)) = 0)"
+    ),
+    postgresql=f"(NEW.name COLLATE \"C\" ~ '^[a-z0-9][a-z0-9_.-]{{0,{LONGEST_NAME - 1}}}$')",
+)
+"""As in `models_db.names`."""
+_PRINTABLE = f"(length(NEW.name) > 0 AND length(NEW.name) <= {LONGEST_NAME} AND NEW.name = trim(NEW.name)"
+PRINTABLE_NAME = Both(
+    sqlite=(f"{_PRINTABLE} AND NEW.name NOT GLOB ('*[' || char({_CODES}) || ']*') AND instr(NEW.name, char(0)) = 0)"),
+    postgresql=f"{_PRINTABLE} AND NEW.name COLLATE \"C\" !~ ('[' || {_SIGNS} || ']'))",
+)
+
+
+# --- Texts -------------------------------------------------------------------------------------------------------
+
+LONG, SHORT = 1_000_000, 10_000
+DEPTH, DIGITS = 32, 100
+TEXTS: dict[str, dict[str, int]] = {
+    "role_grant": {"reason": SHORT}, "role_revocation": {"reason": SHORT}, "delegation": {"reason": SHORT},
+    "approval": {"reason": SHORT, "attestation": LONG}, "withdrawal": {"reason": SHORT},
+    "scope_end": {"reason": SHORT}, "account": {"reason": SHORT}, "transition": {"detail": SHORT},
+    "motion": {"reason": SHORT, "configuration": LONG}, "schedule": {"reason": SHORT, "rule": SHORT},
+    "schedule_change": {"reason": SHORT}, "schedule_slot": {"detail": SHORT}, "slot_end": {"detail": SHORT},
+    "delivery": {"destination": SHORT}, "restoration": {"reason": SHORT}, "twin_attack": {"attacks": SHORT},
+    "policy_version": {"body": LONG}, "request": {"canonical": 4 * LONG},
+    "invocation": {"event": LONG, "libraries": LONG}, "artifact": {"files": 16 * LONG},
+    "evaluation": {"result": 16 * LONG}, "dataset": {"public_metadata": LONG},
+}  # fmt: skip
+"""The most bytes of what people write."""
+JSON = {
+    "motion": ("configuration",), "policy_version": ("body",), "request": ("canonical",),
+    "invocation": ("event", "libraries"), "artifact": ("files",), "evaluation": ("result",),
+    "dataset": ("public_metadata",),
+}  # fmt: skip
+"""Texts whose numbers have fewer than DIGITS digits and that are nested at most DEPTH deep. How deep a text is nested
+SQLite cannot tell: it does not let triggers use its JSON functions while it mistrusts the schema (trusted_schema=OFF),
+before 3.41. There `models_db.recording` asks."""
+
+
+UNBOUNDED = "a text is too long, too deep or has a number too long"
+
+
+def _bounded(table: str) -> Guard:
+    sqlite = [f"length(CAST(NEW.{column} AS BLOB)) > {most}" for column, most in TEXTS[table].items()]
+    postgresql = [f"octet_length(NEW.{column}) > {most}" for column, most in TEXTS[table].items()]
+    columns = JSON.get(table, ())
+    run = f"'*' || replace(hex(zeroblob({DIGITS})), '00', '[0-9]') || '*'"
+    sqlite += [f"(NEW.{column} GLOB {run})" for column in columns]
+    postgresql += [f"(NEW.{column} ~ '[0-9]{{{DIGITS}}}')" for column in columns]
+    postgresql += [f"almoner_deep(NEW.{column})" for column in columns]
+    denied = Both(" OR ".join(sqlite), " OR ".join(postgresql))
+    return Guard(f"{table}_bounded", table, UNBOUNDED, denied, alone=True)
+
+
+BOUNDS = tuple(_bounded(table) for table in TEXTS)
+FUNCTIONS = (
+    # Nested deeper than a reader takes.
+    Function(
+        "almoner_deep",
+        "given text",
+        "boolean",
+        "LANGUAGE plpgsql IMMUTABLE",
+        rf"""
+        DECLARE
+            t text := regexp_replace(regexp_replace(given, '"([^"\\]|\\.)*"', '', 'g'), '[^][{{}}]', '', 'g');
+        BEGIN
+            IF length(t) <= {DEPTH} THEN
+                RETURN FALSE;
+            END IF;
+            FOR i IN 1 .. {DEPTH} LOOP
+                t := replace(replace(t, '[]', ''), '{{}}', '');
+            END LOOP;
+            RETURN t <> '';
+        END
+        """,
+        settings="caller",
+    ),
+)
+
+
+# --- Times, types and numbers on SQLite --------------------------------------------------------------------------
+
+ONE_FORM = "a time is written in its one form, in UTC"
+_DIGIT = "[0-9]"
+_FORM = "-".join((_DIGIT * 4, _DIGIT * 2, _DIGIT * 2)) + f"T{':'.join([_DIGIT * 2] * 3)}.{_DIGIT * 6}Z"
+
+
+def sqlite_guards(tables: Iterable[Table]) -> Iterator[Guard]:
+    """The guards of times and types."""
+    for table in tables:
+        if table.times:
+            untimely = " OR ".join(_untimely(f"NEW.{column}") for column in table.times)
+            yield Guard(f"{table.name}_times", table.name, ONE_FORM, untimely)
+        denied = " OR ".join(f"typeof(NEW.{name}) NOT IN ('{_type(kind)}', 'null')" for name, kind, _ in table.lines)
+        yield Guard(f"{table.name}_types", table.name, "a value is of the type of its column", denied)
+    yield Guard("lease_times_renewed", "lease", ONE_FORM, _untimely("NEW.expires_at"), "UPDATE")
+
+
+def _untimely(column: str) -> str:
+    """Not of the form, or no moment that there is.
+
+    A text is counted in bytes, because for `length` and GLOB it ends at a NUL. Only if `strftime` adds something, be it
+    nothing, does it count the 31st of February as the 3rd of March. A blob differs from every text; of no time at all
+    nothing is true.
+    """
+    return (
+        f"(length(CAST({column} AS BLOB)) <> 27 OR {column} NOT GLOB '{_FORM}' OR {column} < '0001'"
+        f" OR strftime('%Y-%m-%dT%H:%M:%S', substr({column}, 1, 19), '+0 days') IS NOT substr({column}, 1, 19))"
+    )
+
+
+def _type(kind: str) -> str:
+    if kind.startswith(("VARCHAR", "TEXT")):
+        return "text"
+    return "blob" if kind.startswith("{bytes}") else "integer"
+
+
+def sqlite_number_guard(table: str) -> str:
+    """A row has the number that follows the last one: behind the largest number there is, nothing could be recorded."""
+    return (
+        f"CREATE TRIGGER {table}_numbers AFTER INSERT ON {table}"
+        f" WHEN NEW.id <> (SELECT max(x.id) FROM {table} x)"
+        f" OR NEW.id <> 1 + coalesce((SELECT max(x.id) FROM {table} x WHERE x.id < NEW.id), 0)"
+        " BEGIN SELECT RAISE(ABORT, 'almoner: the ledger numbers its rows itself'); END"
+    )

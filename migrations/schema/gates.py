@@ -1,0 +1,427 @@
+"""What passes the gates: approvals and their withdrawals, artifacts and what is measured on them, publications."""
+
+from migrations.schema.conditions import (
+    BARRED,
+    ERASED,
+    PUBLISH_GATE,
+    STALE,
+    WENT_BACK,
+    attempts,
+    bars,
+    delegated,
+    erased,
+    has_entry,
+    later_than,
+    latest_artifact,
+    role,
+    seen,
+    state,
+)
+from migrations.schema.definitions import Guard, Index, Table
+
+POLICY_DAYS = (
+    "(SELECT p.approval_days FROM policy_version p WHERE p.id = coalesce("
+    "(SELECT r.policy_id FROM request r WHERE r.id = NEW.request_id),"
+    " (SELECT m.policy_id FROM motion m WHERE m.id = NEW.motion_id)))"
+)
+DATASET_OF_SUBJECT = (
+    "coalesce((SELECT r.dataset_id FROM request r WHERE r.id = NEW.request_id),"
+    " (SELECT m.dataset_id FROM motion m WHERE m.id = NEW.motion_id))"
+)
+
+TABLES = (
+    Table(
+        "approval",
+        """
+        id {key}
+        request_id {number} -> request
+        gate VARCHAR(255) NOT NULL
+        subject_digest VARCHAR(64) NOT NULL
+        approver_id {number} NOT NULL -> principal
+        decision VARCHAR(255) NOT NULL
+        reason TEXT NOT NULL
+        at VARCHAR(27) NOT NULL
+        expires_at VARCHAR(27) NOT NULL
+        signature VARCHAR(255) NOT NULL
+        motion_id {number} -> motion
+        on_behalf_of {number} -> principal
+        attestation TEXT
+        brought_by {number} -> principal
+        """,
+        checks={
+            "decision": "decision IN ('approve', 'reject')",
+            "gate": (
+                "(gate IN ('spend', 'publish') AND request_id IS NOT NULL AND motion_id IS NULL)"
+                " OR (gate = 'motion' AND motion_id IS NOT NULL AND request_id IS NULL)"
+            ),
+            "reason": "length(trim(reason)) > 0",
+        },
+        indexes=(
+            Index("ix_approval_request_id", "request_id"),
+            Index("ix_approval_motion_id", "motion_id"),
+        ),
+    ),
+    Table(
+        "withdrawal",
+        """
+        id {key}
+        approval_id {number} NOT NULL -> approval
+        reason TEXT NOT NULL
+        signature VARCHAR(255) NOT NULL
+        at VARCHAR(27) NOT NULL
+        brought_by {number} -> principal
+        """,
+        unique=(("approval_id",),),
+        checks={"reason": "length(trim(reason)) > 0"},
+    ),
+    Table(
+        "artifact",
+        """
+        id {key}
+        request_id {number} NOT NULL -> request
+        attempt INTEGER NOT NULL
+        digest VARCHAR(64) NOT NULL
+        files TEXT NOT NULL
+        size BIGINT NOT NULL
+        folder VARCHAR(255) NOT NULL
+        created_at VARCHAR(27) NOT NULL
+        created_by {number} NOT NULL -> principal
+        values_digest VARCHAR(64)
+        """,
+        unique=(("digest",), ("request_id", "attempt")),
+    ),
+    Table(
+        "evaluation",
+        """
+        id {key}
+        artifact_id {number} NOT NULL -> artifact
+        metric VARCHAR(255) NOT NULL
+        exposure VARCHAR(255) NOT NULL
+        invocation_id {number} -> invocation
+        result TEXT NOT NULL
+        created_at VARCHAR(27) NOT NULL
+        created_by {number} -> principal
+        """,
+        checks={
+            "charge": "exposure <> 'charged' OR invocation_id IS NOT NULL",
+            "exposure": "exposure IN ('public', 'charged', 'internal')",
+        },
+        indexes=(Index("ix_evaluation_artifact_id", "artifact_id"),),
+    ),
+    Table(
+        "publication",
+        """
+        id {key}
+        artifact_id {number} NOT NULL -> artifact
+        at VARCHAR(27) NOT NULL
+        actor_id {number} NOT NULL -> principal
+        """,
+        unique=(("artifact_id",),),
+    ),
+    Table(
+        "delivery",
+        """
+        id {key}
+        publication_id {number} NOT NULL -> publication
+        destination TEXT NOT NULL
+        bundle_digest VARCHAR(64) NOT NULL
+        at VARCHAR(27) NOT NULL
+        created_by {number} -> principal
+        """,
+    ),
+)
+
+GUARDS = (
+    Guard(
+        "approval_expiry",
+        "approval",
+        "the approval has expired",
+        "NEW.expires_at <= NEW.at",
+    ),
+    Guard(
+        "approval_subject",
+        "approval",
+        "the approval is not for what is waiting",
+        f"""
+        (
+            NEW.gate = 'spend'
+             AND (
+                 NOT EXISTS (
+                     SELECT 1 FROM request r WHERE r.id = NEW.request_id AND r.digest = NEW.subject_digest
+                 )
+                  OR {state("NEW.request_id")} NOT IN ('submitted', 'approved')
+             )
+        )
+         OR (
+             NEW.gate = 'publish'
+              AND (
+                  {latest_artifact("NEW.request_id")} IS DISTINCT FROM NEW.subject_digest
+                   OR {state("NEW.request_id")} <> 'produced'
+              )
+         )
+         OR (
+             NEW.gate = 'motion'
+              AND NOT EXISTS (
+                  SELECT 1 FROM motion m
+                   WHERE m.id = NEW.motion_id
+                    AND m.digest = NEW.subject_digest
+                    AND CASE WHEN EXISTS (
+                        SELECT 1 FROM carried c WHERE c.motion_id = m.id
+                    ) THEN NEW.decision = 'reject' ELSE m.expires_at > NEW.at END
+              )
+         )
+        """,
+    ),
+    Guard(
+        "approval_by_steward",
+        "approval",
+        "only a steward decides",
+        f"NOT {role('coalesce(NEW.on_behalf_of, NEW.approver_id)', 'steward')}",
+    ),
+    Guard(
+        "approval_delegated",
+        "approval",
+        "nobody has delegated that decision",
+        f"""
+        NEW.on_behalf_of IS NOT NULL
+         AND NOT {delegated("NEW.on_behalf_of", "NEW.approver_id", DATASET_OF_SUBJECT)}
+        """,
+    ),
+    Guard(
+        "approval_separate",
+        "approval",
+        "nobody approves what they requested or ran",
+        """
+        EXISTS (
+            SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
+             WHERE r.id = NEW.request_id
+              AND NOT p.several_roles
+              AND (
+                  r.requester_id IN (NEW.approver_id, NEW.on_behalf_of)
+                   OR EXISTS (
+                       SELECT 1 FROM invocation i
+                        WHERE i.request_id = r.id AND i.created_by IN (NEW.approver_id, NEW.on_behalf_of)
+                   )
+              )
+        )
+         OR EXISTS (
+             SELECT 1 FROM motion m JOIN policy_version p ON p.id = m.policy_id
+              WHERE m.id = NEW.motion_id
+               AND NOT p.several_roles
+               AND m.proposer_id IN (NEW.approver_id, NEW.on_behalf_of)
+         )
+        """,
+    ),
+    Guard(
+        "approval_not_by_admin",
+        "approval",
+        "an admin does not approve",
+        f"""
+        ({role("NEW.approver_id", "admin")} OR {role("NEW.on_behalf_of", "admin")})
+         AND EXISTS (
+             SELECT 1 FROM policy_version p
+              WHERE NOT p.several_roles
+               AND p.id = coalesce(
+                   (
+                       SELECT r.policy_id FROM request r WHERE r.id = NEW.request_id
+                   ), (SELECT m.policy_id FROM motion m WHERE m.id = NEW.motion_id)
+               )
+         )
+        """,
+    ),
+    Guard(
+        "approval_counts_once",
+        "approval",
+        "that person has approved it already",
+        """
+        NEW.decision = 'approve'
+         AND EXISTS (
+             SELECT 1 FROM approval a
+              WHERE a.decision = 'approve'
+               AND (a.request_id = NEW.request_id OR a.motion_id = NEW.motion_id)
+               AND a.gate = NEW.gate
+               AND a.subject_digest = NEW.subject_digest
+               AND a.expires_at > NEW.at
+               AND NOT EXISTS (SELECT 1 FROM withdrawal w WHERE w.approval_id = a.id)
+               AND (
+                   a.approver_id IN (NEW.approver_id, NEW.on_behalf_of)
+                    OR a.on_behalf_of IN (NEW.approver_id, NEW.on_behalf_of)
+               )
+         )
+        """,
+    ),
+    Guard(
+        "approval_not_taken_back",
+        "approval",
+        "that very approval was taken back; sign another, with another reason",
+        """
+        EXISTS (
+            SELECT 1 FROM withdrawal w JOIN approval a ON a.id = w.approval_id
+             WHERE a.signature = NEW.signature AND a.approver_id = NEW.approver_id
+        )
+        """,
+    ),
+    Guard("approval_now", "approval", WENT_BACK, STALE),
+    Guard(
+        "approval_expires",
+        "approval",
+        "an approval expires as the policy says",
+        later_than("NEW.expires_at", "NEW.at", POLICY_DAYS),
+    ),
+    Guard(
+        "approval_not_by_viewer",
+        "approval",
+        BARRED,
+        f"""
+        EXISTS (
+            SELECT 1 FROM request r
+             WHERE r.id = NEW.request_id
+              AND {seen("NEW.approver_id, NEW.on_behalf_of", "r.dataset_id")}
+              AND {bars("r.policy_id", "r.dataset_id")}
+        )
+         OR EXISTS (
+             SELECT 1 FROM motion m
+              WHERE m.id = NEW.motion_id
+               AND {seen("NEW.approver_id, NEW.on_behalf_of", "m.dataset_id")}
+               AND {bars("m.policy_id", "m.dataset_id")}
+         )
+        """,
+    ),
+    Guard(
+        "approval_of_erased",
+        "approval",
+        ERASED,
+        f"""
+        NEW.gate = 'spend'
+         AND NEW.decision = 'approve'
+         AND EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND {erased("r.version_id")})
+        """,
+    ),
+    Guard(
+        "withdrawal_unused",
+        "withdrawal",
+        "an approval is taken back only before it is used",
+        f"""
+        NOT EXISTS (
+            SELECT 1 FROM approval a
+             WHERE a.id = NEW.approval_id
+              AND a.decision = 'approve'
+              AND (
+                  (a.gate = 'spend' AND {state("a.request_id")} IN ('submitted', 'approved'))
+                   OR (
+                       a.gate = 'publish'
+                        AND {state("a.request_id")} = 'produced'
+                        AND NOT EXISTS (
+                            SELECT 1 FROM publication p JOIN artifact f ON f.id = p.artifact_id
+                             WHERE f.request_id = a.request_id
+                        )
+                   )
+                   OR (
+                       a.gate = 'motion'
+                        AND NOT EXISTS (SELECT 1 FROM carried c WHERE c.motion_id = a.motion_id)
+                   )
+              )
+        )
+        """,
+    ),
+    Guard("withdrawal_now", "withdrawal", WENT_BACK, STALE),
+    Guard(
+        "artifact_complete",
+        "artifact",
+        "an artifact needs every armed hold committed",
+        f"""
+        {state("NEW.request_id")} <> 'running'
+         OR NEW.attempt <> {attempts("NEW.request_id")}
+         OR NOT EXISTS (
+             SELECT 1 FROM invocation i WHERE i.request_id = NEW.request_id AND i.attempt = NEW.attempt
+         )
+         OR EXISTS (
+             SELECT 1 FROM invocation i LEFT JOIN hold h ON h.invocation_id = i.id
+              WHERE i.request_id = NEW.request_id
+               AND i.attempt = NEW.attempt
+               AND NOT {has_entry("h.id", "COMMIT", "RELEASE")}
+         )
+         OR EXISTS (
+             SELECT 1 FROM invocation i
+              WHERE i.request_id = NEW.request_id
+               AND i.attempt = NEW.attempt
+               AND NOT EXISTS (
+                   SELECT 1 FROM hold h JOIN entry e ON e.hold_id = h.id
+                    WHERE h.invocation_id = i.id AND e.kind = 'COMMIT'
+               )
+         )
+        """,
+    ),
+    Guard(
+        "evaluation_charged",
+        "evaluation",
+        "a charged metric needs an armed hold of its own request",
+        """
+        NEW.exposure = 'charged'
+         AND NOT EXISTS (
+             SELECT 1 FROM artifact f JOIN invocation i ON i.request_id = f.request_id
+              JOIN hold h ON h.invocation_id = i.id JOIN entry e ON e.hold_id = h.id
+              WHERE f.id = NEW.artifact_id AND i.id = NEW.invocation_id AND e.kind = 'ARM'
+         )
+        """,
+    ),
+    Guard(
+        "evaluation_internal",
+        "evaluation",
+        "internal metrics wait for the publish decision",
+        f"""
+        NEW.exposure = 'internal'
+         AND NOT EXISTS (
+             SELECT 1 FROM artifact f JOIN request r ON r.id = f.request_id
+              JOIN dataset d ON d.id = r.dataset_id
+              WHERE f.id = NEW.artifact_id
+               AND (
+                   NOT d.governed
+                    OR EXISTS (SELECT 1 FROM publication p WHERE p.artifact_id = f.id)
+                    OR {state("r.id")} = 'discarded'
+               )
+         )
+        """,
+    ),
+    Guard(
+        "evaluation_viewed",
+        "evaluation",
+        "who sees unprotected figures is recorded before they are",
+        f"""
+        NEW.exposure = 'internal'
+         AND EXISTS (
+             SELECT 1 FROM artifact f JOIN request r ON r.id = f.request_id
+              JOIN dataset d ON d.id = r.dataset_id
+              WHERE f.id = NEW.artifact_id
+               AND d.governed
+               AND (
+                   EXISTS (SELECT 1 FROM publication p WHERE p.artifact_id = f.id)
+                    OR {state("r.id")} = 'discarded'
+               )
+         )
+         AND NOT EXISTS (SELECT 1 FROM internal_view v WHERE v.artifact_id = NEW.artifact_id)
+        """,
+    ),
+    Guard(
+        "publication_approved",
+        "publication",
+        "the publish gate is not passed",
+        f"""
+        NOT EXISTS (
+            SELECT 1 FROM artifact f JOIN request r ON r.id = f.request_id
+             JOIN policy_version p ON p.id = r.policy_id
+             WHERE f.id = NEW.artifact_id
+              AND {PUBLISH_GATE}
+              AND {state("r.id")} = 'produced'
+              AND {latest_artifact("r.id")} = f.digest
+        )
+        """,
+    ),
+    Guard(
+        "publication_by_runner",
+        "publication",
+        "only a runner or a steward publishes",
+        f"NOT ({role('NEW.actor_id', 'runner')} OR {role('NEW.actor_id', 'steward')})",
+    ),
+    Guard("publication_now", "publication", WENT_BACK, STALE),
+)

@@ -1,0 +1,266 @@
+"""People, their roles and delegations, and the policies that admins adopt."""
+
+from migrations.schema.conditions import IN_FORCE, later_than, role
+from migrations.schema.definitions import Guard, Index, Table
+from migrations.schema.forms import PRINTABLE_NAME
+
+TABLES = (
+    Table(
+        "principal",
+        """
+        id {key}
+        name VARCHAR(255) NOT NULL
+        public_key VARCHAR(255) NOT NULL
+        created_at VARCHAR(27) NOT NULL
+        login VARCHAR(255)
+        created_by {number} -> principal
+        """,
+        unique=(("name",), ("public_key",)),
+        indexes=(Index("uq_principal_login", "login", unique=True),),
+    ),
+    Table(
+        "role_grant",
+        """
+        id {key}
+        principal_id {number} NOT NULL -> principal
+        role VARCHAR(255) NOT NULL
+        valid_from VARCHAR(27) NOT NULL
+        valid_to VARCHAR(27)
+        granted_by {number} NOT NULL -> principal
+        reason TEXT NOT NULL
+        at VARCHAR(27) NOT NULL
+        """,
+        checks={
+            "role": "role IN ('analyst', 'runner', 'steward', 'auditor', 'admin')",
+            "dates": "valid_to IS NULL OR valid_to > valid_from",
+            "reason": "length(trim(reason)) > 0",
+        },
+        indexes=(Index("ix_role_grant_principal_id", "principal_id"),),
+    ),
+    Table(
+        "role_revocation",
+        """
+        id {key}
+        grant_id {number} NOT NULL -> role_grant
+        revoked_by {number} NOT NULL -> principal
+        reason TEXT NOT NULL
+        at VARCHAR(27) NOT NULL
+        """,
+        unique=(("grant_id",),),
+        checks={"reason": "length(trim(reason)) > 0"},
+    ),
+    Table(
+        "delegation",
+        """
+        id {key}
+        from_id {number} NOT NULL -> principal
+        to_id {number} NOT NULL -> principal
+        dataset_id {number} NOT NULL -> dataset
+        valid_from VARCHAR(27) NOT NULL
+        valid_to VARCHAR(27) NOT NULL
+        reason TEXT NOT NULL
+        signature VARCHAR(255) NOT NULL
+        at VARCHAR(27) NOT NULL
+        """,
+        checks={
+            "other": "from_id <> to_id",
+            "dates": "valid_to > valid_from",
+            "reason": "length(trim(reason)) > 0",
+        },
+        indexes=(Index("ix_delegation_from_id", "from_id"),),
+    ),
+    Table(
+        "delegation_end",
+        """
+        id {key}
+        delegation_id {number} NOT NULL -> delegation
+        ended_by {number} NOT NULL -> principal
+        at VARCHAR(27) NOT NULL
+        """,
+        unique=(("delegation_id",),),
+    ),
+    Table(
+        "policy_version",
+        """
+        id {key}
+        digest VARCHAR(64) NOT NULL
+        body TEXT NOT NULL
+        several_roles BOOLEAN NOT NULL
+        spend_approvals INTEGER NOT NULL
+        publish_approvals INTEGER NOT NULL
+        created_at VARCHAR(27) NOT NULL
+        motion_approvals INTEGER
+        rho_max BIGINT
+        delta_max BIGINT
+        pacing_period VARCHAR(255)
+        pacing_permille INTEGER
+        attempts INTEGER
+        approval_days INTEGER
+        request_days INTEGER
+        delegation_days INTEGER
+        bars_viewers BOOLEAN
+        """,
+        unique=(("digest",),),
+    ),
+    Table(
+        "policy_rule",
+        """
+        id {key}
+        policy_id {number} NOT NULL -> policy_version
+        dataset VARCHAR(255) NOT NULL
+        spend_approvals INTEGER
+        publish_approvals INTEGER
+        motion_approvals INTEGER
+        rho_max BIGINT
+        delta_max BIGINT
+        bars_viewers BOOLEAN
+        """,
+        unique=(("policy_id", "dataset"),),
+    ),
+    Table(
+        "policy_adoption",
+        """
+        id {key}
+        policy_id {number} NOT NULL -> policy_version
+        adopted_by {number} NOT NULL -> principal
+        at VARCHAR(27) NOT NULL
+        """,
+    ),
+)
+
+GUARDS = (
+    Guard(
+        "principal_name_fit",
+        "principal",
+        "the name of a person is printable, without space around it",
+        PRINTABLE_NAME.within("NOT coalesce(@, FALSE)"),
+    ),
+    # Of two people who come in at once the second waits, and is then compared with the first.
+    Guard(
+        "principal_name_own",
+        "principal",
+        "the name of a person reads like that of nobody else",
+        "EXISTS (SELECT 1 FROM principal x WHERE x.name <> NEW.name AND lower(x.name) = lower(NEW.name))",
+        waits="PERFORM 1 FROM audit_head FOR UPDATE;",
+    ),
+    Guard(
+        "role_grant_by_admin",
+        "role_grant",
+        "only an admin grants roles",
+        f"""
+        NOT (
+            {role("NEW.granted_by", "admin")}
+             OR (
+                 NEW.role = 'admin'
+                  AND NEW.principal_id = NEW.granted_by
+                  AND NOT EXISTS (SELECT 1 FROM role_grant)
+             )
+        )
+        """,
+    ),
+    Guard(
+        "role_revocation_by_admin",
+        "role_revocation",
+        "only an admin revokes roles",
+        f"NOT {role('NEW.revoked_by', 'admin')}",
+    ),
+    Guard(
+        "role_revocation_leaves_admin",
+        "role_revocation",
+        "a ledger keeps an admin",
+        """
+        EXISTS (SELECT 1 FROM role_grant o WHERE o.id = NEW.grant_id AND o.role = 'admin')
+         AND NOT EXISTS (
+             SELECT 1 FROM role_grant g
+              WHERE g.id <> NEW.grant_id
+               AND g.role = 'admin'
+               AND g.valid_from <= NEW.at
+               AND g.valid_to IS NULL
+               AND NOT EXISTS (SELECT 1 FROM role_revocation v WHERE v.grant_id = g.id)
+         )
+        """,
+    ),
+    Guard(
+        "delegation_of_a_steward",
+        "delegation",
+        "only a steward delegates, and only their own vote",
+        f"NOT {role('NEW.from_id', 'steward')}",
+    ),
+    Guard(
+        "delegation_expires",
+        "delegation",
+        "a delegation ends as the policy says",
+        later_than(
+            "NEW.valid_to", "NEW.at", f"(SELECT p.delegation_days FROM policy_version p WHERE p.id = {IN_FORCE})"
+        ),
+    ),
+    Guard(
+        "delegation_end_own",
+        "delegation_end",
+        "a delegation is ended by those it binds",
+        f"""
+        NOT (
+            {role("NEW.ended_by", "admin")}
+             OR EXISTS (
+                 SELECT 1 FROM delegation l
+                  WHERE l.id = NEW.delegation_id AND NEW.ended_by IN (l.from_id, l.to_id)
+             )
+        )
+        """,
+    ),
+    Guard(
+        "policy_asks_somebody",
+        "policy_version",
+        "each gate needs at least one approval",
+        "NEW.spend_approvals < 1 OR NEW.publish_approvals < 1",
+    ),
+    Guard(
+        "policy_motions_ask_somebody",
+        "policy_version",
+        "a policy asks somebody, and paces by weeks or months",
+        """
+        NEW.motion_approvals < 1
+         OR NEW.pacing_permille NOT BETWEEN 1 AND 1000
+         OR (
+             NEW.pacing_period IS NOT NULL
+              AND (NEW.pacing_period NOT IN ('week', 'month') OR NEW.pacing_permille IS NULL)
+         )
+        """,
+    ),
+    Guard(
+        "policy_says_limits",
+        "policy_version",
+        "a policy says how often a request is run and how long decisions count",
+        """
+        NEW.attempts IS NULL
+         OR NEW.attempts NOT BETWEEN 1 AND 100
+         OR NEW.approval_days IS NULL
+         OR NEW.approval_days NOT BETWEEN 1 AND 365
+         OR NEW.request_days IS NULL
+         OR NEW.request_days NOT BETWEEN 1 AND 365
+         OR NEW.delegation_days IS NULL
+         OR NEW.delegation_days NOT BETWEEN 1 AND 365
+        """,
+    ),
+    Guard(
+        "policy_rule_asks_somebody",
+        "policy_rule",
+        "each gate needs at least one approval",
+        "NEW.spend_approvals < 1 OR NEW.publish_approvals < 1 OR NEW.motion_approvals < 1",
+    ),
+    Guard(
+        "policy_rule_before_use",
+        "policy_rule",
+        "a policy in use gets no further rules",
+        """
+        EXISTS (SELECT 1 FROM policy_adoption y WHERE y.policy_id = NEW.policy_id)
+         OR EXISTS (SELECT 1 FROM request r WHERE r.policy_id = NEW.policy_id)
+        """,
+    ),
+    Guard(
+        "policy_adoption_by_admin",
+        "policy_adoption",
+        "only an admin adopts a policy",
+        f"NOT {role('NEW.adopted_by', 'admin')}",
+    ),
+)

@@ -1,0 +1,204 @@
+"""Motions: what stewards decide about a dataset beside its requests, and how it takes effect.
+
+A motion changes the cap of a dataset, authorises requests of one configuration (a standing authorisation), or retracts
+a release.
+"""
+
+from migrations.schema.conditions import (
+    BARRED,
+    IN_FORCE,
+    MOTION_GATE,
+    REQUEST_DAYS,
+    STALE,
+    STANDING,
+    WENT_BACK,
+    attempts,
+    bars,
+    later_than,
+    reserved,
+    role,
+    seen,
+    state,
+)
+from migrations.schema.definitions import Action, Guard, Index, Table
+
+TABLES = (
+    Table(
+        "motion",
+        """
+        id {key}
+        kind VARCHAR(255) NOT NULL
+        dataset_id {number} NOT NULL -> dataset
+        policy_id {number} NOT NULL -> policy_version
+        proposer_id {number} NOT NULL -> principal
+        reason TEXT NOT NULL
+        nonce VARCHAR(255) NOT NULL
+        digest VARCHAR(64) NOT NULL
+        created_at VARCHAR(27) NOT NULL
+        expires_at VARCHAR(27) NOT NULL
+        epsilon VARCHAR(255)
+        delta VARCHAR(255)
+        delta_conversion BIGINT
+        rho BIGINT
+        delta_fail BIGINT
+        runs INTEGER
+        until VARCHAR(27)
+        config_digest VARCHAR(64)
+        configuration TEXT
+        publication_id {number}
+        """,
+        unique=(("digest",),),
+        checks={
+            "whole": (
+                "(kind = 'cap' AND epsilon IS NOT NULL AND delta IS NOT NULL AND delta_conversion IS NOT NULL"
+                " AND rho IS NOT NULL AND delta_fail IS NOT NULL)"
+                " OR (kind = 'standing' AND rho IS NOT NULL AND delta_fail IS NOT NULL AND runs >= 1"
+                " AND until IS NOT NULL AND config_digest IS NOT NULL AND configuration IS NOT NULL)"
+                " OR (kind = 'retraction' AND publication_id IS NOT NULL)"
+            ),
+            "reason": "length(trim(reason)) > 0",
+        },
+        indexes=(Index("ix_motion_dataset_id", "dataset_id"),),
+    ),
+    Table(
+        "carried",
+        """
+        id {key}
+        motion_id {number} NOT NULL -> motion
+        actor_id {number} NOT NULL -> principal
+        at VARCHAR(27) NOT NULL
+        """,
+        unique=(("motion_id",),),
+    ),
+    Table(
+        "standing_use",
+        """
+        id {key}
+        motion_id {number} NOT NULL -> motion
+        number INTEGER NOT NULL
+        request_id {number} NOT NULL -> request
+        attempt INTEGER NOT NULL
+        actor_id {number} NOT NULL -> principal
+        at VARCHAR(27) NOT NULL
+        """,
+        unique=(("motion_id", "number"), ("request_id", "attempt")),
+    ),
+)
+
+GUARDS = (
+    Guard(
+        "motion_proposed",
+        "motion",
+        "an analyst or a steward proposes, under the policy in force",
+        f"""
+        NOT (
+            {role("NEW.proposer_id", "analyst", "NEW.created_at")}
+             OR {role("NEW.proposer_id", "steward", "NEW.created_at")}
+        )
+         OR NEW.policy_id IS DISTINCT FROM {IN_FORCE}
+        """,
+    ),
+    Guard(
+        "motion_of_its_dataset",
+        "motion",
+        "a release is retracted by a motion on its own dataset",
+        """
+        NEW.kind = 'retraction'
+         AND NOT EXISTS (
+             SELECT 1 FROM publication p JOIN artifact f ON f.id = p.artifact_id
+              JOIN request r ON r.id = f.request_id
+              WHERE p.id = NEW.publication_id AND r.dataset_id = NEW.dataset_id
+         )
+        """,
+    ),
+    Guard(
+        "motion_not_negative",
+        "motion",
+        "an amount is never negative",
+        "NEW.rho < 0 OR NEW.delta_fail < 0",
+    ),
+    Guard(
+        "motion_expires",
+        "motion",
+        "a motion expires as the policy says",
+        later_than("NEW.expires_at", "NEW.created_at", REQUEST_DAYS).within(
+            "@ AND NOT coalesce(NEW.kind = 'standing' AND NEW.expires_at <= NEW.until, FALSE)"
+        ),
+    ),
+    Guard(
+        "motion_not_by_viewer",
+        "motion",
+        BARRED,
+        f"{seen('NEW.proposer_id', 'NEW.dataset_id')} AND {bars('NEW.policy_id', 'NEW.dataset_id')}",
+    ),
+    Guard(
+        "carried_approved",
+        "carried",
+        "the motion has not its approvals",
+        f"""
+        NOT EXISTS (
+            SELECT 1 FROM motion m JOIN policy_version p ON p.id = m.policy_id
+             WHERE m.id = NEW.motion_id AND m.expires_at > NEW.at AND {MOTION_GATE}
+        )
+        """,
+    ),
+    Guard(
+        "carried_keeps_envelopes",
+        "carried",
+        "the cap would be passed",
+        f"""
+        EXISTS (
+            SELECT 1 FROM motion m JOIN dataset d ON d.id = m.dataset_id
+             JOIN account b ON b.parent_id = d.account_id AND b.kind = 'block'
+             WHERE m.id = NEW.motion_id
+              AND m.kind = 'cap'
+              AND (
+                  b.rho_held + b.rho_spent + {reserved("rho", "d.account_id")} > m.rho
+                   OR b.delta_held + b.delta_spent + {reserved("delta", "d.account_id")} > m.delta_fail
+              )
+        )
+        """,
+    ),
+    Guard("carried_now", "carried", WENT_BACK, STALE),
+    Guard("standing_use_now", "standing_use", WENT_BACK, STALE),
+    Guard(
+        "standing_use_allowed",
+        "standing_use",
+        "the standing authorisation does not cover this run",
+        f"""
+        NOT EXISTS (
+            SELECT 1 FROM request r JOIN motion m ON m.id = r.standing_id
+             WHERE r.id = NEW.request_id
+              AND m.id = NEW.motion_id
+              AND NEW.number <= m.runs
+              AND NEW.number = 1 + (SELECT count(*) FROM standing_use u WHERE u.motion_id = m.id)
+              AND NEW.attempt = 1 + {attempts("r.id")}
+              AND {state("r.id")} = 'approved'
+        )
+         OR NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND {STANDING})
+         OR NOT {role("NEW.actor_id", "runner")}
+        """,
+    ),
+)
+
+ROOT = (
+    "(SELECT d.account_id FROM motion m JOIN dataset d ON d.id = m.dataset_id"
+    " WHERE m.id = NEW.motion_id AND m.kind = 'cap')"
+)
+ACTIONS = (
+    Action(
+        "carried_moves_cap",
+        "carried",
+        (
+            f"""
+            UPDATE account SET rho_cap = (SELECT m.rho FROM motion m WHERE m.id = NEW.motion_id),
+             delta_cap = (SELECT m.delta_fail FROM motion m WHERE m.id = NEW.motion_id)
+             WHERE id = {ROOT} OR (kind = 'block' AND parent_id = {ROOT})
+            """,
+        ),
+        "EXISTS (SELECT 1 FROM motion m JOIN dataset d ON d.id = m.dataset_id JOIN account x ON x.id = d.account_id"
+        " OR (x.parent_id = d.account_id AND x.kind = 'block') WHERE m.id = NEW.motion_id AND m.kind = 'cap'"
+        " AND (x.rho_cap <> m.rho OR x.delta_cap <> m.delta_fail))",
+        "the caps did not follow the motion",
+    ),
+)

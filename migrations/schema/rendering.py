@@ -1,0 +1,217 @@
+"""Writes what the schema is made of as statements of SQLite or PostgreSQL, and executes them."""
+
+import re
+from collections.abc import Iterable, Iterator
+from graphlib import TopologicalSorter
+
+from sqlalchemy import Connection
+
+from migrations.schema.conditions import MOMENT
+from migrations.schema.definitions import Action, Both, Function, Guard, Sql, Table
+
+TYPES = {
+    "sqlite": {"{key}": "INTEGER NOT NULL", "{number}": "INTEGER", "{bytes}": "BLOB"},
+    "postgresql": {"{key}": "BIGSERIAL NOT NULL", "{number}": "BIGINT", "{bytes}": "BYTEA"},
+}
+BY_KEYS = ("plan_cache_mode = force_generic_plan", "enable_hashjoin = off", "enable_mergejoin = off")
+"""What a guard asks is looked up by keys: one plan serves every row, and a row is not worth reading a table for."""
+READS_TIME = re.compile(r"timestamp|time zone|::date|to_char", re.IGNORECASE)
+
+
+def execute(connection: Connection, statement: str) -> None:
+    """Execute a statement as it is written; a colon or a percent sign in it is no parameter."""
+    connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+
+def wording(sql: Sql, dialect: str) -> str:
+    """What one of the databases reads, on one line."""
+    text = getattr(sql, dialect) if isinstance(sql, Both) else sql
+    if dialect == "sqlite":
+        text = text.replace("IS DISTINCT FROM", "IS NOT")  # which SQLite knows before 3.39, too
+    return " ".join(text.split())
+
+
+# --- Tables ------------------------------------------------------------------------------------------------------
+
+
+def create_tables(connection: Connection, tables: Iterable[Table]) -> None:
+    """Create tables with their indexes, each after those to which it refers."""
+    known = {table.name: table for table in tables}
+    targets = {name: {target for _, _, target in table.lines if target} - {name} for name, table in known.items()}
+    for name in TopologicalSorter(targets).static_order():
+        execute(connection, table_statement(known[name], connection.dialect.name))
+        for index in known[name].indexes:
+            kind, where = "UNIQUE INDEX" if index.unique else "INDEX", f" WHERE {index.where}" if index.where else ""
+            execute(connection, f"CREATE {kind} {index.name} ON {name} ({index.columns}){where}")
+
+
+def table_statement(table: Table, dialect: str) -> str:
+    """CREATE TABLE with every constraint under its name."""
+    made = [f"{name} {_type(kind, dialect)}" for name, kind, _ in table.lines]
+    made += [f"CONSTRAINT ck_{table.name}_{name} CHECK ({condition})" for name, condition in table.checks.items()]
+    if dialect == "postgresql":
+        made += [f"CONSTRAINT ck_{table.name}_{name}_moment CHECK ({name} ~ '{MOMENT}')" for name in table.times]
+    made += [
+        f"CONSTRAINT fk_{table.name}_{name} FOREIGN KEY({name}) REFERENCES {target} (id)"
+        for name, _, target in table.lines
+        if target
+    ]
+    made.append(f"CONSTRAINT pk_{table.name} PRIMARY KEY ({', '.join(table.key)})")
+    made += [f"CONSTRAINT uq_{table.name}_{'_'.join(key)} UNIQUE ({', '.join(key)})" for key in table.unique]
+    return f"CREATE TABLE {table.name} (\n\t" + ",\n\t".join(made) + "\n)"
+
+
+def _type(kind: str, dialect: str) -> str:
+    for placeholder, name in TYPES[dialect].items():
+        kind = kind.replace(placeholder, name)
+    return kind
+
+
+# --- Guards ------------------------------------------------------------------------------------------------------
+
+
+def general_guards(table: Table, dialect: str) -> Iterator[Guard]:
+    """What keeps the rows of a table as they are."""
+    name, message = table.name, f"{table.name} is append-only"
+    if table.no_update:
+        yield Guard(f"{name}_no_update", name, message, "TRUE", "UPDATE")
+    if table.no_delete:
+        yield Guard(f"{name}_no_delete", name, message, "TRUE", "DELETE")
+    if table.no_replace and dialect == "sqlite":
+        same = (" AND ".join(f"x.{column} = NEW.{column}" for column in key) for key in table.keys)
+        denied = " OR ".join(f"EXISTS (SELECT 1 FROM {name} x WHERE {key})" for key in same)
+        yield Guard(f"{name}_no_replace", name, f"{name} has recorded this already", denied)
+
+
+def create_guards(connection: Connection, tables: Iterable[Table], guards: Iterable[Guard]) -> None:
+    """Create the triggers that refuse rows, and on PostgreSQL those that refuse a transaction without a link."""
+    dialect = connection.dialect.name
+    for table in tables:
+        own = [guard for guard in guards if guard.table == table.name]
+        if dialect == "postgresql" and table.joint:
+            joint = [guard for guard in own if guard.operation == "INSERT" and not guard.alone]
+            _create_joint_guard(connection, table.name, joint)
+            own = [guard for guard in own if guard not in joint]
+        for guard in (*own, *general_guards(table, dialect)):
+            create_guard(connection, guard)
+        if dialect == "postgresql":
+            _create_statement_guards(connection, table)
+
+
+def create_guard(connection: Connection, guard: Guard) -> None:
+    """Create the trigger of one guard."""
+    if connection.dialect.name == "sqlite":
+        execute(connection, sqlite_guard(guard))
+    else:
+        when = f" WHEN ({guard.only})" if guard.only else ""
+        row = "OLD" if guard.operation == "DELETE" else "NEW"
+        source = f"BEGIN {guard.waits} {_asked(guard)} RETURN {row}; END"
+        _create_trigger(connection, guard.name, f"BEFORE {guard.operation} ON {guard.table} FOR EACH ROW{when}", source)
+
+
+def sqlite_guard(guard: Guard) -> str:
+    """The trigger of one guard."""
+    denied = wording(guard.denied, "sqlite")
+    condition = f"{guard.only} AND ({denied})" if guard.only else denied
+    return (
+        f"CREATE TRIGGER {guard.name} BEFORE {guard.operation} ON {guard.table} WHEN {condition}"
+        f" BEGIN SELECT RAISE(ABORT, 'almoner: {guard.message}'); END"
+    )
+
+
+def deny(message: str) -> str:
+    """The statement with which a function of PostgreSQL refuses."""
+    return f"RAISE EXCEPTION 'almoner: {message}' USING ERRCODE = '23514';"
+
+
+def _asked(guard: Guard) -> str:
+    usual = f"IF ({wording(guard.usual, 'postgresql')}) IS FALSE THEN RETURN NEW; END IF; " if guard.usual else ""
+    return f"{usual}IF ({wording(guard.denied, 'postgresql')}) THEN {deny(guard.message)} END IF;"
+
+
+def _create_joint_guard(connection: Connection, table: str, guards: list[Guard]) -> None:
+    """One function: first what concerns every row, then what concerns some rows, each in the order of the guards."""
+    asked = _refused([guard for guard in guards if not guard.only])
+    for guard in guards:
+        if guard.only:
+            one = _refused([guard])
+            if guard.usual:
+                one = f"IF ({wording(guard.usual, 'postgresql')}) IS NOT FALSE THEN {one} END IF;"
+            asked += f" IF {guard.only} THEN {one} END IF;"
+    source = f"DECLARE denied text; BEGIN {asked} RETURN NEW; END"
+    _create_trigger(connection, f"{table}_is_sound", f"BEFORE INSERT ON {table} FOR EACH ROW", source)
+
+
+def _refused(guards: list[Guard]) -> str:
+    cases = " ".join(f"WHEN {wording(each.denied, 'postgresql')} THEN 'almoner: {each.message}'" for each in guards)
+    return (
+        f"denied := CASE {cases} END;"
+        " IF denied IS NOT NULL THEN RAISE EXCEPTION '%', denied USING ERRCODE = '23514'; END IF;"
+    )
+
+
+def _create_statement_guards(connection: Connection, table: Table) -> None:
+    if table.no_delete:
+        source = f"BEGIN {deny(f'{table.name} is append-only')} END"
+        when = f"BEFORE TRUNCATE ON {table.name} FOR EACH STATEMENT"
+        _create_trigger(connection, f"{table.name}_no_truncate", when, source)
+    if table.linked:  # the newest link of the chain must be of the transaction that ends
+        source = (
+            "BEGIN IF NOT almoner_owner() AND (SELECT y.xmin FROM audit y"
+            " WHERE y.seq = (SELECT k.seq FROM audit_head k))"
+            f" IS DISTINCT FROM pg_current_xact_id()::xid THEN {deny('every change is told in the chain')} END IF;"
+            " RETURN NULL; END"
+        )
+        create_deferred_guard(connection, f"{table.name}_is_told", table.name, source)
+
+
+def create_deferred_guard(connection: Connection, name: str, table: str, source: str) -> None:
+    """PostgreSQL: what is asked of each new row at the end of its transaction, with the rights of the owner."""
+    properties = "LANGUAGE plpgsql SECURITY DEFINER"
+    create_function(connection, Function(name, "", "trigger", properties, source))
+    when = f"AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+    execute(connection, f"CREATE CONSTRAINT TRIGGER {name} {when} EXECUTE FUNCTION {name}()")
+
+
+# --- Actions and functions ---------------------------------------------------------------------------------------
+
+
+def create_action(connection: Connection, action: Action) -> None:
+    """Create the trigger that writes after a row is added."""
+    statements, failed = [" ".join(each.split()) for each in action.statements], wording(action.failed, "sqlite")
+    if connection.dialect.name == "sqlite":
+        refusal = f"SELECT RAISE(ABORT, 'almoner: {action.message}') WHERE {failed}"
+        body = f"BEGIN {'; '.join((*statements, refusal))}; END"
+        execute(connection, f"CREATE TRIGGER {action.name} AFTER INSERT ON {action.table} {body}")
+        return
+    looked = f"IF {' '.join(action.failed.split())} THEN {deny(action.message)} END IF;"
+    source = action.source or f"BEGIN {'; '.join(statements)}; {looked} RETURN NULL; END"
+    _create_trigger(connection, action.name, f"AFTER INSERT ON {action.table} FOR EACH ROW", source)
+
+
+def create_function(connection: Connection, made: Function) -> None:
+    """Create a function of PostgreSQL; nobody but its owner may call it before rights are granted, unless a trigger
+    does.
+
+    Unless a function names it last, pg_temp comes first on the search path: a temporary table `approval` or `account`
+    would be read and moved in place of the ledger's. Since PostgreSQL 18 a session's own time zone says what UTC and Z
+    are (under `<UTC>-167` it is always next week), so whatever reads or tells a time does it in UTC.
+    """
+    path = connection.exec_driver_sql("SELECT quote_ident(current_schema()) || ', pg_temp'").scalar()
+    settings = [] if made.settings == "caller" else [f"search_path = {path}"]
+    if made.settings == "keys":
+        settings += BY_KEYS
+    if READS_TIME.search(made.source):
+        settings.append("timezone = 'UTC'")
+    execute(
+        connection,
+        f"CREATE FUNCTION {made.name}({made.arguments}) RETURNS {made.result} {made.properties}"
+        f"{''.join(f' SET {setting}' for setting in settings)} AS $${made.source}$$",
+    )
+    if made.result != "trigger":
+        execute(connection, f"REVOKE ALL ON FUNCTION {made.name} FROM PUBLIC")
+
+
+def _create_trigger(connection: Connection, name: str, when: str, source: str) -> None:
+    create_function(connection, Function(name, "", "trigger", "LANGUAGE plpgsql", source))
+    execute(connection, f"CREATE TRIGGER {name} {when} EXECUTE FUNCTION {name}()")

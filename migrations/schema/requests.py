@@ -1,0 +1,600 @@
+"""Requests, their plans and states, and the mechanisms that their attempts invoke.
+
+The plan of a request is written by the database itself, from the request's own text, so nobody passes one; holds and
+mechanisms outside it are denied.
+"""
+
+from migrations.schema.conditions import (
+    BARRED,
+    ERASED,
+    IN_FORCE,
+    REQUEST_DAYS,
+    SPEND_GATE,
+    STALE,
+    STANDING,
+    WENT_BACK,
+    attempts,
+    bars,
+    drawn,
+    erased,
+    has_entry,
+    later_than,
+    role,
+    seen,
+    state,
+)
+from migrations.schema.definitions import Action, Both, Guard, Index, Table
+
+WRITTEN_ALREADY = (
+    "NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id)"
+    " OR EXISTS (SELECT 1 FROM planned_release w WHERE w.request_id = NEW.request_id)"
+)
+# Functions on JSON are none that SQLite lets a trigger call (`trusted_schema=OFF`); the table `json_each` is.
+INVOCATIONS = "json_each(NEW.canonical, '$.plan.invocations') j"
+PARTS = "json_each(j.value, '$.instalments') k"
+LISTED = "EXISTS (SELECT 1 FROM json_each(NEW.canonical, '$.plan') e WHERE e.key = '{name}' AND e.type = 'array')"
+AMOUNTS = (  # whole numbers as text, which fit 64 bits
+    "(SELECT count(*) FROM json_each(k.value) a WHERE a.key IN ('rho', 'delta') AND a.type = 'text'"
+    " AND length(a.value) BETWEEN 1 AND 19 AND a.value NOT GLOB '*[^0-9]*'"
+    " AND (length(a.value) < 19 OR a.value <= '9223372036854775807'))"
+)
+MEMBER = "EXISTS (SELECT 1 FROM json_each({of}) e WHERE e.key = '{name}' AND e.type = '{kind}')"
+WHOLE_INVOCATION = " AND ".join((
+    MEMBER.format(of="j.value", name="event", kind="object"),
+    MEMBER.format(of="j.value", name="instalments", kind="array"),
+    MEMBER.format(of="j.value, '$.event'", name="mechanism", kind="text"),
+))  # fmt: skip
+_UNFIT_SQLITE = (
+    f"NOT {LISTED.format(name='blocks')} OR NOT {LISTED.format(name='invocations')}"
+    " OR EXISTS (SELECT 1 FROM json_each(NEW.canonical, '$.plan.blocks') j"
+    " WHERE j.type <> 'integer' OR j.value NOT BETWEEN 0 AND 2147483647)"
+    f" OR EXISTS (SELECT 1 FROM {INVOCATIONS} WHERE CASE WHEN j.type = 'object' THEN NOT ({WHOLE_INVOCATION})"
+    " ELSE TRUE END)"
+    f" OR EXISTS (SELECT 1 FROM {INVOCATIONS}, {PARTS}"
+    f" WHERE CASE WHEN k.type = 'object' THEN {AMOUNTS} <> 2 ELSE TRUE END)"
+)
+_UNFIT_POSTGRESQL = (
+    "CASE WHEN pg_input_is_valid(NEW.canonical, 'json') THEN"
+    " json_typeof(NEW.canonical::json #> '{plan,blocks}') IS DISTINCT FROM 'array'"
+    " OR json_typeof(NEW.canonical::json #> '{plan,invocations}') IS DISTINCT FROM 'array' ELSE TRUE END"
+)
+PLAN_UNFIT = Both(_UNFIT_SQLITE, _UNFIT_POSTGRESQL)
+"""The text of a request says no plan, or one that cannot be written in rows."""
+
+TABLES = (
+    Table(
+        "request",
+        """
+        id {key}
+        dataset_id {number} NOT NULL -> dataset
+        version_id {number} NOT NULL -> dataset_version
+        policy_id {number} NOT NULL -> policy_version
+        canonical TEXT NOT NULL
+        digest VARCHAR(64) NOT NULL
+        requester_id {number} NOT NULL -> principal
+        created_at VARCHAR(27) NOT NULL
+        expires_at VARCHAR(27) NOT NULL
+        scope_id {number} -> account
+        standing_id {number} -> motion
+        config_digest VARCHAR(64)
+        """,
+        unique=(("digest",),),
+        indexes=(Index("ix_request_dataset_id", "dataset_id"),),
+    ),
+    Table(
+        "planned_release",
+        """
+        request_id {number} NOT NULL -> request
+        invocations INTEGER NOT NULL
+        """,
+        key=("request_id",),
+        linked=False,
+    ),
+    Table(
+        "planned_block",
+        """
+        request_id {number} NOT NULL -> request
+        first_block INTEGER NOT NULL
+        last_block INTEGER NOT NULL
+        """,
+        key=("request_id", "first_block"),
+        checks={"run": "first_block >= 0 AND last_block >= first_block"},
+        linked=False,
+    ),
+    Table(
+        "planned_invocation",
+        """
+        request_id {number} NOT NULL -> request
+        sequence INTEGER NOT NULL
+        mechanism VARCHAR(255) NOT NULL
+        event TEXT NOT NULL
+        instalments INTEGER NOT NULL
+        """,
+        key=("request_id", "sequence"),
+        linked=False,
+    ),
+    Table(
+        "planned_instalment",
+        """
+        request_id {number} NOT NULL -> request
+        sequence INTEGER NOT NULL
+        first_instalment INTEGER NOT NULL
+        last_instalment INTEGER NOT NULL
+        rho BIGINT NOT NULL
+        delta BIGINT NOT NULL
+        """,
+        key=("request_id", "sequence", "first_instalment"),
+        checks={
+            "run": "first_instalment >= 0 AND last_instalment >= first_instalment AND rho >= 0 AND delta >= 0",
+        },
+        linked=False,
+    ),
+    Table(
+        "transition",
+        """
+        id {key}
+        request_id {number} NOT NULL -> request
+        number INTEGER NOT NULL
+        from_state VARCHAR(255) NOT NULL
+        to_state VARCHAR(255) NOT NULL
+        detail TEXT NOT NULL
+        at VARCHAR(27) NOT NULL
+        actor_id {number} NOT NULL -> principal
+        """,
+        unique=(("request_id", "number"),),
+        checks={
+            "legal": (
+                "(from_state = 'draft' AND to_state = 'submitted')"
+                " OR (from_state = 'submitted' AND to_state = 'approved')"
+                " OR (from_state = 'submitted' AND to_state = 'rejected')"
+                " OR (from_state = 'submitted' AND to_state = 'withdrawn')"
+                " OR (from_state = 'approved' AND to_state = 'submitted')"
+                " OR (from_state = 'approved' AND to_state = 'rejected')"
+                " OR (from_state = 'approved' AND to_state = 'withdrawn')"
+                " OR (from_state = 'approved' AND to_state = 'running')"
+                " OR (from_state = 'running' AND to_state = 'approved')"
+                " OR (from_state = 'running' AND to_state = 'produced')"
+                " OR (from_state = 'produced' AND to_state = 'discarded')"
+                " OR (from_state = 'produced' AND to_state = 'published')"
+                " OR (from_state = 'published' AND to_state = 'retracted')"
+            ),
+        },
+    ),
+    Table(
+        "invocation",
+        """
+        id {key}
+        request_id {number} NOT NULL -> request
+        attempt INTEGER NOT NULL
+        sequence INTEGER NOT NULL
+        mechanism VARCHAR(255) NOT NULL
+        event TEXT NOT NULL
+        relation VARCHAR(255) NOT NULL
+        rng_kind VARCHAR(255) NOT NULL
+        device VARCHAR(255) NOT NULL
+        code_digest VARCHAR(64) NOT NULL
+        libraries TEXT NOT NULL
+        idem_key VARCHAR(64) NOT NULL
+        created_at VARCHAR(27) NOT NULL
+        created_by {number} NOT NULL -> principal
+        """,
+        unique=(("idem_key",), ("request_id", "attempt", "sequence")),
+        checks={"rng": "rng_kind = 'os'"},
+        joint=True,
+    ),
+    Table(
+        "lease",
+        """
+        request_id {number} NOT NULL -> request
+        attempt INTEGER NOT NULL
+        token VARCHAR(255) NOT NULL
+        owner VARCHAR(255) NOT NULL
+        expires_at VARCHAR(27) NOT NULL
+        """,
+        key=("request_id",),
+        no_update=False,
+        no_delete=False,
+        no_replace=False,
+        linked=False,
+    ),
+)
+
+GUARDS = (
+    Guard(
+        "request_own_version",
+        "request",
+        "a request reads a version of its own dataset",
+        """
+        NOT EXISTS (
+            SELECT 1 FROM dataset_version v WHERE v.id = NEW.version_id AND v.dataset_id = NEW.dataset_id
+        )
+        """,
+    ),
+    Guard(
+        "request_by_analyst",
+        "request",
+        "only an analyst requests a release",
+        f"NOT {role('NEW.requester_id', 'analyst', 'NEW.created_at')}",
+    ),
+    Guard(
+        "request_policy_in_force",
+        "request",
+        "a request is made under the policy in force",
+        f"NEW.policy_id IS DISTINCT FROM {IN_FORCE}",
+    ),
+    Guard(
+        "request_own_scope",
+        "request",
+        "a request draws on an open envelope of its own dataset",
+        """
+        NEW.scope_id IS NOT NULL
+         AND NOT EXISTS (
+             SELECT 1 FROM account x JOIN dataset d ON d.account_id = x.parent_id
+              WHERE x.id = NEW.scope_id
+               AND x.kind = 'scope'
+               AND d.id = NEW.dataset_id
+               AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_id = x.id)
+         )
+        """,
+    ),
+    Guard("request_says_plan", "request", "a request says its plan", PLAN_UNFIT),
+    Guard(
+        "request_expires",
+        "request",
+        "a request expires as the policy says",
+        later_than("NEW.expires_at", "NEW.created_at", REQUEST_DAYS),
+    ),
+    Guard(
+        "request_not_by_viewer",
+        "request",
+        BARRED,
+        f"{seen('NEW.requester_id', 'NEW.dataset_id')} AND {bars('NEW.policy_id', 'NEW.dataset_id')}",
+    ),
+    Guard(
+        "request_of_erased",
+        "request",
+        ERASED,
+        f"{erased('NEW.version_id')}",
+    ),
+    Guard("planned_release_with_its_request", "planned_release", "a plan is written with its request", WRITTEN_ALREADY),
+    Guard("planned_block_with_its_request", "planned_block", "a plan is written with its request", WRITTEN_ALREADY),
+    Guard(
+        "planned_invocation_with_its_request",
+        "planned_invocation",
+        "a plan is written with its request",
+        WRITTEN_ALREADY,
+    ),
+    Guard(
+        "planned_instalment_with_its_request",
+        "planned_instalment",
+        "a plan is written with its request",
+        WRITTEN_ALREADY,
+    ),
+    Guard(
+        "transition_follows",
+        "transition",
+        "the request has moved on",
+        f"""
+        NEW.number <> 1 + (SELECT count(*) FROM transition t WHERE t.request_id = NEW.request_id)
+         OR NEW.from_state <> {state("NEW.request_id")}
+        """,
+    ),
+    Guard(
+        "transition_closes_holds",
+        "transition",
+        "an attempt ends with every hold closed",
+        f"""
+        NEW.from_state = 'running'
+         AND EXISTS (
+             SELECT 1 FROM invocation i JOIN hold h ON h.invocation_id = i.id
+              WHERE i.request_id = NEW.request_id
+               AND {has_entry("h.id", "HOLD")}
+               AND NOT {has_entry("h.id", "COMMIT", "RELEASE", "FORFEIT")}
+         )
+        """,
+    ),
+    Guard(
+        "transition_produced",
+        "transition",
+        "nothing was produced",
+        f"""
+        NEW.to_state = 'produced'
+         AND NOT EXISTS (
+             SELECT 1 FROM artifact f
+              WHERE f.request_id = NEW.request_id AND f.attempt = {attempts("NEW.request_id")}
+         )
+        """,
+    ),
+    Guard(
+        "transition_published",
+        "transition",
+        "nothing was published",
+        """
+        NEW.to_state = 'published'
+         AND NOT EXISTS (
+             SELECT 1 FROM publication p JOIN artifact f ON f.id = p.artifact_id
+              WHERE f.request_id = NEW.request_id
+         )
+        """,
+    ),
+    Guard("transition_now", "transition", WENT_BACK, STALE),
+    Guard(
+        "transition_approved",
+        "transition",
+        "the spend gate is not passed",
+        f"""
+        NOT EXISTS (
+            SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
+             WHERE r.id = NEW.request_id AND ({SPEND_GATE} OR {STANDING})
+        )
+        """,
+        only="NEW.to_state = 'approved' AND NEW.from_state = 'submitted'",
+    ),
+    Guard(
+        "transition_by_runner",
+        "transition",
+        "only a runner runs a release",
+        f"(NEW.to_state = 'running' OR NEW.from_state = 'running') AND NOT {role('NEW.actor_id', 'runner')}",
+    ),
+    Guard(
+        "transition_submits",
+        "transition",
+        "a request is submitted by its requester",
+        "NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND r.requester_id = NEW.actor_id)",
+        only="NEW.from_state = 'draft'",
+    ),
+    Guard(
+        "transition_reopens",
+        "transition",
+        "the spend gate is passed",
+        f"""
+        EXISTS (
+            SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
+             WHERE r.id = NEW.request_id AND ({SPEND_GATE} OR {STANDING})
+        )
+        """,
+        only="NEW.from_state = 'approved' AND NEW.to_state = 'submitted'",
+    ),
+    Guard(
+        "transition_rejected",
+        "transition",
+        "nobody has rejected it",
+        """
+        NEW.to_state IN ('rejected', 'discarded')
+         AND NOT EXISTS (
+             SELECT 1 FROM approval a
+              WHERE a.request_id = NEW.request_id
+               AND a.decision = 'reject'
+               AND a.gate = CASE NEW.to_state WHEN 'rejected' THEN 'spend' ELSE 'publish' END
+         )
+        """,
+    ),
+    Guard(
+        "transition_withdrawn",
+        "transition",
+        "a request is withdrawn by its requester, a steward or an admin",
+        f"""
+        NOT (
+            EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND r.requester_id = NEW.actor_id)
+             OR {role("NEW.actor_id", "steward")}
+             OR {role("NEW.actor_id", "admin")}
+        )
+        """,
+        only="NEW.to_state = 'withdrawn'",
+    ),
+    Guard(
+        "transition_unexpired",
+        "transition",
+        "the request has expired",
+        "NOT EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND r.expires_at > NEW.at)",
+        only="NEW.to_state = 'running'",
+    ),
+    Guard(
+        "transition_draws",
+        "transition",
+        "a run under a standing authorisation draws on it",
+        f"""
+        EXISTS (
+            SELECT 1 FROM request r
+             WHERE r.id = NEW.request_id
+              AND r.standing_id IS NOT NULL
+              AND NOT {drawn("1 + " + attempts("r.id"))}
+        )
+        """,
+        only="NEW.to_state = 'running'",
+    ),
+    Guard(
+        "transition_retracted",
+        "transition",
+        "the stewards have not retracted it",
+        """
+        NOT EXISTS (
+            SELECT 1 FROM carried c JOIN motion m ON m.id = c.motion_id
+             JOIN publication p ON p.id = m.publication_id JOIN artifact f ON f.id = p.artifact_id
+             WHERE m.kind = 'retraction' AND f.request_id = NEW.request_id
+        )
+        """,
+        only="NEW.to_state = 'retracted'",
+    ),
+    Guard(
+        "transition_attempts",
+        "transition",
+        "the policy allows the request no further attempt",
+        f"""
+        EXISTS (
+            SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
+             WHERE r.id = NEW.request_id AND p.attempts <= {attempts("NEW.request_id")}
+        )
+        """,
+        only="NEW.to_state = 'running'",
+    ),
+    Guard(
+        "transition_of_erased",
+        "transition",
+        ERASED,
+        f"""
+        NEW.to_state = 'running'
+         AND EXISTS (SELECT 1 FROM request r WHERE r.id = NEW.request_id AND {erased("r.version_id")})
+        """,
+    ),
+    Guard(
+        "invocation_by_runner",
+        "invocation",
+        "only a runner invokes mechanisms",
+        f"NOT {role('NEW.created_by', 'runner', 'NEW.created_at')}",
+    ),
+    Guard(
+        "invocation_not_by_requester",
+        "invocation",
+        "nobody runs what they requested",
+        """
+        EXISTS (
+            SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
+             WHERE r.id = NEW.request_id AND NOT p.several_roles AND r.requester_id = NEW.created_by
+        )
+        """,
+    ),
+    Guard(
+        "invocation_os_randomness",
+        "invocation",
+        "only the randomness of the operating system protects anybody",
+        "NEW.rng_kind <> 'os'",
+    ),
+    Guard(
+        "invocation_relation",
+        "invocation",
+        "the mechanism is not stated for the relation of the dataset",
+        """
+        NOT EXISTS (
+            SELECT 1 FROM request r JOIN dataset d ON d.id = r.dataset_id
+             WHERE r.id = NEW.request_id AND d.relation = NEW.relation
+        )
+        """,
+    ),
+    Guard(
+        "invocation_running",
+        "invocation",
+        "only the running attempt of a request invokes mechanisms",
+        f"{state('NEW.request_id')} <> 'running' OR NEW.attempt <> {attempts('NEW.request_id')}",
+    ),
+    Guard(
+        "invocation_separate",
+        "invocation",
+        "nobody runs what they approved",
+        """
+        EXISTS (
+            SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
+             JOIN approval a ON a.request_id = r.id OR a.motion_id = r.standing_id
+             WHERE r.id = NEW.request_id
+              AND NOT p.several_roles
+              AND (
+                  NEW.created_by IN (a.approver_id, a.on_behalf_of)
+                   OR (a.motion_id = r.standing_id AND r.requester_id IN (a.approver_id, a.on_behalf_of))
+              )
+        )
+        """,
+    ),
+    Guard(
+        "invocation_planned",
+        "invocation",
+        "the request was approved for other mechanisms",
+        """
+        EXISTS (SELECT 1 FROM planned_release w WHERE w.request_id = NEW.request_id)
+         AND NOT EXISTS (
+             SELECT 1 FROM planned_invocation q
+              WHERE q.request_id = NEW.request_id
+               AND q.sequence = NEW.sequence
+               AND q.mechanism = NEW.mechanism
+               AND q.event = NEW.event
+         )
+        """,
+    ),
+)
+
+AMOUNT = "(SELECT CAST(a.value AS INTEGER) FROM json_each(k.value) a WHERE a.key = '{name}')"
+PLAN_SQLITE = (
+    """
+    INSERT INTO planned_block (request_id, first_block, last_block)
+     SELECT NEW.id, min(b), max(b) FROM (
+         SELECT b, b - row_number() OVER (ORDER BY b) AS run FROM (
+             SELECT DISTINCT j.value AS b FROM json_each(NEW.canonical, '$.plan.blocks') j
+         )
+     ) GROUP BY run
+    """,
+    f"""
+    INSERT INTO planned_invocation (request_id, sequence, mechanism, event, instalments)
+     SELECT NEW.id, j.key, (SELECT e.value FROM json_each(j.value, '$.event') e WHERE e.key = 'mechanism'),
+      (SELECT e.value FROM json_each(j.value) e WHERE e.key = 'event'), (SELECT count(*) FROM {PARTS})
+      FROM {INVOCATIONS}
+    """,
+    f"""
+    INSERT INTO planned_instalment (request_id, sequence, first_instalment, last_instalment, rho, delta)
+     SELECT NEW.id, sequence, min(n), max(n), rho, delta FROM (
+         SELECT sequence, n, rho, delta,
+          n - row_number() OVER (PARTITION BY sequence, rho, delta ORDER BY n) AS run FROM (
+             SELECT j.key AS sequence, k.key AS n, {AMOUNT.format(name="rho")} AS rho,
+              {AMOUNT.format(name="delta")} AS delta FROM {INVOCATIONS}, {PARTS}
+         )
+     ) GROUP BY sequence, rho, delta, run
+    """,
+    f"INSERT INTO planned_release (request_id, invocations) SELECT NEW.id, count(*) FROM {INVOCATIONS}",
+)
+ACTIONS = (
+    Action(
+        "request_writes_plan",
+        "request",
+        PLAN_SQLITE,
+        "NOT EXISTS (SELECT 1 FROM planned_release w WHERE w.request_id = NEW.id AND w.invocations ="
+        " (SELECT count(*) FROM planned_invocation q WHERE q.request_id = NEW.id))",
+        "the plan did not follow the request",
+        source="""
+        DECLARE
+            plan json := NEW.canonical::json -> 'plan';
+        BEGIN
+            IF EXISTS (SELECT 1 FROM json_array_elements(plan -> 'blocks') j WHERE json_typeof(j.value) <> 'number')
+             OR EXISTS (
+                 SELECT 1 FROM json_array_elements(plan -> 'invocations') j
+                  WHERE json_typeof(j.value #> '{event,mechanism}') IS DISTINCT FROM 'string'
+             )
+             OR EXISTS (
+                 SELECT 1 FROM json_array_elements(plan -> 'invocations') j,
+                  json_array_elements(j.value -> 'instalments') k, (VALUES ('rho'), ('delta')) a(name)
+                  WHERE json_typeof(k.value -> a.name) IS DISTINCT FROM 'string'
+                   OR k.value ->> a.name !~ '^[0-9]{1,19}$'
+             ) THEN
+                RAISE data_exception;
+            END IF;
+            INSERT INTO planned_block (request_id, first_block, last_block)
+             SELECT NEW.id, min(b), max(b) FROM (SELECT b, b - row_number() OVER (ORDER BY b) AS run FROM (
+                 SELECT DISTINCT j.value::integer AS b FROM json_array_elements_text(plan -> 'blocks') j
+             ) d) e GROUP BY run;
+            INSERT INTO planned_invocation (request_id, sequence, mechanism, event, instalments)
+             SELECT NEW.id, j.n - 1, j.value #>> '{event,mechanism}', (j.value -> 'event')::text,
+              json_array_length(j.value -> 'instalments')
+              FROM json_array_elements(plan -> 'invocations') WITH ORDINALITY j(value, n);
+            INSERT INTO planned_instalment (request_id, sequence, first_instalment, last_instalment, rho, delta)
+             SELECT NEW.id, sequence, min(n), max(n), rho, delta FROM (
+                 SELECT sequence, n, rho, delta,
+                  n - row_number() OVER (PARTITION BY sequence, rho, delta ORDER BY n) AS run FROM (
+                     SELECT j.n - 1 AS sequence, k.n - 1 AS n, (k.value ->> 'rho')::bigint AS rho,
+                      (k.value ->> 'delta')::bigint AS delta
+                      FROM json_array_elements(plan -> 'invocations') WITH ORDINALITY j(value, n),
+                      json_array_elements(j.value -> 'instalments') WITH ORDINALITY k(value, n)
+                 ) d
+             ) e GROUP BY sequence, rho, delta, run;
+            INSERT INTO planned_release (request_id, invocations)
+             SELECT NEW.id, json_array_length(plan -> 'invocations');
+            IF NOT EXISTS (
+                SELECT 1 FROM planned_release w
+                 WHERE w.request_id = NEW.id
+                  AND w.invocations = (SELECT count(*) FROM planned_invocation q WHERE q.request_id = NEW.id)
+            ) THEN
+                RAISE EXCEPTION 'almoner: the plan did not follow the request' USING ERRCODE = '23514';
+            END IF;
+            RETURN NULL;
+        EXCEPTION WHEN data_exception OR not_null_violation OR check_violation THEN
+            RAISE EXCEPTION 'almoner: a request says its plan' USING ERRCODE = '23514';
+        END
+        """,
+    ),
+)

@@ -1,0 +1,184 @@
+"""Schedules: when a standing authorisation is drawn on, each moment at which that was due, and what was decided
+then.
+"""
+
+from migrations.schema.conditions import STALE, WENT_BACK, role, state
+from migrations.schema.definitions import Guard, Index, Table
+
+_LAST = (
+    "(SELECT c.{column} FROM schedule_change c WHERE c.schedule_id = NEW.schedule_id ORDER BY c.number DESC LIMIT 1)"
+)
+LAST_KIND = f"coalesce({_LAST.format(column='kind')}, 'resumed')"
+MAKER = "EXISTS (SELECT 1 FROM schedule s WHERE s.id = NEW.schedule_id AND s.created_by = NEW.actor_id)"
+OWN_PAUSE = f"(NEW.kind <> 'resumed' OR {_LAST.format(column='actor_id')} = NEW.actor_id)"
+
+TABLES = (
+    Table(
+        "schedule",
+        """
+        id {key}
+        dataset_id {number} NOT NULL -> dataset
+        standing_id {number} NOT NULL -> motion
+        kind VARCHAR(255) NOT NULL
+        rule TEXT NOT NULL
+        zone VARCHAR(255) NOT NULL
+        starts_at VARCHAR(27) NOT NULL
+        reason TEXT NOT NULL
+        created_at VARCHAR(27) NOT NULL
+        created_by {number} NOT NULL -> principal
+        """,
+        checks={
+            "kind": "kind IN ('cron', 'interval', 'rrule')",
+            "rule": "length(trim(rule)) > 0",
+            "reason": "length(trim(reason)) > 0",
+        },
+        indexes=(Index("ix_schedule_dataset_id", "dataset_id"),),
+    ),
+    Table(
+        "schedule_change",
+        """
+        id {key}
+        schedule_id {number} NOT NULL -> schedule
+        number INTEGER NOT NULL
+        kind VARCHAR(255) NOT NULL
+        reason TEXT NOT NULL
+        at VARCHAR(27) NOT NULL
+        actor_id {number} NOT NULL -> principal
+        """,
+        unique=(("schedule_id", "number"),),
+        checks={"kind": "kind IN ('paused', 'resumed', 'ended')", "reason": "length(trim(reason)) > 0"},
+    ),
+    Table(
+        "schedule_slot",
+        """
+        id {key}
+        schedule_id {number} NOT NULL -> schedule
+        slot VARCHAR(27) NOT NULL
+        request_id {number} -> request
+        skipped VARCHAR(255)
+        detail TEXT NOT NULL
+        at VARCHAR(27) NOT NULL
+        actor_id {number} NOT NULL -> principal
+        """,
+        unique=(("schedule_id", "slot"), ("request_id",)),
+        checks={"decided": "(request_id IS NULL) <> (skipped IS NULL)"},
+    ),
+    Table(
+        "slot_end",
+        """
+        id {key}
+        slot_id {number} NOT NULL -> schedule_slot
+        reason VARCHAR(255) NOT NULL
+        detail TEXT NOT NULL
+        at VARCHAR(27) NOT NULL
+        actor_id {number} NOT NULL -> principal
+        """,
+        unique=(("slot_id",),),
+        checks={"reason": "length(trim(reason)) > 0"},
+    ),
+)
+
+GUARDS = (
+    Guard(
+        "schedule_by_analyst",
+        "schedule",
+        "only an analyst makes a schedule",
+        f"NOT {role('NEW.created_by', 'analyst', 'NEW.created_at')}",
+    ),
+    Guard(
+        "schedule_of_its_dataset",
+        "schedule",
+        "a schedule draws on a standing authorisation of its own dataset",
+        """
+        NOT EXISTS (
+            SELECT 1 FROM motion m
+             WHERE m.id = NEW.standing_id AND m.kind = 'standing' AND m.dataset_id = NEW.dataset_id
+        )
+        """,
+    ),
+    Guard(
+        "schedule_change_in_turn",
+        "schedule_change",
+        "the schedule is not where this change begins",
+        f"""
+        NOT (
+            NEW.number = 1 + (SELECT count(*) FROM schedule_change c WHERE c.schedule_id = NEW.schedule_id)
+             AND CASE NEW.kind
+                 WHEN 'paused' THEN {LAST_KIND} = 'resumed'
+                 WHEN 'resumed' THEN {LAST_KIND} = 'paused'
+                 ELSE {LAST_KIND} <> 'ended' END
+        )
+        """,
+    ),
+    Guard(
+        "schedule_change_by_right",
+        "schedule_change",
+        "only a steward, or who made it, changes a schedule; what somebody else has paused a steward resumes",
+        f"NOT ({role('NEW.actor_id', 'steward', 'NEW.at')} OR ({MAKER} AND coalesce({OWN_PAUSE}, FALSE)))",
+    ),
+    Guard("schedule_change_now", "schedule_change", WENT_BACK, STALE),
+    Guard(
+        "schedule_slot_by_analyst",
+        "schedule_slot",
+        "only an analyst asks for what is due",
+        f"NOT {role('NEW.actor_id', 'analyst', 'NEW.at')}",
+    ),
+    Guard(
+        "schedule_slot_active",
+        "schedule_slot",
+        "the schedule is paused or over",
+        f"{LAST_KIND} <> 'resumed'",
+    ),
+    Guard(
+        "schedule_slot_due",
+        "schedule_slot",
+        "a slot is not taken before it has come",
+        """
+        length(NEW.slot) <> 27
+         OR NEW.slot > NEW.at
+         OR NOT EXISTS (SELECT 1 FROM schedule s WHERE s.id = NEW.schedule_id AND s.starts_at <= NEW.slot)
+        """,
+    ),
+    Guard(
+        "schedule_slot_forward",
+        "schedule_slot",
+        "that slot, or a later one, is decided",
+        "EXISTS (SELECT 1 FROM schedule_slot o WHERE o.schedule_id = NEW.schedule_id AND o.slot >= NEW.slot)",
+    ),
+    Guard(
+        "schedule_slot_own_request",
+        "schedule_slot",
+        "a slot is for a request under the authorisation of its schedule",
+        """
+        NEW.request_id IS NOT NULL
+         AND NOT EXISTS (
+             SELECT 1 FROM request r JOIN schedule s ON s.standing_id = r.standing_id
+              WHERE r.id = NEW.request_id
+               AND s.id = NEW.schedule_id
+               AND r.requester_id = NEW.actor_id
+               AND r.created_at >= NEW.slot
+         )
+        """,
+    ),
+    Guard("schedule_slot_now", "schedule_slot", WENT_BACK, STALE),
+    Guard(
+        "slot_end_of_a_run",
+        "slot_end",
+        "what runs or has run is not given up",
+        f"""
+        NOT EXISTS (
+            SELECT 1 FROM schedule_slot o
+             WHERE o.id = NEW.slot_id
+              AND o.request_id IS NOT NULL
+              AND {state("o.request_id")} IN ('submitted', 'approved')
+        )
+        """,
+    ),
+    Guard(
+        "slot_end_by_runner",
+        "slot_end",
+        "only a runner gives a run up",
+        f"NOT {role('NEW.actor_id', 'runner', 'NEW.at')}",
+    ),
+    Guard("slot_end_now", "slot_end", WENT_BACK, STALE),
+)
