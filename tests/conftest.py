@@ -13,9 +13,11 @@ from typing import Any
 import prefect.main  # noqa: F401  (its logging closes the handlers it finds, absl's with pytest's stderr: it comes first)
 import pytest
 from hypothesis import HealthCheck, settings
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
+import models_db.engine
+import models_db.reading
 from migrations.upgrade import upgrade
 from models_db.engine import Database
 from tests import earlier
@@ -25,6 +27,37 @@ from tests.support import World, require
 _numbers = count(1)
 _RUNTIME = pytest.StashKey[str]()
 _MEMORY = Path("/dev/shm")
+
+
+class CompiledStatements(dict[tuple[Any, ...], Any]):
+    """Compiled statements that all engines of this process share, by backend instead of by engine.
+
+    Every command opens an engine of its own, and SQLAlchemy compiles each statement once for an engine.
+    """
+
+    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
+        """The compiled form of a statement, whichever engine compiled it."""
+        return super().get((key[0].name, *key[1:]), default)
+
+    def __setitem__(self, key: tuple[Any, ...], compiled: Any) -> None:
+        if len(self) >= MOST_COMPILED:
+            self.clear()
+        super().__setitem__((key[0].name, *key[1:]), compiled)
+
+
+MOST_COMPILED = 5000
+_COMPILED = CompiledStatements()
+
+
+def _create_engine(*arguments: Any, **options: Any) -> Engine:
+    """What the ledger's modules call instead of SQLAlchemy's function of that name."""
+    engine = create_engine(*arguments, **options)
+    engine._compiled_cache = _COMPILED  # type: ignore[assignment]
+    return engine
+
+
+for _module in (models_db.engine, models_db.reading):
+    _module.create_engine = _create_engine  # type: ignore[attr-defined]
 
 
 def in_memory() -> Path | None:
