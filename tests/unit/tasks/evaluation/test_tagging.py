@@ -12,6 +12,8 @@ from tasks.evaluation.entities import KINDS
 from tasks.evaluation.subject import Entity
 from tasks.evaluation.tagging import SpacyTagger, TaggerChanged, files_digest, load_tagger
 
+pytestmark = pytest.mark.dear
+
 NOTE = "Angela Merkel met twelve doctors in Berlin on 3 May 2011. The small clinic paid $5 million to Siemens."
 
 

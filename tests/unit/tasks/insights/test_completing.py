@@ -23,6 +23,8 @@ from tasks.insights.completing import complete
 from tasks.insights.completing_grammar import Answer, Grammar, lines_of
 from tests.tiny_model import tiny_model
 
+pytestmark = pytest.mark.dear
+
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {
