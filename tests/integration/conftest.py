@@ -9,42 +9,21 @@ from typing import Any
 import pytest
 import torch
 import typer.testing
-from sqlalchemy import Connection
 
 import flows.health
 import flows.telemetry
-from migrations import inventory
-from migrations.inventory import Item
 from tests import tiny_embedder, tiny_model
 from tests.collector import Collector
-from tests.conftest import PostgreSQL
+from tests.conftest import SCHEMAS_ONCE, PostgreSQL
 from tests.integration.story import Almoner, Served
 
 WATCHED = {"caplog", "capsys", "capfd", "prefect_home"}
 """Who uses one of these looks at how a stage is reached, not only at what it leaves."""
 
-
-def expected_once(expected: Callable[[Connection, str], frozenset[Item]]) -> Callable[..., frozenset[Item]]:
-    """What the migrations make on PostgreSQL, built once for each database's name, login and revision.
-
-    A login that may not build it gets no answer that is kept.
-    """
-    built: dict[tuple[Any, ...], frozenset[Item]] = {}
-
-    def expect(connection: Connection, revision: str) -> frozenset[Item]:
-        place = (connection.engine.url.database, connection.engine.url.username, revision)
-        if place not in built:
-            built[place] = expected(connection, revision)
-        return built[place]
-
-    return expect
-
-
 ASKED_ONCE: list[tuple[Any, str, Callable[..., Any]]] = [
     (typer.testing, "_get_command", cache(typer.testing._get_command)),
     (flows.health, "packages_distributions", cache(flows.health.packages_distributions)),
-    (inventory, "_in_memory", cache(inventory._in_memory)),
-    (inventory, "_in_savepoint", expected_once(inventory._in_savepoint)),
+    *SCHEMAS_ONCE,
 ]
 """What every command, `doctor` and `init` ask of the installation, whose answer is always the same."""
 
