@@ -13,6 +13,8 @@ from tasks.evaluation.subject import Entity
 from tasks.mechanisms.rng import DeterministicRandom
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts, uniform_score
 
+pytestmark = pytest.mark.dear
+
 CANARIES = make_canaries(12, DeterministicRandom("suite"), alternatives=100)
 
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tasks.generation.batches import BatchLayout, LabelWithoutSample, Place
 from tasks.generation.interface import BlockWithoutSample
 
+pytestmark = pytest.mark.dear
+
 
 @st.composite
 def layouts(draw: st.DrawFn) -> BatchLayout:

@@ -38,6 +38,8 @@ from tasks.inference.registry import ModelNotPulled, NoRevision, UnknownModel
 from tasks.mechanisms.partition_selection import calibrate_selection
 from tasks.publishing.request import ApprovedRequest, PlanForeign
 
+pytestmark = pytest.mark.dear
+
 MODEL = ModelFacts("tiny", "1", "d" * 64, "Apache-2.0")
 LIFETIME = lifetime_cap("8", "1e-6")
 WRITTEN: dict[str, Any] = {

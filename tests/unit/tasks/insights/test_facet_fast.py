@@ -14,6 +14,8 @@ from tasks.insights.facet_settings import FacetField, FacetSettings
 from tasks.insights.facets import extractor_for, tidied
 from tasks.insights.values import Facets
 
+pytestmark = pytest.mark.dear
+
 TRAVEL = (
     "Please help me plan a railway journey through northern Italy. I want railway tickets that let me stop in Turin"
     " and Milan, and I need to know whether railway passes are cheaper than single tickets."

@@ -23,6 +23,8 @@ from tasks.mechanisms.noisy_mean import FINEST_CLIP_STEPS, MeanInvalid, NoisyMea
 from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.token_scores import sum_rows
 
+pytestmark = pytest.mark.dear
+
 MEANS = st.builds(
     NoisyMean,
     st.integers(1, 2**21),
