@@ -8,11 +8,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: help setup weights demo test test-slow test-long test-all soak lint audit bench lock clean
+.PHONY: help setup weights demo test test-fast test-slow test-long test-all soak lint audit bench lock clean
 
 help:
 	@echo "make demo      the whole story on a fictional clinic, in a temporary home"
+	@echo "make test-fast the quick unit tests, in about a minute: for the loop of editing and trying"
 	@echo "make test      the tests (make test-all: with slow statistics, kills and faults by the hundred)"
+	@echo "               make test T=tests/unit/flows/test_timetable.py: one file, folder or test, in one process"
 	@echo "make soak      1,000 small scheduled releases while everything around them fails (docs/soak.md)"
 	@echo "make lint      ruff, mypy, import contracts"
 	@echo "make audit     pip-audit and bandit, in an environment of their own (needs the internet)"
@@ -35,8 +37,18 @@ weights: setup
 demo: weights
 	@$(BIN)/almoner demo
 
+# All of them in two processes, file by file as they lie, so that small files come last; or those of T in one.
+T ?=
 test: weights
-	$(BIN)/python -m pytest -m "not slow and not long" -n 2 --dist loadfile
+ifeq ($(T),)
+	$(BIN)/python -m pytest -m "not slow and not long" -n 2 --dist loadfile --no-loadscope-reorder
+else
+	$(BIN)/python -m pytest -m "not slow and not long" -n 0 $(T)
+endif
+
+# No weights, no server, nothing dear.
+test-fast: setup
+	$(BIN)/python -m pytest -m "not slow and not long and not dear" -n 2 --dist loadfile --no-loadscope-reorder tests/unit tests/test_layout.py
 
 # All of them, or those in the files of SLOW.
 SLOW ?=

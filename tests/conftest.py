@@ -1,10 +1,12 @@
 """Environment of every test, and the ledger's two backends as fixtures, always built by the migrations."""
 
+import gc
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -13,9 +15,13 @@ from typing import Any
 import prefect.main  # noqa: F401  (its logging closes the handlers it finds, absl's with pytest's stderr: it comes first)
 import pytest
 from hypothesis import HealthCheck, settings
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
+import models_db.engine
+import models_db.reading
+from migrations import inventory
+from migrations.inventory import Item
 from migrations.upgrade import upgrade
 from models_db.engine import Database
 from tests.object_store import ENVIRONMENT, ObjectStore
@@ -24,6 +30,37 @@ from tests.support import World, require
 _numbers = count(1)
 _RUNTIME = pytest.StashKey[str]()
 _MEMORY = Path("/dev/shm")
+
+
+class CompiledStatements(dict[tuple[Any, ...], Any]):
+    """Compiled statements that all engines of this process share, by backend instead of by engine.
+
+    Every command opens an engine of its own, and SQLAlchemy compiles each statement once for an engine.
+    """
+
+    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
+        """The compiled form of a statement, whichever engine compiled it."""
+        return super().get((key[0].name, *key[1:]), default)
+
+    def __setitem__(self, key: tuple[Any, ...], compiled: Any) -> None:
+        if len(self) >= MOST_COMPILED:
+            self.clear()
+        super().__setitem__((key[0].name, *key[1:]), compiled)
+
+
+MOST_COMPILED = 5000
+_COMPILED = CompiledStatements()
+
+
+def _create_engine(*arguments: Any, **options: Any) -> Engine:
+    """What the ledger's modules call instead of SQLAlchemy's function of that name."""
+    engine = create_engine(*arguments, **options)
+    engine._compiled_cache = _COMPILED  # type: ignore[assignment]
+    return engine
+
+
+for _module in (models_db.engine, models_db.reading):
+    _module.create_engine = _create_engine  # type: ignore[attr-defined]
 
 
 def in_memory() -> Path | None:
@@ -56,6 +93,12 @@ def _load_hypothesis_profile(*, same_examples: bool) -> None:
     settings.load_profile("almoner")
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: no later collection of garbage looks at it."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Leave no folder behind."""
     shutil.rmtree(config.stash[_RUNTIME], ignore_errors=True)
@@ -68,7 +111,11 @@ class PostgreSQL:
         self.uri = uri.replace("postgresql://", "postgresql+psycopg://", 1)
         self._admin = create_engine(self.uri, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         # A test run needs no durability across power cuts; benchmarks/ledger.py measures with it.
-        self._run("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+        self._run(
+            "ALTER SYSTEM SET fsync = off",
+            "ALTER SYSTEM SET full_page_writes = off",
+            "SELECT pg_reload_conf()",
+        )
 
     def _run(self, *statements: str) -> None:
         with self._admin.connect() as connection:
@@ -206,6 +253,36 @@ class Ledgers:
 def ledgers(ledger_folder: Path, request: pytest.FixtureRequest) -> Ledgers:
     """The maker of ledgers; it starts the server when the first one on PostgreSQL is wanted."""
     return Ledgers(ledger_folder, lambda: request.getfixturevalue("postgresql"))
+
+
+def _expected_once(expected: Callable[[Connection, str], frozenset[Item]]) -> Callable[..., frozenset[Item]]:
+    """What the migrations make on PostgreSQL, built once for each database's name, login and revision.
+
+    A login that may not build it gets no answer that is kept.
+    """
+    built: dict[tuple[Any, ...], frozenset[Item]] = {}
+
+    def expect(connection: Connection, revision: str) -> frozenset[Item]:
+        place = (connection.engine.url.database, connection.engine.url.username, revision)
+        if place not in built:
+            built[place] = expected(connection, revision)
+        return built[place]
+
+    return expect
+
+
+SCHEMAS_ONCE: list[tuple[Any, str, Callable[..., Any]]] = [
+    (inventory, "_in_memory", cache(inventory._in_memory)),
+    (inventory, "_in_savepoint", _expected_once(inventory._in_savepoint)),
+]
+"""What `doctor` compares a schema with; tests/integration/test_migrations.py builds it anew each time."""
+
+
+@pytest.fixture
+def schemas_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The migrations run once for all comparisons of schemas."""
+    for module, name, answered in SCHEMAS_ONCE:
+        monkeypatch.setattr(module, name, answered)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

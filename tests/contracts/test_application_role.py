@@ -350,6 +350,7 @@ def test_people_work_under_their_own_logins(postgresql_database: Database, postg
         each.database.dispose()
 
 
+@pytest.mark.usefixtures("schemas_once")
 def test_a_function_that_was_changed_is_found(postgresql_database: Database) -> None:
     """What only the owner can do is seen by `almoner doctor`."""
     for statement in (

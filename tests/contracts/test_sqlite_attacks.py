@@ -168,6 +168,7 @@ SCHEMA = {
 }
 
 
+@pytest.mark.usefixtures("schemas_once")
 @pytest.mark.parametrize("attack", [name for name in SCHEMA if name != "a view in the way"])
 def test_a_changed_schema_is_seen(town: Town, attack: str) -> None:
     with town.world.database.engine.connect() as connection:
@@ -176,6 +177,7 @@ def test_a_changed_schema_is_seen(town: Town, attack: str) -> None:
         connection.rollback()
 
 
+@pytest.mark.usefixtures("schemas_once")
 @pytest.mark.parametrize(
     "edit",
     [
@@ -270,6 +272,7 @@ def test_an_honest_ledger_is_whole(honest: Database) -> None:
     assert examined(honest) == []
 
 
+@pytest.mark.usefixtures("schemas_once")
 @pytest.mark.parametrize("attack", REWRITTEN)
 def test_what_was_rewritten_past_the_guards_is_seen(ledgers: Ledgers, honest: Database, attack: str) -> None:
     """Every trigger is dropped, rows are changed, and every trigger is put back: the schema looks as it did."""

@@ -17,7 +17,7 @@ import migrations.runner
 from migrations import inventory
 from tests import tiny_embedder, tiny_model
 from tests.collector import Collector
-from tests.conftest import PostgreSQL
+from tests.conftest import SCHEMAS_ONCE, PostgreSQL
 from tests.integration.story import Almoner, Served
 
 WATCHED = {"caplog", "capsys", "capfd", "prefect_home"}
@@ -26,7 +26,7 @@ WATCHED = {"caplog", "capsys", "capfd", "prefect_home"}
 ASKED_ONCE: list[tuple[Any, str, Callable[..., Any]]] = [
     (typer.testing, "_get_command", cache(typer.testing._get_command)),
     (flows.health, "packages_distributions", cache(flows.health.packages_distributions)),
-    (inventory, "_in_memory", cache(inventory._in_memory)),
+    *SCHEMAS_ONCE,
 ]
 """What every command, `doctor` and `init` ask of the installation, whose answer is always the same."""
 

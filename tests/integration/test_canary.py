@@ -5,6 +5,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,7 @@ def test_the_search_finds_what_it_is_for(almoner: Almoner) -> None:
 
 
 def test_a_release_that_succeeds(almoner: Almoner, said: list[str]) -> None:
+    """Every stage is typed and watched here; the tests below take stages as they were left once."""
     almoner.published()
     for line in ("audit log", "release show 1", "evaluate 1 --internal", "dataset show clinic", "budget show clinic"):
         almoner.type(line)
@@ -93,9 +95,14 @@ PLACES = [(Corpus, "unit_count"), (Corpus, "batches"), (InvisibleInkRule, "next_
 
 @pytest.mark.parametrize(("place", "failure"), [*zip(PLACES, FAILURES, strict=True)])
 def test_a_release_that_fails(
-    almoner: Almoner, said: list[str], monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str], failure: Any
+    almoner: Almoner,
+    said: list[str],
+    shelf: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: tuple[Any, str],
+    failure: Any,
 ) -> None:
-    almoner.approved()
+    replace(almoner, shelf=shelf).approved()
     with monkeypatch.context() as broken:
         broken.setattr(*place, failure)
         assert almoner.ask("run 1", expected=3)["error"] == "TaskFailed"
@@ -118,9 +125,9 @@ def chain_of(action: Callable[[], Any]) -> str:
 
 @pytest.mark.parametrize("failure", FAILURES)
 def test_an_internal_evaluation_that_fails(
-    almoner: Almoner, said: list[str], monkeypatch: pytest.MonkeyPatch, failure: Any
+    almoner: Almoner, said: list[str], shelf: Path, monkeypatch: pytest.MonkeyPatch, failure: Any
 ) -> None:
-    almoner.published()
+    replace(almoner, shelf=shelf).published()
     broken = {name: replace(metric, compute=failure) for name, metric in METRICS.items()}
     monkeypatch.setattr(flows.assess, "METRICS", broken)
     assert almoner.ask("evaluate 1 --internal", expected=3)["error"] == "TaskFailed"
@@ -140,8 +147,8 @@ def test_an_internal_evaluation_that_fails(
         lambda note: json.dumps(NOTES[0] | {"text": note["text"]}).encode(),
     ],
 )
-def test_an_ingest_that_fails(almoner: Almoner, said: list[str], last: Callable[[Any], bytes]) -> None:
-    almoner.registered()
+def test_an_ingest_that_fails(almoner: Almoner, said: list[str], shelf: Path, last: Callable[[Any], bytes]) -> None:
+    replace(almoner, shelf=shelf).registered()
     whole = "".join(json.dumps(note) + "\n" for note in NOTES).encode()
     source = almoner.write("notes.jsonl", whole + last(NOTES[-1]) + b"\n")
     refusal = almoner.ask(f"dataset ingest clinic {source}", expected=2)

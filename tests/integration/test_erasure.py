@@ -67,7 +67,12 @@ def left_of(almoner: Almoner, scope: str) -> dict[str, list[str]]:
 
 
 def lived_in(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home where the corpus has left its traces everywhere: one release out, one interrupted, one rejected."""
+    """A home where the corpus has left its traces everywhere, made once for each backend."""
+    almoner.brought("lived in", lambda: live_in(almoner, monkeypatch))
+
+
+def live_in(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One release out, one interrupted, one rejected."""
     almoner.published(**SMALL)
     almoner.type("evaluate 1 --internal")
     for number in (2, 3):

@@ -29,9 +29,13 @@ BASELINE = {"samples": 2, "max_new_tokens": 4, "temperature": 1}
 
 def produced(almoner: Almoner, **changes: Any) -> Amount:
     """Release 1, run and not published; returns what is spent."""
+    almoner.brought(f"key phrases produced {changes!r}", lambda: produce(almoner, **changes))
+    return balance(almoner).spent
+
+
+def produce(almoner: Almoner, **changes: Any) -> None:
     approved(almoner, **changes)
     almoner.type("run 1")
-    return balance(almoner).spent
 
 
 def published(almoner: Almoner, number: int) -> Any:

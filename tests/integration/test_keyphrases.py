@@ -61,6 +61,11 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def approved(almoner: Almoner, **changes: Any) -> None:
+    """A request for texts from key phrases may run."""
+    almoner.brought(f"key phrases approved {changes!r}", lambda: approve(almoner, **changes))
+
+
+def approve(almoner: Almoner, **changes: Any) -> None:
     if not almoner.home.root.exists():
         almoner.type("init")
     almoner.type("dataset register clinic --unit patient_id --epsilon 90 --delta 1e-5")

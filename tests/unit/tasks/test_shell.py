@@ -10,6 +10,8 @@ from models_db.errors import EnvironmentProblem, Refused
 from tasks.failures import TaskFailed
 from tasks.shell import private_task
 
+pytestmark = pytest.mark.dear
+
 PRIVATE = "Anna Example, (555) 0100"
 
 

@@ -24,6 +24,8 @@ from tasks.accounting.amounts import (
     upper,
 )
 
+pytestmark = pytest.mark.dear
+
 
 @pytest.mark.parametrize(
     ("given_value", "expected"),

@@ -15,6 +15,8 @@ from models_db.budgets import Amount
 from tasks.accounting import conversions
 from tests.golden.accounting_oracle import GOLDEN
 
+pytestmark = pytest.mark.dear
+
 EPSILONS = ["0.01", "0.1", "0.5", "1", "2", "5", "12"]
 # From (almost) one, where pure mechanisms attain the supremum, to far past every maximum.
 ORDERS = [1 + mpf(10) ** (mpf(step) / 4) for step in range(-48, 13)]

@@ -21,6 +21,8 @@ from tasks.accounting.zcdp import (
 )
 from tests.golden.accounting_oracle import GOLDEN, delta_at
 
+pytestmark = pytest.mark.dear
+
 EPSILONS = st.decimals("0.01", "60", places=3)
 DELTAS = st.integers(1, 12).flatmap(lambda e: st.integers(1, 9).map(lambda d: Decimal(f"{d}e-{e}")))
 

@@ -11,6 +11,8 @@ from tasks.attacks.extraction import Extracted
 from tests.support import shared_data
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts
 
+pytestmark = pytest.mark.dear
+
 
 class Line:
     """Texts are angles: near on the circle is near in the space."""

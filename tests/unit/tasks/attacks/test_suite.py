@@ -13,6 +13,8 @@ from tasks.text.interfaces import Entity
 from tasks.values.metric_result import MetricResult
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts, uniform_score
 
+pytestmark = pytest.mark.dear
+
 CANARIES = make_canaries(12, DeterministicRandom("suite"), alternatives=100)
 
 

@@ -15,6 +15,8 @@ from tasks.corpus.marks import mark_of
 from tasks.corpus.partition import NOWHERE, PartitionScheme, SomeBlocks
 from tasks.corpus.store import PartOfCorpus, iter_marks, open_corpus
 
+pytestmark = pytest.mark.dear
+
 KEY = b"k" * 32
 UNITS = [f"p{n}" for n in range(8)]
 HISTORIES = st.lists(st.tuples(st.sets(st.sampled_from(UNITS)), st.booleans()), min_size=1, max_size=6)

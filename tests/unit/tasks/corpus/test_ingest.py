@@ -39,6 +39,8 @@ from tasks.corpus.versions import (
 )
 from tests.support import PATIENCE
 
+pytestmark = pytest.mark.dear
+
 KEY = bytes(range(32))
 SECRET = "Zebulon Quartermaine"
 ROOT = Path(__file__).resolve().parents[4]

@@ -18,6 +18,8 @@ from tasks.corpus.labels import LONGEST_LABEL, MOST_LABELS, DeclaredLabels
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, Place, UnitDocuments, open_corpus
 
+pytestmark = pytest.mark.dear
+
 KEY = bytes(range(32))
 DECLARED = ("a", "b", "c")
 Record = tuple[int, str, str | None]

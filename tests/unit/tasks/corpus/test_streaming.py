@@ -20,6 +20,8 @@ from tasks.corpus.store import iter_marks, open_corpus
 from tests.conftest import Ledgers
 from tests.support import World
 
+pytestmark = pytest.mark.dear
+
 KEY = bytes(range(32))
 FEW, MANY = 1_000, 6_000
 ROOM = 400_000

@@ -16,6 +16,8 @@ from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.embedded_subjects import number, themed
 from tests.unit.tasks.evaluation.subjects import Text
 
+pytestmark = pytest.mark.dear
+
 ASKED = Asked(40, ("a", "b", "c"))
 ESTIMATES = (dp_coverage.CoverageEstimate(), dp_labels.LabelEstimate(), dp_length.LengthEstimate())
 RELEASED = themed(40, 1)

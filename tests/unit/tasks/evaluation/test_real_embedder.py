@@ -14,6 +14,8 @@ from tests.support import require
 from tests.unit.tasks.evaluation.embedded_subjects import number, subject, themed
 from tests.unit.tasks.evaluation.test_train_on_synthetic import compared, labelled
 
+pytestmark = pytest.mark.dear
+
 # bert-score 0.3.13, utils.greedy_cos_idf on the last hidden states of these pairs, weight 1 for every piece and 0 for
 # both marks: P, R, F.
 PAIRS = [

@@ -12,6 +12,8 @@ from tasks.evaluation.entities import KINDS
 from tasks.evaluation.tagging import SpacyTagger, TaggerChanged, files_digest, load_tagger
 from tasks.text.interfaces import Entity
 
+pytestmark = pytest.mark.dear
+
 NOTE = "Angela Merkel met twelve doctors in Berlin on 3 May 2011. The small clinic paid $5 million to Siemens."
 
 

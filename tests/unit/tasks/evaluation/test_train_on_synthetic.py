@@ -11,6 +11,8 @@ from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.embedded_subjects import THEMES, number, subject
 from tests.unit.tasks.evaluation.subjects import Text
 
+pytestmark = pytest.mark.dear
+
 LABELS = ("health", "money", "food", "sport")
 
 # scikit-learn 1.9.1, LogisticRegression(C=1, tol=1e-10, max_iter=10000), on `learned()`: coefficients, intercepts.

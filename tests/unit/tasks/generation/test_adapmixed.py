@@ -23,6 +23,8 @@ from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.fake_step import FakeSteps
 from tests.unit.tasks.generation.workshop import Workshop
 
+pytestmark = pytest.mark.dear
+
 SYSTEM = AdaPMixed()
 EVEN, SURE = [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 9.0]
 

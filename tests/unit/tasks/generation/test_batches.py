@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tasks.corpus.store import Place
 from tasks.generation.batches import BatchLayout, BlockWithoutSample, LabelWithoutSample
 
+pytestmark = pytest.mark.dear
+
 
 @st.composite
 def layouts(draw: st.DrawFn) -> BatchLayout:

@@ -40,6 +40,8 @@ from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.record_schemas import FILM, is_valid
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
 
+pytestmark = pytest.mark.dear
+
 DRAWS = 90
 GIVEN: dict[str, Any] = {
     "samples": 3,

@@ -16,6 +16,8 @@ from tasks.generation.constraints_vocabulary import NoEnd
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.generation.record_schemas import FILM, SHORTEST_FILM, is_valid, schemas
 
+pytestmark = pytest.mark.dear
+
 TOKENIZER = tiny_tokenizer()
 STOP = TOKENIZER.eos_token_id
 SIZE = len(TOKENIZER) + 3  # a model may have more logits than its tokenizer has tokens

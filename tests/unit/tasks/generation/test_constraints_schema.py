@@ -19,6 +19,8 @@ from tasks.generation.constraints_schema import (
 )
 from tests.unit.tasks.generation.record_schemas import FILM, SHORTEST_FILM, instance, is_valid, schemas
 
+pytestmark = pytest.mark.dear
+
 
 def obj(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}

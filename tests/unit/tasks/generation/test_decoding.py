@@ -15,6 +15,8 @@ from tasks.inference.prompts import PromptPieces
 from tasks.values.generated import GeneratedText
 from tests.tiny_model import tiny_model
 
+pytestmark = pytest.mark.dear
+
 PUBLIC = PromptPieces((10, 11), (12,))
 PRIVATE = PromptPieces((10, 11, 13), (14,))
 

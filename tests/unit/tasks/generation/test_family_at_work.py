@@ -20,6 +20,8 @@ from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.test_invisible_ink import UNIT, notes_with
 from tests.unit.tasks.generation.workshop import Step, Workshop, refusing, store
 
+pytestmark = pytest.mark.dear
+
 GIVEN: dict[str, Any] = {
     "samples": 4,
     "references": 3,

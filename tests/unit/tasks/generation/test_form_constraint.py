@@ -26,6 +26,8 @@ from tests.support import require
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.generation.record_schemas import FILM
 
+pytestmark = pytest.mark.dear
+
 PRODUCT = "The product is a {type}. Customers praise its {strength} and {strength}, but some complain about {weakness}."
 BYTES = tiny_tokenizer()
 

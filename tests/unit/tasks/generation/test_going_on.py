@@ -22,6 +22,8 @@ from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.test_family_at_work import AMIN, GIVEN, ICL, INK
 from tests.unit.tasks.generation.workshop import Workshop
 
+pytestmark = pytest.mark.dear
+
 each_system = pytest.mark.parametrize(("system", "kind", "own"), [AMIN, ICL, INK], ids=["amin", "icl", "ink"])
 SIZE = 4  # draws in an instalment
 

@@ -18,6 +18,8 @@ from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
 from tests.unit.tasks.generation.workshop import NOTES, PATIENTS, Step, Workshop, refusing, store
 
+pytestmark = pytest.mark.dear
+
 SYSTEM = InvisibleInk()
 TOKEN_FIGURES = {"effective_k", "share_from_expansion"}
 

@@ -20,6 +20,8 @@ from tasks.mechanisms.kde import calibrate_kde
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.workshop import Workshop, store
 
+pytestmark = pytest.mark.dear
+
 KERNEL = FourierFeatures.of(27, 20, 1)
 TOLD = ("The {} whistles and the copper kettle boils.", "I planted a ripe {} behind the old garage.")
 NOTES = [

@@ -43,6 +43,8 @@ from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, refusing, store
 
+pytestmark = pytest.mark.dear
+
 SYSTEM = KeyphraseSeeding()
 WORDS = ["kettle", "tomato", "violin", "radio"]
 SECRET = "zanzibarquux"

@@ -34,6 +34,8 @@ from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
 from tests.unit.tasks.inference.processors import expect_refusal
 
+pytestmark = pytest.mark.dear
+
 UNITS = sorted({note["patient_id"] for note in NOTES})
 SECTIONS = sorted({note["section"] for note in NOTES})
 SICK = "\u20ac"

@@ -39,6 +39,8 @@ from tasks.mechanisms.partition_selection import calibrate_selection
 from tasks.publishing.request import ApprovedRequest, PlanForeign
 from tasks.values.plan import NotForGovernedData, UnknownSystem
 
+pytestmark = pytest.mark.dear
+
 MODEL = ModelFacts("tiny", "1", "d" * 64, "Apache-2.0")
 LIFETIME = lifetime_cap("8", "1e-6")
 WRITTEN: dict[str, Any] = {

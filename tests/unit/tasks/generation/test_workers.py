@@ -32,6 +32,8 @@ from tests.unit.tasks.generation.asking import ask, ink
 from tests.unit.tasks.generation.test_baselines import baseline
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 
+pytestmark = pytest.mark.dear
+
 PLACE = Workplace("cpu", 2**26, 1)
 TWO = Workers(partial(load_tiny, "tiny"), (PLACE, PLACE))
 

@@ -20,6 +20,8 @@ from tests.unit.tasks.inference.rows_at_work import by_row
 from tests.unit.tasks.inference.test_isolation import CANDIDATES, CHANGES, batches
 from tests.unit.tasks.inference.test_precision_isolation import adopted_in, felt_by_others
 
+pytestmark = pytest.mark.dear
+
 PROCESSORS = {"whole": WHOLE, "AVX2": AVX2, "no oneDNN": NO_ONEDNN}
 
 

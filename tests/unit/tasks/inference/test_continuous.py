@@ -15,6 +15,8 @@ from tests.unit.tasks.inference.conftest import Twins
 from tests.unit.tasks.inference.rows_at_work import PRIVATE, PUBLIC, text
 from tests.unit.tasks.inference.traffic import LIFETIMES, MOST, Diary, Rows, crowd, differing, drive
 
+pytestmark = pytest.mark.dear
+
 CHANGED = "1-1"
 
 

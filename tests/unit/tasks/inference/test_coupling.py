@@ -26,6 +26,8 @@ from tests.unit.tasks.inference.conftest import adopted, tiny_network
 from tests.unit.tasks.inference.families import READ, network_of
 from tests.unit.tasks.inference.rows_at_work import MOST, PRIVATE, PUBLIC, by_row, text
 
+pytestmark = pytest.mark.dear
+
 Spoil = Callable[[Tensor, Tensor], Tensor]
 """Hidden states [R, Q, D] and positions [R, Q] -> hidden states."""
 

@@ -21,6 +21,8 @@ from tasks.inference.registry import ModelNotPulled, WrongKind, list_models
 from tests.support import require
 from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
 
+pytestmark = pytest.mark.dear
+
 HUB = "org/tiny@" + "0" * 40
 
 # sentence-transformers 6.2.0 on the same files: SentenceTransformer(folder, device="cpu").encode(texts), first six

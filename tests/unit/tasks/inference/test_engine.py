@@ -16,6 +16,8 @@ from tasks.inference.session import Session
 from tests.unit.tasks.inference.conftest import Twins
 from tests.unit.tasks.inference.rows_at_work import MOST, PRIVATE, PUBLIC, by_row, text
 
+pytestmark = pytest.mark.dear
+
 OTHER_PUBLIC = PromptPieces((1, 50, 51), (52, 53, 54, 55))
 OTHER_PRIVATE = PromptPieces((1, 50), (56,))
 

@@ -14,6 +14,8 @@ from tests.unit.tasks.inference.conftest import Twins
 from tests.unit.tasks.inference.rows_at_work import MOST, PRIVATE, PUBLIC, text
 from tests.unit.tasks.inference.test_engine import OTHER_PRIVATE, OTHER_PUBLIC, REFERENCES, start
 
+pytestmark = pytest.mark.dear
+
 GENERATIONS = [number for number, batch in enumerate(REFERENCES) for _ in batch]
 
 

@@ -22,6 +22,8 @@ from tests.unit.tasks.inference.rows_at_work import DRAWN, MOST, PRIVATE, PUBLIC
 from tests.unit.tasks.inference.test_isolation import CHANGES, NOTES, Batches, batches
 from tests.unit.tasks.inference.test_precision_isolation import REAL_CHANGES, lowered, one_scale
 
+pytestmark = pytest.mark.dear
+
 Read = Callable[[Engine, Batches], dict[str, Tensor]]
 
 

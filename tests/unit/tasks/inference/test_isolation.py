@@ -22,6 +22,8 @@ from tests.unit.tasks.inference.conftest import Twins
 from tests.unit.tasks.inference.naive import naive_logits
 from tests.unit.tasks.inference.rows_at_work import DRAWN, MOST, PRIVATE, PUBLIC, by_row, text
 
+pytestmark = pytest.mark.dear
+
 Batches = list[dict[str, list[int]]]
 LENGTHS = {"a": 12, "b": 33, "changed": 30, "c": 64, "d": 3, "e": 70, "f": 41, "g": 18, "h": 55}
 

@@ -23,6 +23,8 @@ from tests.unit.tasks.inference.test_adoption import SMALL
 from tests.unit.tasks.inference.test_isolation import batches
 from tests.unit.tasks.inference.test_precision_isolation import LOWERED, lowered
 
+pytestmark = pytest.mark.dear
+
 
 @pytest.mark.parametrize(("precision", "most"), [("bfloat16", 0.02), ("int8", 0.1)])
 def test_distributions_stay_near_those_of_float32(precision: Precision, most: float) -> None:

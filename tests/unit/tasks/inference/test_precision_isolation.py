@@ -20,6 +20,8 @@ from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import by_row, text
 from tests.unit.tasks.inference.test_isolation import CANDIDATES, CHANGES, NOTES, batches
 
+pytestmark = pytest.mark.dear
+
 LOWERED = [precision for precision in PRECISIONS if precision != "float32"]
 
 

@@ -15,6 +15,8 @@ from tasks.inference.pulling import DownloadFailed, WrongDigest, pull
 from tasks.inference.registry import NoRevision, UnknownModel, list_models
 from tests.support import PATIENCE, require
 
+pytestmark = pytest.mark.dear
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WEIGHTS = b"four bits each"
 SETTINGS = b"{}"

@@ -18,6 +18,8 @@ from tests.unit.tasks.inference.rows_at_work import MOST, PRIVATE, PUBLIC, text
 from tests.unit.tasks.inference.test_engine import OTHER_PRIVATE, REFERENCES
 from tests.unit.tasks.inference.test_hidden import alone
 
+pytestmark = pytest.mark.dear
+
 PIECES = [PRIVATE, OTHER_PRIVATE, PRIVATE, OTHER_PRIVATE]
 
 

@@ -18,6 +18,8 @@ from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import PRIVATE, PUBLIC, text
 from tests.unit.tasks.inference.test_precision_isolation import lowered
 
+pytestmark = pytest.mark.dear
+
 REAL_IDS = (21, 250, 22)
 SOFT_IDS = (300, 301, 302)
 

@@ -17,6 +17,8 @@ from tests.unit.tasks.inference.conftest import adopted, tiny_network
 from tests.unit.tasks.inference.families import LONGROPE, READ, REFUSED, config_of, network_of
 from tests.unit.tasks.inference.rows_at_work import by_row, text
 
+pytestmark = pytest.mark.dear
+
 
 @pytest.mark.parametrize("family", READ)
 def test_every_family_is_read_and_keeps_its_rows_apart(family: str, tmp_path: Path) -> None:

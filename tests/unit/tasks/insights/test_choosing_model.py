@@ -15,6 +15,8 @@ from tasks.insights.completing_grammar import Grammar
 from tasks.values.insight import Facets
 from tests.tiny_model import tiny_model
 
+pytestmark = pytest.mark.dear
+
 KEYWORDS = ["art", "art history", "c++", "cooking", "语言", "zoology"]
 UNITS = [
     Facets({"summary": ("abcxyz"[number % 6] * (3 * number + 2) + f" summary {number}",), "keywords": ()})

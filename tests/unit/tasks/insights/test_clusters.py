@@ -22,6 +22,8 @@ from tasks.mechanisms.gaussian import NoiseInvalid
 from tasks.mechanisms.kmeans import KMeansRounds, Rounds
 from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
 
+pytestmark = pytest.mark.dear
+
 METHODS = ["anchored", "lsh_tree", "lloyd"]
 RHO = rho_of("2", "1e-6")
 MUCH = 10**16  # noise that hardly shows

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from tasks.insights import completing
 from tasks.insights.completing import complete
 from tasks.insights.completing_grammar import Answer, Grammar, lines_of
 from tests.tiny_model import tiny_model
+
+pytestmark = pytest.mark.dear
 
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -86,13 +89,21 @@ OTHERS: Mapping[str, Sequence[str]] = {
 }
 
 
+@cache
+def undisturbed(precision: Any, contrast: float) -> tuple[dict[str, str | None], dict[tuple[int, ...], torch.Tensor]]:
+    """The answers to all texts, and their rows' bits; an engine is asked once for all changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        heard = Heard(patch)
+        answers = asked(TEXTS, precision=precision, contrast=contrast)
+        return dict(zip(TEXTS, answers, strict=True)), heard.take()
+
+
 @pytest.mark.parametrize(("precision", "contrast"), [*((each, 0.0) for each in PRECISIONS), ("float32", 1.0)])
 @pytest.mark.parametrize("change", OTHERS)
 def test_a_texts_logits_do_not_depend_on_the_others(monkeypatch, precision, contrast, change):
     """PRIVACY §4.2 point 1: to the last bit, at every step of the answer."""
+    before, bits = undisturbed(precision, contrast)
     heard = Heard(monkeypatch)
-    before = dict(zip(TEXTS, asked(TEXTS, precision=precision, contrast=contrast), strict=True))
-    bits = heard.take()
     others = OTHERS[change]
     after = dict(zip(others, asked(others, precision=precision, contrast=contrast), strict=True))
     bits_after = heard.take()

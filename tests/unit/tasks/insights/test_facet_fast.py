@@ -15,6 +15,8 @@ from tasks.insights.facet_settings import FacetField, FacetSettings
 from tasks.insights.facets import extractor_for
 from tasks.values.insight import Facets
 
+pytestmark = pytest.mark.dear
+
 TRAVEL = (
     "Please help me plan a railway journey through northern Italy. I want railway tickets that let me stop in Turin"
     " and Milan, and I need to know whether railway passes are cheaper than single tickets."

@@ -18,6 +18,8 @@ from tasks.insights.facet_settings import FacetExample, FacetField, FacetSetting
 from tasks.insights.facets import extractor_for
 from tests.tiny_model import tiny_model
 
+pytestmark = pytest.mark.dear
+
 FIELDS = (
     FacetField(name="keywords", about="words that {tell} it from others", most_items=2, most_characters=6),
     FacetField(name="summary", about="a sentence", kind="text", most_characters=9),

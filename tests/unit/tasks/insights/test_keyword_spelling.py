@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from tasks.insights.keyword_spelling import LONGEST, near, roots, spelt_keyword, spelt_keywords, tokens_of
 
+pytestmark = pytest.mark.dear
+
 
 @pytest.mark.parametrize(
     ("raw", "spelt"),

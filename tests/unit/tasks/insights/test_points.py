@@ -14,6 +14,8 @@ from tasks.insights.points import LENGTHS, PIECES, places_alike, points_of
 from tests.support import require
 from tests.tiny_embedder import Letters
 
+pytestmark = pytest.mark.dear
+
 WORDS = ["the", "patient", "was", "seen", "at", "noon", "with", "fever", "and", "a", "cough", "that", "had", "gone"]
 TEXTS = [" ".join(WORDS[start % 7 : start % 7 + size]) for start, size in enumerate([0, 1, 3, 5, 8, 8, 8, 12, 15] * 4)]
 LONG = " ".join(WORDS * 40)

@@ -31,6 +31,8 @@ from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, store
 from tests.unit.tasks.insights.scribes import Scribe, of_keywords
 
+pytestmark = pytest.mark.dear
+
 THEMES = ("aaaa", "oooo", "uuuu")
 
 

@@ -35,6 +35,8 @@ from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, store
 from tests.unit.tasks.insights.scribes import Scribe, of_keywords
 
+pytestmark = pytest.mark.dear
+
 SYSTEM = Urania()
 WORDS = ["kettle", "tomato", "violin"]
 AMOUNT = release_amount("20", "1e-5", "0.1")

@@ -21,6 +21,8 @@ from tasks.mechanisms.integer_draw import IntegerDraw, calibrate
 from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.token_draw import LARGEST_CLIP_STEPS, BudgetTooSmall, TokenDrawInvalid
 
+pytestmark = pytest.mark.dear
+
 GOLDEN_STEPS = 619820
 GOLDEN_ETA = "380301221450993/2251799813685248"
 DRAW = IntegerDraw(2**19, 7, Fraction(1), 7 * 2**19)

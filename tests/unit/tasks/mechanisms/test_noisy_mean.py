@@ -24,6 +24,8 @@ from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.token_scores import sum_rows
 from tests.golden.accounting_oracle import delta_at
 
+pytestmark = pytest.mark.dear
+
 MEANS = st.builds(
     NoisyMean,
     st.integers(1, 2**21),

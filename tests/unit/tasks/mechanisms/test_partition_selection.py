@@ -28,6 +28,8 @@ from tasks.mechanisms.partition_selection import (
 )
 from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
 
+pytestmark = pytest.mark.dear
+
 CASES = [
     PartitionSelection(Fraction(1), Fraction(1e-8), 1),
     PartitionSelection(Fraction(5, 4), Fraction(1e-8), 5),

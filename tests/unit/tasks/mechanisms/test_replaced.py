@@ -21,6 +21,8 @@ from tasks.mechanisms.set_histogram import SetHistogram
 from tasks.publishing.claim import state_claim
 from tests.unit.tasks.publishing.builders import event as token_draws
 
+pytestmark = pytest.mark.dear
+
 SIGMA = Fraction(3)
 
 

@@ -29,6 +29,8 @@ from tasks.mechanisms.set_histogram import (
 )
 from tests.statistical.harness import discrete_gaussian
 
+pytestmark = pytest.mark.dear
+
 NOISES = ("gaussian", "laplace")
 RHO, CONTRIBUTIONS = st.integers(10**3, 10**13), st.sampled_from([1, 2, 5, 40, 1000])
 

@@ -25,6 +25,8 @@ from tasks.mechanisms.token_draw import (
 )
 from tests.golden.accounting_oracle import GOLDEN
 
+pytestmark = pytest.mark.dear
+
 TEMPERATURES = st.decimals("0.05", "5", places=2)
 REFERENCES = st.integers(1, 500)
 DRAWS = st.builds(TokenDraw, st.integers(1, LARGEST_CLIP_STEPS), REFERENCES, TEMPERATURES.map(Fraction))

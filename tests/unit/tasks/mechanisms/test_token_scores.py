@@ -23,6 +23,8 @@ from tasks.mechanisms.token_scores import (
     sum_rows,
 )
 
+pytestmark = pytest.mark.dear
+
 GRID = 2**20
 DRAW = TokenDraw(GRID // 2, 4, Fraction(1))  # C = 0.5, B = 4
 VARIANTS = ["log_probability", "logit"]

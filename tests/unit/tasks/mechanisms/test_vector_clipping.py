@@ -12,6 +12,8 @@ from hypothesis.extra import numpy as arrays
 from tasks.mechanisms.noisy_mean import LARGEST_CLIP_STEPS
 from tasks.mechanisms.vector_clipping import LARGEST_WIDTH, clip_vectors
 
+pytestmark = pytest.mark.dear
+
 # Everything a model in trouble can emit: NaN, infinities, the largest float32, subnormals.
 ENTRIES = st.one_of(
     st.floats(-30, 30, width=32),

@@ -20,6 +20,8 @@ from tasks.publishing.approvals import (
 from tests.support import SOON, World
 from tests.unit.tasks.publishing.builders import POLICY, Steward, a_record, a_request, event, people, standing
 
+pytestmark = pytest.mark.dear
+
 LIKE_SUE = ["Sue", " sue", "sue\u00a0", "SUE\t", "sue\u200b", "s\u00adue", "\u202esue"]
 
 

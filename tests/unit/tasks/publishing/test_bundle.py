@@ -25,6 +25,8 @@ from tasks.release.errors import ArtifactChanged
 from tests.support import require
 from tests.unit.tasks.publishing.builders import HEAD, TEXTS, Steward, a_record, a_request
 
+pytestmark = pytest.mark.dear
+
 BUNDLE_FILES = bundle_files("synthetic_corpus")
 KEYS = {
     "texts.jsonl": {"id", "text"},

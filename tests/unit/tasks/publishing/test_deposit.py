@@ -26,6 +26,8 @@ from tasks.stores.store import Store, opened
 from tests.object_store import ObjectStore
 from tests.unit.tasks.publishing.builders import a_release
 
+pytestmark = pytest.mark.dear
+
 LATER = "5e" * 32
 """A later head of the chain."""
 

@@ -17,6 +17,8 @@ from tasks.publishing.record import CUT_FIGURE, RELEASED_FIGURES, ReleaseRecord
 from tasks.values.plan import Ask
 from tests.unit.tasks.publishing.builders import a_record, a_request, event, invocation, standing
 
+pytestmark = pytest.mark.dear
+
 FORBIDDEN = [
     "units",
     "unit_count",

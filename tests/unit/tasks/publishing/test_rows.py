@@ -24,6 +24,8 @@ from tasks.reporting.release import texts_of
 from tests.unit.tasks.publishing.builders import INK, Release, a_record, a_release, a_request, invocation, metrics_of
 from tests.unit.tasks.publishing.forging import reseal
 
+pytestmark = pytest.mark.dear
+
 LABELS = ["sports", "world"]
 FILM = '{"title": "Alien", "year": 1979, "score": 8.5, "cast": ["S. Weaver"]}'
 SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}

@@ -33,6 +33,8 @@ from tasks.publishing.signing import (
 )
 from tests.support import require
 
+pytestmark = pytest.mark.dear
+
 WORD = "correct horse"
 
 

@@ -47,6 +47,8 @@ from tests.unit.tasks.publishing.builders import (
 )
 from tests.unit.tasks.publishing.forging import edit, failed, failures, reseal, seal, seal_as_it_is
 
+pytestmark = pytest.mark.dear
+
 ROOT = Path(__file__).resolve().parents[4]
 BUNDLE_FILES = bundle_files("synthetic_corpus")
 

@@ -31,6 +31,8 @@ from tests.unit.tasks.publishing.builders import (
 )
 from tests.unit.tasks.publishing.forging import edit, failed, failures, reseal, seal_as_it_is
 
+pytestmark = pytest.mark.dear
+
 
 def signed_by(payload: bytes, *keys: SigningKey) -> bytes:
     return envelope_document(envelope(payload, [attest(payload, key) for key in keys]))

@@ -25,6 +25,8 @@ from tasks.runners.where import DASK, HERE, KINDS, PROCESSES, RAY, THREADS, Runn
 from tests import bodies
 from tests.support import PATIENCE
 
+pytestmark = pytest.mark.dear
+
 EVERY = [THREADS, PROCESSES, DASK, pytest.param(RAY, marks=pytest.mark.slow)]
 KILLABLE = [PROCESSES, DASK, pytest.param(RAY, marks=pytest.mark.slow)]
 

@@ -19,6 +19,8 @@ from tasks.summarization.adapter_training import train
 from tests.tiny_model import SPEC, tiny_model
 from tests.unit.tasks.summarization.school import after, lessons, network, order, planted
 
+pytestmark = pytest.mark.dear
+
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,8 @@ from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
 from tests.unit.tasks.summarization.test_escapes import GROUPS, planted
 
+pytestmark = pytest.mark.dear
+
 TEXTS: dict[str, Any] = {
     "samples": 3,
     "references": 3,

@@ -49,6 +49,8 @@ from tests.unit.tasks.generation.test_quote import priced
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
 from tests.unit.tasks.summarization.planted import adapter
 
+pytestmark = pytest.mark.dear
+
 UNIT = "patient-006"
 """It wrote in every section but one."""
 CAFE = "caf\u00e9"

@@ -25,6 +25,8 @@ from tests.unit.tasks.generation.workshop import Workshop
 from tests.unit.tasks.summarization.summing import FORM, GIVEN, bench, one_thread
 from tests.unit.tasks.summarization.test_token_level import reviews
 
+pytestmark = pytest.mark.dear
+
 __all__ = ["one_thread", "reviews"]  # fixtures
 SYSTEM = TokenLevelSummary()
 FREE: dict[str, Any] = {}

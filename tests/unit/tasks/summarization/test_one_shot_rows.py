@@ -37,6 +37,8 @@ from tests.unit.tasks.summarization.summing import (
 )
 from tests.unit.tasks.summarization.test_one_shot import SYSTEM, _folder, make, plan_of, reviews, wanted
 
+pytestmark = pytest.mark.dear
+
 __all__ = ["_folder", "one_thread", "reviews"]  # fixtures
 
 

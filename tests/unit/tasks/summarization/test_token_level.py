@@ -34,6 +34,8 @@ from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.workshop import NOTES, Step, Workshop, refusing, store
 from tests.unit.tasks.summarization.summing import FORM, GIVEN, GROUPS, Diary, bench, kept, notes, one_thread
 
+pytestmark = pytest.mark.dear
+
 __all__ = ["one_thread"]  # a fixture
 SYSTEM = TokenLevelSummary()
 FORMED = {"form": FORM, "slot_tokens": 3, "max_new_tokens": 40}

@@ -28,6 +28,8 @@ from tests.unit.tasks.summarization.summing import (
 )
 from tests.unit.tasks.summarization.test_token_level import SYSTEM, make, plan_of, reviews, wanted
 
+pytestmark = pytest.mark.dear
+
 __all__ = ["one_thread", "reviews"]  # fixtures
 SPACES = [("hidden", "public"), ("hidden", "none"), ("logits", "public"), ("logits", "none")]
 spaces = pytest.mark.parametrize(("space", "centre"), SPACES)

@@ -13,6 +13,8 @@ from tasks.inference.registry import list_models
 from tests.support import require
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, NOTES, WEATHER, Pair
 
+pytestmark = pytest.mark.dear
+
 REAL = "smollm2-135m-instruct"
 ITEMS = tuple(Example(f"{example.text} more", example.label) for example in NOTES)
 

@@ -52,6 +52,8 @@ from tests.support_backend import (
     says_json,
 )
 
+pytestmark = pytest.mark.dear
+
 HOW = Sampling(8, Decimal("0.7"))
 KEY = "sk-test-do-not-tell"
 PROMPTS = ["one note", "another note", "one note"]
