@@ -14,7 +14,7 @@ help:
 	@echo "make demo      the whole story on a fictional clinic, in a temporary home"
 	@echo "make test-fast the quick unit tests, in about a minute: for the loop of editing and trying"
 	@echo "make test      the tests (make test-all: with slow statistics, kills and faults by the hundred)"
-	@echo "               make test T=tests/unit/flows/test_timetable.py: one file, folder or test, in one process"
+	@echo "               make test T=tests/unit/flows/schedules/test_recurrence.py: one file, folder or test, in one process"
 	@echo "make soak      1,000 small scheduled releases while everything around them fails (docs/soak.md)"
 	@echo "make lint      ruff, mypy, import contracts"
 	@echo "make audit     pip-audit and bandit, in an environment of their own (needs the internet)"

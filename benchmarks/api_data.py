@@ -13,8 +13,8 @@ from types import MappingProxyType
 from demonstrations import DESCRIPTIONS
 from summaries_data import DATA, read_lines
 
-from tasks.evaluation.in_context.definitions import TASKS, Task
 from tasks.evaluation.in_context.demonstrations import Example
+from tasks.evaluation.in_context.task_definitions import TASKS, Task
 
 MTS = "mts_dialog"
 SECTIONS = {

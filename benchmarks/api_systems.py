@@ -46,27 +46,28 @@ from demonstrations import store
 from open_bench import open_bench
 from summaries_data import DATA, read_lines
 
-from models_db.requests import Prompt
+from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
-from tasks.evaluation.embedded import points
-from tasks.evaluation.softmax import Classes, Softmax, fit
-from tasks.generation import evolution_votes, keyphrase_units
-from tasks.generation.interface import Bench, NoEngine
-from tasks.generation.keyphrase_run import KeyphraseRun
-from tasks.generation.keyphrase_settings import KeyphraseParameters
-from tasks.generation.public_texts import text_backend
-from tasks.generation.systems import SYSTEMS
+from tasks.evaluation.algorithms.logistic_regression import Classes, Softmax, fit
+from tasks.evaluation.core.embedded_texts import points
+from tasks.generation.decoding.public_sampling import text_backend
+from tasks.generation.decoding.run_context import Bench, NoEngine
 from tasks.inference.backends.interface import Sampling, TextBackend, Written
-from tasks.inference.embedding import load_embedder
 from tasks.inference.embeddings.cached_encoder import Remembering
-from tasks.inference.engine import Engine
-from tasks.inference.loading import load
-from tasks.inference.prompt_spec import PromptSpec
-from tasks.insights.points import points_of
-from tasks.insights.public_topics import PUBLIC_TOPICS
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.inference.engine.engine import Engine
+from tasks.inference.loading.loading import load
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.pricing.registry import SYSTEMS
+from tasks.prompted_generation.evolution import voting
+from tasks.prompted_generation.keyphrases import unit_phrases
+from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
+from tasks.prompted_generation.keyphrases.run import KeyphraseRun
 from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
 from tasks.text.interfaces import Embedder, Points
+from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.generated import Generated
 from tasks.values.plan import Ask
 
@@ -230,7 +231,7 @@ def remember_points() -> None:
         known.update(zip(missing, points_of(embed, missing), strict=True))
         return np.array([known[text] for text in texts], np.float32).reshape(len(texts), -1)
 
-    readers: tuple[Any, ...] = (keyphrase_units, evolution_votes)
+    readers: tuple[Any, ...] = (unit_phrases, voting)
     for reader in readers:
         reader.points_of = found
 

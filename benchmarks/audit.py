@@ -23,14 +23,15 @@ from statistics import median
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from flows.memory import RememberedDatabase
+from flows.workspace.rollback_guard import RememberedDatabase
 from migrations.upgrade import upgrade
-from models_db.base import moment
-from models_db.canonical import canonical
-from models_db.engine import Database
+from models_db.database.base import moment
 from models_db.home import ProjectHome
-from models_db.services import audit_check, audit_log, audits
-from models_db.services.audit_log import Link, LogFilter
+from models_db.services.audit import chain as audits
+from models_db.services.audit import log, verify_chain
+from models_db.services.audit.log import Link, LogFilter
+from models_db.sessions.database import Database
+from models_db.values.canonical_json import canonical
 
 START = datetime(2999, 1, 1, tzinfo=UTC)  # after the honest links
 KINDS = ("ledger.hold", *["ledger.arm"] * 16, "ledger.commit", "run.started", "run.produced")
@@ -90,7 +91,7 @@ def chain(count: int, seq: int, previous: str) -> Iterator[Link]:
         request = number // 20
         dataset, kind = f"dataset-{request % 10}", KINDS[number % 20]
         link = Link(number, previous, "", at(number), "runner", kind, dataset, request, body.decode())
-        link = link._replace(row_hash=audit_check.link_hash(link))
+        link = link._replace(row_hash=verify_chain.link_hash(link))
         previous = link.row_hash
         yield link
 
@@ -160,7 +161,7 @@ def pages(links: int) -> Iterator[tuple[str, LogFilter, int | None]]:
 def measure(database: Database, wanted: LogFilter, before: int | None, rounds: int) -> tuple[float, float]:
     """Seconds of a bare SELECT of the rows, and of the page that has them."""
     with database.read() as session:
-        page = audit_log.page(session, wanted, PAGE, before)
+        page = log.page(session, wanted, PAGE, before)
         asked = {"dataset": wanted.dataset, "first": page.links[0].seq, "last": page.links[-1].seq, "size": PAGE}
         bare = BARE if wanted.dataset else text(str(BARE).replace("dataset = :dataset", "kind = :dataset"))
         asked["dataset"] = wanted.dataset or wanted.kind
@@ -169,20 +170,20 @@ def measure(database: Database, wanted: LogFilter, before: int | None, rounds: i
         bares, ours = [], []
         for _ in range(rounds):
             bares.append(timed(lambda: session.connection().execute(bare, asked).all()))
-            ours.append(timed(lambda: audit_log.page(session, wanted, PAGE, before)))
+            ours.append(timed(lambda: log.page(session, wanted, PAGE, before)))
     return median(bares), median(ours)
 
 
 def walk(backend: str, database: Database) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with database.read() as session:
-        took = timed(lambda: check(audit_check.verify(session)))
+        took = timed(lambda: check(verify_chain.verify(session)))
         links = audits.head(session).seq
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(f"{backend:12}verify: {took:.1f} s, {links / took:,.0f} links/s, peak memory +{grown:.0f} MiB", flush=True)
 
 
-def check(report: audit_check.ChainReport) -> None:
+def check(report: verify_chain.ChainReport) -> None:
     if not report.sound:
         raise SystemExit(f"the chain does not hold: {report}")
 

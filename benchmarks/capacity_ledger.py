@@ -18,10 +18,10 @@ from typing import NamedTuple
 from capacity_model import Fleet, Simulation, Writes, measured
 from ledger import PLAN, PROVENANCE, backends, bench, timed
 
-from models_db.engine import Database
-from models_db.services import ledger
-from models_db.services.audits import Actor
-from models_db.services.ledger import Attempt
+from models_db.services.audit.chain import Actor
+from models_db.services.lifecycle import ledger
+from models_db.services.lifecycle.ledger import Attempt
+from models_db.sessions.database import Database
 
 ROUNDS, RUNS, WARM, PROCESSES, SEED = 5, 20, 4, 3, 1
 THINK = (0.0, 0.05)

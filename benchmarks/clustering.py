@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.accounting.zcdp import rho_of
-from tasks.insights.centres import Centres
-from tasks.insights.cluster_settings import ClusterSettings
-from tasks.insights.clusters import clusterer_for
-from tasks.insights.public_topics import PUBLIC_TOPICS
-from tasks.mechanisms.histogram import calibrate_histogram
-from tasks.mechanisms.rng import OS_RANDOM
+from tasks.analysis.clustering.centres import Centres
+from tasks.analysis.clustering.parameters import ClusterSettings
+from tasks.analysis.clustering.registry import clusterer_for
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
+from tasks.text.public_topics import PUBLIC_TOPICS
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 DELTA = "1e-6"
@@ -68,7 +68,7 @@ def main() -> None:
 
 def embed(cache: Path) -> None:
     """Points of the public topics, of the units, and of 100,000 sentences."""
-    from tasks.inference.embedding import load_embedder
+    from tasks.inference.embeddings.encoder import load_embedder
 
     cache.mkdir(parents=True, exist_ok=True)
     embedder = load_embedder()

@@ -34,21 +34,21 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from tasks.corpus.demo import demo_notes
-from tasks.generation.decoding import DrawMeter, Job, decode
-from tasks.generation.ink_rule import InvisibleInkRule
-from tasks.inference.engine import Engine
-from tasks.inference.language_model import LanguageModel
-from tasks.inference.loading import load
-from tasks.inference.plan import Sizes
-from tasks.inference.precision import PRECISIONS
-from tasks.inference.prompt_spec import PromptSpec
-from tasks.inference.prompts import private_prompt, public_prompt, reference_tokens
-from tasks.inference.quiet import quiet_libraries
-from tasks.inference.registry import find
-from tasks.inference.store import model_folder
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.token_draw import calibrate
+from tasks.corpus.demo.clinic import demo_notes
+from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.generation.decoding.loop import DrawMeter, Job, decode
+from tasks.inference.catalogue.model_store import model_folder
+from tasks.inference.catalogue.precision import PRECISIONS
+from tasks.inference.catalogue.registry import find
+from tasks.inference.catalogue.silence_libraries import quiet_libraries
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.shapes import Sizes
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.render import private_prompt, public_prompt, reference_tokens
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.tokens.exponential_mechanism import calibrate
 
 MODEL = "smollm2-135m-instruct"
 DESCRIPTION = "Short dialogues between a doctor and a patient about symptoms and history."

@@ -17,15 +17,15 @@ from typing import Any
 from open_bench import KEY, open_bench
 
 from models_db.home import ProjectHome
-from models_db.requests import Prompt
+from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.evaluation.in_context.definitions import Task
 from tasks.evaluation.in_context.demonstrations import Example
-from tasks.generation.systems import SYSTEMS
-from tasks.inference.engine import Engine
-from tasks.inference.prompt_spec import PromptSpec
+from tasks.evaluation.in_context.task_definitions import Task
+from tasks.inference.engine.engine import Engine
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.pricing.registry import SYSTEMS
 from tasks.values.generated import Generated
 from tasks.values.plan import Ask
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import torch
 
-from tasks.mechanisms import samplers
-from tasks.mechanisms.rng import OS_RANDOM
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.tokens import sampler
 
 RHO, DRAWS, REFERENCES = 266313968646, 500, 7
 SIZES = [(1, 200), (8, 200), (64, 200), (1, 49_152), (8, 49_152), (64, 49_152)]
@@ -43,7 +43,7 @@ def compare(
     scores = (torch.randn(generations, candidates, device=device) * 3 * REFERENCES * 2**20).to(torch.int64)
     scores -= scores.amax(dim=1, keepdim=True)
     allowed = torch.ones_like(scores, dtype=torch.bool)
-    draws = [samplers.calibrate(kind, RHO, DRAWS, REFERENCES, "1") for kind in ("table", "opendp")]
+    draws = [sampler.calibrate(kind, RHO, DRAWS, REFERENCES, "1") for kind in ("table", "opendp")]
     times: list[list[float]] = [[], []]
     for _ in range(rounds + 1):  # the first round also builds what is built once
         for taken, draw in zip(times, draws, strict=True):
@@ -59,7 +59,7 @@ def report_calibration() -> None:
     print(f"\n{'B':>6}{'tau':>6}{'C, OpenDP':>12}{'C lost to the table':>22}")
     for references, temperature in ((1, "1"), (7, "1"), (31, "0.5"), (1000, "1")):
         table, opendp = (
-            samplers.calibrate(kind, RHO, DRAWS, references, temperature).clip_norm for kind in ("table", "opendp")
+            sampler.calibrate(kind, RHO, DRAWS, references, temperature).clip_norm for kind in ("table", "opendp")
         )
         print(f"{references:>6}{temperature:>6}{float(opendp):>12.4f}{float(1 - table / opendp):>22.1e}")
 

@@ -19,16 +19,16 @@ from pathlib import Path
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from tasks.evaluate import scorer
-from tasks.evaluation.learning import ModelLearner
+from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.model_based.in_context_learner import ModelLearner
 from tasks.evaluation.registry import METRICS
-from tasks.evaluation.subject import Subject
-from tasks.evaluation.tagging import load_tagger
-from tasks.inference.devices import use_threads
-from tasks.inference.embedding import load_embedder
+from tasks.inference.catalogue.devices import use_threads
 from tasks.inference.embeddings.cached_encoder import Remembering
-from tasks.inference.language_model import LanguageModel
-from tasks.inference.loading import load
-from tasks.inference.prompts import reference_tokens
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.render import reference_tokens
+from tasks.text.tagger import load_tagger
 
 NAMES = [name for name, metric in METRICS.items() if metric.exposure != "charged" and not name.startswith("judge")]
 """Charged metrics need a budget, and judging takes as long as a model takes to write."""

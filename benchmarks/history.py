@@ -12,13 +12,14 @@ from audit import without_guards, write
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.canonical import canonical
-from models_db.engine import Database
-from models_db.services import audit_check, audits, ledger
-from models_db.services.audit_log import Link
-from models_db.services.audits import Head
+from models_db.database.base import moment
+from models_db.services.audit import chain, verify_chain
+from models_db.services.audit.chain import Head
+from models_db.services.audit.log import Link
+from models_db.services.lifecycle import ledger
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import canonical
 
 PER_REQUEST = 100
 LOSS = Amount(1000, 1)
@@ -116,7 +117,7 @@ def _rows(session: Session, invocations: int) -> None:
 
 
 def _links(session: Session, invocations: int) -> None:
-    head = audits.head(session)
+    head = chain.head(session)
     asked = "SELECT (SELECT at FROM audit WHERE seq = :seq), (SELECT name FROM dataset), (SELECT max(id) FROM request)"
     began, dataset, newest = session.execute(text(asked), {"seq": head.seq}).one()
     first = newest - invocations // PER_REQUEST + 1
@@ -132,7 +133,7 @@ def _chain(head: Head, began: datetime, dataset: str, first_request: int, invoca
         at, request = moment(began + timedelta(microseconds=number)), first_request + number // 3 // PER_REQUEST
         body, kind = canonical(said).decode(), f"ledger.{KINDS[number % 3]}"
         link = Link(head.seq + number + 1, previous, "", at, "bench", kind, dataset, request, body)
-        link = link._replace(row_hash=audit_check.link_hash(link))
+        link = link._replace(row_hash=verify_chain.link_hash(link))
         previous = link.row_hash
         yield link
 
@@ -140,5 +141,5 @@ def _chain(head: Head, began: datetime, dataset: str, first_request: int, invoca
 def examine(database: Database) -> None:
     """A benchmark of a ledger that lost count would be worth nothing."""
     with database.read() as session:
-        if ledger.recomputed(session) or not audit_check.verify(session).sound:
+        if ledger.recomputed(session) or not verify_chain.verify(session).sound:
             raise SystemExit("the ledger lost count, or its chain is broken")

@@ -23,14 +23,14 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 from demonstrations import PUBLIC_ONLY, Sizes, kept_pool, public_labels, public_only, released, store
 
 from models_db.errors import AlmonerError
-from tasks.evaluation.in_context.definitions import SHOTS, TASKS, Task
+from tasks.evaluation.core.in_context_result import InContextResult
 from tasks.evaluation.in_context.demonstrations import Example
-from tasks.evaluation.in_context.files import read_examples
+from tasks.evaluation.in_context.labelled_files import read_examples
 from tasks.evaluation.in_context.measure import ZERO_SHOT, ZERO_SHOT_NAMED, InContextTest
-from tasks.evaluation.in_context.results import InContextResult
-from tasks.inference.engine import Engine
-from tasks.inference.language_model import LanguageModel
-from tasks.inference.loading import load
+from tasks.evaluation.in_context.task_definitions import SHOTS, TASKS, Task
+from tasks.inference.engine.engine import Engine
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
 
 MODEL = "smollm2-135m-instruct"
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

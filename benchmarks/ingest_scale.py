@@ -27,8 +27,8 @@ from typing import NamedTuple
 from ingest import write_source
 from ledger import backends
 
-from models_db.engine import Database
 from models_db.home import ProjectHome
+from models_db.sessions.database import Database
 
 CLI = "from cli.app import main; main()"
 BLOCKS = 4

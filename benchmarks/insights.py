@@ -37,21 +37,21 @@ from insights_systems import INFINITY, LEVELS, Asked, Clock, KeepingPoints, Mate
 from insights_topics import SENSITIVE
 from open_bench import open_bench
 
-from tasks.evaluation.embedded import points
-from tasks.evaluation.judge import preference_trial, rating_trial
-from tasks.evaluation.judging import ModelJudge
-from tasks.evaluation.tagging import load_tagger
-from tasks.inference.embedding import load_embedder
-from tasks.inference.engine import Engine
-from tasks.inference.loading import load
-from tasks.inference.prompt_spec import PromptSpec
-from tasks.insights.describing import SCHEMAS
-from tasks.insights.facet_settings import FacetSettings
-from tasks.insights.facets import extractor_for
-from tasks.insights.keyword_building import build
-from tasks.insights.keyword_settings import KeywordSettings
-from tasks.insights.public_topics import PUBLIC_TOPICS
-from tasks.insights.writing import Writer
+from tasks.analysis.facets.extractor import extractor_for
+from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.keywords.build_public_set import build
+from tasks.analysis.keywords.parameters import KeywordSettings
+from tasks.evaluation.core.embedded_texts import points
+from tasks.evaluation.model_based.judge import preference_trial, rating_trial
+from tasks.evaluation.model_based.model_judge import ModelJudge
+from tasks.generation.decoding.structured_output import Writer
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.engine.engine import Engine
+from tasks.inference.loading.loading import load
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.insights.cluster_descriptions import SCHEMAS
+from tasks.text.public_topics import PUBLIC_TOPICS
+from tasks.text.tagger import load_tagger
 from tasks.values.insight import Facets
 
 OUT = Path(tempfile.gettempdir()) / "almoner-insights"

@@ -1,7 +1,7 @@
 """How alike two sets of insights are, and what one conversation leaves in them (URANIA, section 5.1 and appendix F).
 
 Public insights, of SIMPLE-CLIO, stand for the truth; private ones are held against them. Jaccard similarities are those
-of `tasks.evaluation.jaccard`, cosines those of `tasks.evaluation.proximity`.
+of `tasks.evaluation.lexical.jaccard`, cosines those of `tasks.evaluation.semantic.nearest_neighbour`.
 
 Topic coverage. The paper runs BERTopic over both sets; its topics are clusters of embeddings. Here public insights are
 put into topics by agglomeration (average linkage) until no two topics have a mean cosine of SAME or more, and a topic
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from sklearn.cluster import AgglomerativeClustering
 
 from tasks.attacks.roc import Separation, separation
-from tasks.evaluation.embedded import Sides, points
-from tasks.evaluation.jaccard import heaviest, present, similarity
-from tasks.evaluation.proximity import nearest
-from tasks.evaluation.vocabulary import Features, chunks, pairs, phrases, tokens, weighted_terms
+from tasks.evaluation.core.embedded_texts import Sides, points
+from tasks.evaluation.lexical.jaccard import heaviest, present, similarity
+from tasks.evaluation.semantic.nearest_neighbour import nearest
+from tasks.text.features import Features, chunks, pairs, phrases, tokens, weighted_terms
 from tasks.text.interfaces import Embedder, Points, Tagger
 
 SAME = 0.6

@@ -1,6 +1,6 @@
 """URANIA and SIMPLE-CLIO stage by stage, each stage with an epsilon of its own, on public data without a ledger.
 
-The stages are those of a release (`tasks.insights.urania_run`, `clio_run`); what differs is who pays. The paper gives
+The stages are those of a release (`tasks.insights.urania.run`, `clio_run`); what differs is who pays. The paper gives
 each stage its own epsilon, and two readings of that are measured:
 
     matched   a stage gets rho_of(epsilon, 1e-6): it costs (epsilon, 1e-6), whatever mechanism it is
@@ -24,29 +24,29 @@ from insights_data import Unit
 from insights_metrics import known_coverage
 from numpy.typing import NDArray
 
-from models_db.budgets import Amount
+from models_db.values.amounts import Amount
 from tasks.accounting.conversions import independent_coordinates
 from tasks.accounting.zcdp import rho_of
-from tasks.insights.choosing import FastChooser
+from tasks.analysis.clustering.parameters import ClusterSettings
+from tasks.analysis.clustering.registry import clusterer_for
+from tasks.analysis.facets.extractor import Extractor
+from tasks.analysis.keywords.assign import FastChooser
+from tasks.analysis.keywords.keyword_set import keyword_set_for
+from tasks.analysis.keywords.parameters import KeywordSettings
+from tasks.generation.decoding.structured_output import Write
+from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.insights.clio.parameters import ClioParameters
-from tasks.insights.clio_run import ClioRun
-from tasks.insights.cluster_keywords import ChosenKeywords
-from tasks.insights.cluster_settings import ClusterSettings
-from tasks.insights.clusters import clusterer_for
-from tasks.insights.describing import plain_topic
-from tasks.insights.facets import Extractor
-from tasks.insights.hierarchy_settings import HierarchySettings
-from tasks.insights.keyword_sets import keyword_set_for
-from tasks.insights.keyword_settings import KeywordSettings
-from tasks.insights.points import points_of
-from tasks.insights.tools import Tools
-from tasks.insights.urania_parameters import UraniaParameters
-from tasks.insights.urania_run import UraniaRun
-from tasks.insights.urania_stages import Stages
-from tasks.insights.writing import Write
-from tasks.mechanisms.histogram import calibrate_histogram
-from tasks.mechanisms.rng import OperatingSystemRandom
-from tasks.mechanisms.set_histogram import calibrate_set_histogram
+from tasks.insights.clio.run import ClioRun
+from tasks.insights.cluster_descriptions import plain_topic
+from tasks.insights.hierarchy_parameters import HierarchySettings
+from tasks.insights.run_tools import Tools
+from tasks.insights.urania.cluster_keywords import ChosenKeywords
+from tasks.insights.urania.parameters import UraniaParameters
+from tasks.insights.urania.run import UraniaRun
+from tasks.insights.urania.stages import Stages
+from tasks.mechanisms.core.rng import OperatingSystemRandom
+from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
+from tasks.mechanisms.counts.set_histogram import calibrate_set_histogram
 from tasks.text.interfaces import Embedder, Pieces
 from tasks.values.insight import Facets, Insight
 

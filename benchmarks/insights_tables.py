@@ -24,9 +24,9 @@ from insights_metrics import FIGURES, compared, coverage, detected
 from insights_systems import INFINITY, LEVELS, KeepingPoints
 from plotting import spread
 
-from tasks.evaluation.embedded import points
-from tasks.evaluation.tagging import load_tagger
-from tasks.inference.embedding import load_embedder
+from tasks.evaluation.core.embedded_texts import points
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.text.tagger import load_tagger
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "figures"
 TITLES = {

@@ -19,9 +19,9 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.generation.keyphrase_scores import Scorer
-from tasks.mechanisms.fourier_features import FourierFeatures, on_grid
-from tasks.mechanisms.kde import Chunk, calibrate_kde
+from tasks.mechanisms.vectors.kde_sketch import Chunk, calibrate_kde
+from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures, on_grid
+from tasks.prompted_generation.keyphrases.phrase_sampling import Scorer
 
 WIDTH, PHRASES, CHUNK = 384, 8, 64
 RHO = 10**11

@@ -29,17 +29,19 @@ from history import LOSS, PER_REQUEST, examine, lengthen
 from sqlalchemy import text
 
 from migrations.upgrade import upgrade
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.canonical import Json
-from models_db.engine import Database
-from models_db.events import PrivacyEvent
-from models_db.policy_terms import PolicyTerms
-from models_db.services import datasets, gates, ledger, people, policies, releases, runs
-from models_db.services.audit_log import LogFilter
-from models_db.services.audits import Actor
-from models_db.services.datasets import LifetimeClaim, Registration
-from models_db.services.ledger import Attempt, PlannedInvocation, Provenance
+from models_db.database.base import moment
+from models_db.policies.rules import PolicyTerms
+from models_db.services.audit.chain import Actor
+from models_db.services.audit.log import LogFilter
+from models_db.services.catalogue import datasets, policies, principals, requests
+from models_db.services.catalogue.datasets import LifetimeClaim, Registration
+from models_db.services.lifecycle import attempts as runs
+from models_db.services.lifecycle import gates, ledger
+from models_db.services.lifecycle.ledger import Attempt, PlannedInvocation, Provenance
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
+from models_db.values.events import PrivacyEvent
 
 PLAN = (PlannedInvocation(PrivacyEvent("token_draw", 48, {"eta": "1/7"}, LOSS, {}), (LOSS,)),)
 PROVENANCE = Provenance(device="cpu", code_digest="0" * 64, libraries={}, rng_kind="os")
@@ -115,7 +117,7 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
     upgrade(database)
     with database.write() as session:
         session.execute(text("CREATE TABLE bare (at TEXT NOT NULL)"))
-        actor = people.found(session, "bench", "key")
+        actor = principals.found(session, "bench", "key")
         policy = policies.adopt(session, actor, TERMS)
         account = datasets.open_account(session, LifetimeClaim("1", "1", 1, Amount(10**15, 10**15)), blocks, "key")
         dataset = datasets.register(session, actor, Registration("d", "u", "t", True, None, None), account.id)
@@ -125,7 +127,7 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
         attempts = []
         for number in range(count + 1):
             body = {"kind": "k", "mechanism": "m", "epsilon": "1", "number": number, "plan": planned(blocks)}
-            request = releases.submit(session, actor, dataset, version, policy, body, timedelta(days=1))
+            request = requests.submit(session, actor, dataset, version, policy, body, timedelta(days=1))
             decision = gates.Decision(request.id, "spend", request.digest, "approve", "benchmark", EVER)
             gates.decide(session, actor, decision, "signature")
             runs.start(session, actor, request.id, "token", "here")

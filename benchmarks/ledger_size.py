@@ -19,23 +19,26 @@ import yaml
 from ledger import EVER, PLAN, PROVENANCE, backends, planned
 from sqlalchemy.orm import Session
 
-from flows import budgets
-from flows.inventory import inventory
-from flows.pages.dataset_page import dataset_page
-from flows.pages.looking import Look
-from flows.pages.overview import overview
-from flows.policy_file import POLICY
+from flows.dashboard.dataset_page import dataset_page
+from flows.dashboard.overview_page import overview
+from flows.dashboard.viewer import Look
+from flows.datasets import budget_view
+from flows.datasets.inventory import inventory
+from flows.workspace.policy_file import POLICY
 from migrations.upgrade import upgrade
-from models_db.engine import Database
-from models_db.policy import Policy
-from models_db.requests import parse
-from models_db.services import audit_check, datasets, gates, health, ledger, people, policies, releases, runs
-from models_db.services.audits import Actor
-from models_db.services.datasets import Registration
-from models_db.services.ledger import Attempt
+from models_db.policies.policy import Policy
+from models_db.services.audit import verify_chain
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import datasets, policies, principals, requests
+from models_db.services.catalogue.datasets import Registration
+from models_db.services.lifecycle import attempts, gates, ledger
+from models_db.services.lifecycle.ledger import Attempt
+from models_db.services.queries import health
+from models_db.sessions.database import Database
 from models_db.tables import PolicyVersion
-from tasks.accounting.lifetime import lifetime_claim
-from tasks.accounting.policy_bounds import terms_of
+from models_db.values.requests import parse
+from tasks.accounting.lifetime_claims import lifetime_claim
+from tasks.accounting.policy_limits import terms_of
 
 FIRST = parse(Policy, yaml.safe_load(POLICY), "policy", "docs/policy.md")
 POLICY_TERMS = terms_of(FIRST)
@@ -117,7 +120,7 @@ def timed(act: Callable[[], object]) -> float:
 def filled(database: Database, count: int, blocks: int, rounds: int) -> Ledger:
     upgrade(database)
     with database.write() as session:
-        actor = people.found(session, "bench", "key")
+        actor = principals.found(session, "bench", "key")
         made = Ledger(database, actor, policies.adopt(session, actor, POLICY_TERMS), blocks)
     started = time.perf_counter()
     while made.datasets < count:
@@ -131,10 +134,10 @@ def filled(database: Database, count: int, blocks: int, rounds: int) -> Ledger:
         version = datasets.add_version(session, actor, dataset, uid="v", **marks, units=[(b"u" * 32, 1)])
         for number in range(2 * rounds + 2):
             body = {"kind": "k", "mechanism": "m", "epsilon": "1", "number": number, "plan": planned(blocks)}
-            request = releases.submit(session, actor, dataset, version, made.policy, body, timedelta(days=1))
+            request = requests.submit(session, actor, dataset, version, made.policy, body, timedelta(days=1))
             decision = gates.Decision(request.id, "spend", request.digest, "approve", "benchmark", EVER)
             gates.decide(session, actor, decision, "signature")
-            runs.start(session, actor, request.id, "token", "here")
+            attempts.start(session, actor, request.id, "token", "here")
             read = tuple(range(blocks)) if number % 2 else (blocks // 2,)
             (made.whole if number % 2 else made.one).append(ledger.attempt_of(session, request.id, 1, read))
     return made
@@ -148,7 +151,7 @@ def concerning_one(blocks: int) -> Iterator[tuple[str, Callable[[Ledger], object
         yield f"commit, {name}", lambda on, take=take: settle(on, take(on).pop())
     yield (
         "budget show",
-        lambda on: on.look(lambda look: budgets.view_of(look.session, datasets.find(look.session, BUSY))),
+        lambda on: on.look(lambda look: budget_view.view_of(look.session, datasets.find(look.session, BUSY))),
     )
     yield "dashboard, overview", lambda on: on.look(overview)
     yield "dashboard, a dataset", lambda on: on.look(lambda look: dataset_page(look, BUSY))
@@ -163,7 +166,7 @@ def lost(look: Look) -> None:
 
 
 def sound(look: Look) -> None:
-    if not audit_check.verify(look.session).sound:
+    if not verify_chain.verify(look.session).sound:
         raise SystemExit("the chain is broken")
 
 

@@ -5,10 +5,10 @@ The texts stand for private ones and anybody may read them, which is why a bench
 
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus
-from tasks.generation.interface import Bench
-from tasks.inference.engine import Engine
-from tasks.inference.prompt_spec import PromptSpec
-from tasks.mechanisms.rng import OperatingSystemRandom
+from tasks.generation.decoding.run_context import Bench
+from tasks.inference.engine.engine import Engine
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.mechanisms.core.rng import OperatingSystemRandom
 
 KEY = b"k" * 32
 """Of the one block's partition, and of the ingest: public, as the data are."""

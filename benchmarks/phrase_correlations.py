@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 from phrase_correlations_data import LABELS, Planted, Units, World
 from phrase_correlations_systems import INDEPENDENT, SYSTEMS, Drawing, Phrases, sums_of
 
-from tasks.evaluation.softmax import fit
-from tasks.mechanisms.kde import Sums
+from tasks.evaluation.algorithms.logistic_regression import fit
+from tasks.mechanisms.vectors.kde_sketch import Sums
 
 Reals = NDArray[np.float64]
 Numbers = NDArray[np.int64]

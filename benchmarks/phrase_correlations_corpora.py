@@ -24,12 +24,12 @@ from phrase_correlations_data import PER_UNIT, Units, unit
 from phrase_correlations_systems import INDEPENDENT, INDEPENDENT_MEDIAN, SYSTEMS, Drawing, Phrases, sums_of
 from scipy.cluster.vq import kmeans2
 
-from tasks.generation.keyphrase_settings import KeyphraseParameters
-from tasks.generation.keyphrase_units import facets_of
-from tasks.inference.embedding import load_embedder
-from tasks.insights.facets import extractor_for
-from tasks.insights.keyword_spelling import spelt_keywords
-from tasks.insights.points import points_of
+from tasks.analysis.facets.extractor import extractor_for
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
+from tasks.prompted_generation.keyphrases.unit_phrases import facets_of
+from tasks.text.keyword_normalisation import spelt_keywords
 
 SHARED_BY, TOPICS_EACH = 4, 4
 SHUFFLED = ", shuffled"

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.accounting.zcdp import release_amount
-from tasks.generation.keyphrase_scores import Drawer, Scorer, draw_sequences
-from tasks.mechanisms.fourier_features import FourierFeatures, on_grid
-from tasks.mechanisms.kde import KdeSketches, Sums, calibrate_kde
-from tasks.mechanisms.rng import OperatingSystemRandom, RandomSource
+from tasks.mechanisms.core.rng import OperatingSystemRandom, RandomSource
+from tasks.mechanisms.vectors.kde_sketch import KdeSketches, Sums, calibrate_kde
+from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures, on_grid
+from tasks.prompted_generation.keyphrases.phrase_sampling import Drawer, Scorer, draw_sequences
 
 INDEPENDENT, ITERATIVE, MEDIAN, PRODUCT = "independent", "iterative", "iterative_median", "product"
 SYSTEMS = (INDEPENDENT, ITERATIVE, MEDIAN, PRODUCT)

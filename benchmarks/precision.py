@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 
 from models_db.errors import EnvironmentProblem
-from tasks.corpus.demo import demo_notes
-from tasks.inference.language_model import LanguageModel
-from tasks.inference.loading import load
-from tasks.inference.precision import PRECISIONS
-from tasks.inference.prompts import reference_tokens
-from tasks.inference.rows import RowBatch
+from tasks.corpus.demo.clinic import demo_notes
+from tasks.inference.catalogue.precision import PRECISIONS
+from tasks.inference.engine.row_batch import RowBatch
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.render import reference_tokens
 
 MODEL = "smollm2-135m-instruct"
 TEXTS = Path(__file__).resolve().parents[2] / "shared" / "data" / "mts_dialog.jsonl"

@@ -12,13 +12,13 @@ from typing import TypeAlias
 import torch
 
 from tasks.attacks.roc import Separation, separation
-from tasks.evaluation.in_context.answers import label_scores
-from tasks.evaluation.in_context.definitions import Task
 from tasks.evaluation.in_context.demonstrations import Example, require_labels
 from tasks.evaluation.in_context.measure import MAX_TEXT_TOKENS
+from tasks.evaluation.in_context.predictions import label_scores
 from tasks.evaluation.in_context.prompts import PromptWriter
-from tasks.evaluation.in_context.reading import read_prompt
-from tasks.inference.language_model import LanguageModel
+from tasks.evaluation.in_context.shared_prompt import read_prompt
+from tasks.evaluation.in_context.task_definitions import Task
+from tasks.inference.network.language_model import LanguageModel
 
 Answerer: TypeAlias = Callable[[Sequence[Example], Sequence[Example]], Sequence[float]]
 """(demonstrations in the prompt, items) -> for each item the log-probability that the model gives its right label."""

@@ -24,16 +24,16 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 from open_bench import KEY, open_bench
 
 from models_db.home import ProjectHome
-from models_db.requests import Prompt
+from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.evaluation.records import records
-from tasks.evaluation.subject import Subject
-from tasks.generation.systems import SYSTEMS
-from tasks.inference.engine import Engine
-from tasks.inference.loading import load
-from tasks.inference.prompt_spec import PromptSpec
+from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.lexical.records import records
+from tasks.inference.engine.engine import Engine
+from tasks.inference.loading.loading import load
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.pricing.registry import SYSTEMS
 from tasks.values.plan import Ask
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

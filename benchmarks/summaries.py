@@ -47,16 +47,16 @@ from summaries_systems import (
     training_settings,
 )
 
-from models_db.requests import PublicGroup
+from models_db.values.requests import PublicGroup
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
-from tasks.generation.systems import SYSTEMS
-from tasks.inference import representations
-from tasks.inference.embedding import load_embedder
-from tasks.inference.engine import Engine
-from tasks.inference.loading import load
-from tasks.inference.precision import Precision
-from tasks.summarization.adapter_training import Wanted, train_adapter
+from tasks.inference.catalogue.precision import Precision
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.engine import hidden_states
+from tasks.inference.engine.engine import Engine
+from tasks.inference.loading.loading import load
+from tasks.pricing.registry import SYSTEMS
+from tasks.summarization.adapter_training.train import Wanted, train_adapter
 from tasks.values.generated import Generated
 from tasks.values.plan import Ask
 
@@ -161,7 +161,7 @@ def append(out: Path, line: dict[str, Any]) -> None:
 def documents_read_once() -> Iterator[None]:
     """While this lasts, equal prompts and documents have their hidden states read once."""
     kept: dict[Any, list[Any]] = {}
-    read = representations.last_hidden
+    read = hidden_states.last_hidden
 
     def remembered(engine: Engine, private: Any, references: Any, sizes: Any) -> Iterator[Any]:
         key = (tuple(private), tuple(tuple(map(tuple, rows)) for rows in references), sizes)
@@ -169,7 +169,7 @@ def documents_read_once() -> Iterator[None]:
             kept[key] = list(read(engine, private, references, sizes))
         return iter(kept[key])
 
-    with patch.object(representations, "last_hidden", remembered):
+    with patch.object(hidden_states, "last_hidden", remembered):
         yield
 
 

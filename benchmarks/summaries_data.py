@@ -15,7 +15,7 @@ from typing import Any, Literal
 from open_bench import KEY
 
 from models_db.home import ProjectHome
-from models_db.requests import PublicGroup
+from models_db.values.requests import PublicGroup
 from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
 

@@ -23,7 +23,7 @@ from summaries_scores import SCORES, KeepingPieces, scores
 from summaries_systems import BY_NAME, EPSILONS, NO_NOISE, SYSTEMS_COMPARED
 from utility import interval
 
-from tasks.inference.embedding import load_embedder
+from tasks.inference.embeddings.encoder import load_embedder
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "figures"
 TITLES = {

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from models_db.requests import PublicGroup, as_json
-from tasks.generation.systems import SYSTEMS
-from tasks.inference.prompt_spec import PromptSpec
-from tasks.summarization.adapter_meta import AdapterWording, KnownAdapter
-from tasks.summarization.adapter_settings import TrainingSettings, default_wording
-from tasks.summarization.adapter_store import AdapterUnknown, find_adapter
+from models_db.values.requests import PublicGroup, as_json
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.pricing.registry import SYSTEMS
+from tasks.summarization.adapter_training.settings import TrainingSettings, default_wording
+from tasks.summarization.adapters.metadata import AdapterWording, KnownAdapter
+from tasks.summarization.adapters.store import AdapterUnknown, find_adapter
 from tasks.summarization.token_level import NOISE
 
 EPSILONS = ("0.5", "1", "2", "5", "10", "20", "50", "120")

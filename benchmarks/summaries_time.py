@@ -35,14 +35,14 @@ from summaries_systems import ADAPTERS, BY_NAME, DELTA, TOKENS
 
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
-from tasks.inference.engine import Engine
-from tasks.inference.loading import load
-from tasks.inference.plan import Sizes
-from tasks.inference.prompts import PromptPieces, prompts_for, reference_tokens
-from tasks.inference.representations import last_hidden
-from tasks.mechanisms.noisy_mean import calibrate_mean
-from tasks.mechanisms.rng import OperatingSystemRandom
-from tasks.summarization.noisy_means import noisy_means
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.hidden_states import last_hidden
+from tasks.inference.engine.shapes import Sizes
+from tasks.inference.loading.loading import load
+from tasks.inference.prompts.render import PromptPieces, prompts_for, reference_tokens
+from tasks.mechanisms.core.rng import OperatingSystemRandom
+from tasks.mechanisms.vectors.noisy_mean import calibrate_mean
+from tasks.summarization.group_means import noisy_means
 from tasks.summarization.token_level import CLIP_NORMS
 
 WAYS = ("token_level", "ink", "one_shot", "one_shot_4", "one_shot_paper", "non_private")

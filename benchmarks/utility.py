@@ -47,8 +47,8 @@ from utility_systems import (
 )
 from utility_texts import DESCRIPTIONS, SEED, traces
 
-from tasks.inference.language_model import LanguageModel
-from tasks.inference.loading import load
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
 
 EPSILONS = ("1", "3", "5", "10")
 ROWS = (3, 7, 15, 31)

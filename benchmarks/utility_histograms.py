@@ -20,13 +20,13 @@ from utility import USUAL_CANDIDATES, USUAL_ROWS
 from utility_systems import INK, PAPER, Setting, bind
 from utility_texts import DESCRIPTIONS, traces
 
-from tasks.inference.loading import load
-from tasks.mechanisms import token_scores
-from tasks.mechanisms.token_draw import GRID_EXPONENT, LARGEST_CLIP_STEPS, TokenDraw
+from tasks.inference.loading.loading import load
+from tasks.mechanisms.tokens import utility_scores
+from tasks.mechanisms.tokens.exponential_mechanism import GRID_EXPONENT, LARGEST_CLIP_STEPS, TokenDraw
 
 EPSILON = "10"
 EDGES = np.linspace(-8, 8, 129)
-VARIANTS: dict[str, token_scores.Variant] = {PAPER: "logit", INK: "log_probability"}
+VARIANTS: dict[str, utility_scores.Variant] = {PAPER: "logit", INK: "log_probability"}
 
 
 def main() -> None:
@@ -59,14 +59,14 @@ def main() -> None:
 
 def differences(draw: TokenDraw, public: Tensor, rows: Tensor) -> dict[str, Tensor]:
     """Each variant's differences as they are and clipped, in logits; public [n, V], rows [B, n, V]."""
-    chosen = token_scores.candidates(public, USUAL_CANDIDATES, draw)
+    chosen = utility_scores.candidates(public, USUAL_CANDIDATES, draw)
     known = chosen.of_public(public)
     generation = torch.arange(len(public)).repeat(len(rows))
     values = rows.gather(2, chosen.tokens.expand(len(rows), -1, -1)).flatten(0, 1)
     there = chosen.allowed[generation]
     boundless = TokenDraw(LARGEST_CLIP_STEPS, draw.references, draw.temperature)
     return {
-        f"{name} {kind}": token_scores.clip_rows(used, values, known, generation, variant)[there] / 2**GRID_EXPONENT
+        f"{name} {kind}": utility_scores.clip_rows(used, values, known, generation, variant)[there] / 2**GRID_EXPONENT
         for name, variant in VARIANTS.items()
         for kind, used in (("before", boundless), ("after", draw))
     }

@@ -13,11 +13,11 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 from utility_texts import SEED
 
-from tasks.evaluation.clusters import k_means, nearest_centre, principal
-from tasks.evaluation.divergence import frontier_area, plain
-from tasks.evaluation.embedded import points
-from tasks.inference.embedding import load_embedder
+from tasks.analysis.clustering.kmeans import k_means, nearest_centre, principal
+from tasks.evaluation.algorithms.divergence import frontier_area, plain
+from tasks.evaluation.core.embedded_texts import points
 from tasks.inference.embeddings.cached_encoder import Remembering
+from tasks.inference.embeddings.encoder import load_embedder
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 Embed: TypeAlias = Callable[[Sequence[str]], Floats]

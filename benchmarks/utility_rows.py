@@ -16,7 +16,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 from utility_mauve import embedder, mean, measured_together, written
 from utility_sampled import MECHANISMS, UNPROTECTED, Cell, read_cells, real_texts
 
-from tasks.inference.loading import load
+from tasks.inference.loading.loading import load
 
 FEWER_ROWS = 1.5
 LOG, PAPER = (name for name in MECHANISMS if name.startswith("InvisibleInk"))

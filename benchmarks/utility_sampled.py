@@ -28,18 +28,18 @@ from open_bench import KEY, open_bench
 from utility_texts import DESCRIPTIONS, SEED, read_texts
 
 from models_db.home import ProjectHome
-from models_db.requests import Prompt
+from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.evaluation.words import words
-from tasks.generation.systems import SYSTEMS
-from tasks.inference.engine import Engine
-from tasks.inference.language_model import LanguageModel
-from tasks.inference.loading import load
-from tasks.inference.prompt_spec import PromptSpec
-from tasks.inference.prompts import reference_tokens
-from tasks.inference.scoring import log_likelihoods
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.log_likelihood import log_likelihoods
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.render import reference_tokens
+from tasks.pricing.registry import SYSTEMS
+from tasks.text.words import words
 from tasks.values.plan import Ask
 
 DELTA = Decimal("1e-5")

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from tasks.accounting.zcdp import release_amount
-from tasks.generation.decoding import DrawMeter, DrawRule, Step
-from tasks.generation.private_prediction_rule import PrivatePredictionRule
-from tasks.generation.systems import SYSTEMS
-from tasks.inference.session import RowLogits
-from tasks.mechanisms import token_scores
-from tasks.mechanisms.rng import DeterministicRandom, RandomSource
-from tasks.mechanisms.sparse_vector import SparseVector, calibrate_tests
-from tasks.mechanisms.token_draw import GRID_EXPONENT, TokenDraw
+from tasks.generation.decoding.loop import DrawMeter, DrawRule, Step
+from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
+from tasks.inference.engine.session import RowLogits
+from tasks.mechanisms.core.rng import DeterministicRandom, RandomSource
+from tasks.mechanisms.tokens import utility_scores
+from tasks.mechanisms.tokens.exponential_mechanism import GRID_EXPONENT, TokenDraw
+from tasks.mechanisms.tokens.sparse_vector import SparseVector, calibrate_tests
+from tasks.pricing.registry import SYSTEMS
 
 DELTA = Decimal("1e-5")
 TOKENS = 200
@@ -177,7 +177,7 @@ def private_distribution(
     if recorder.log is None:
         raise AssertionError("the rule has drawn nothing")
     return Distribution(
-        token_scores.candidates(public, setting.top_k, bound.draw).tokens, recorder.log
+        utility_scores.candidates(public, setting.top_k, bound.draw).tokens, recorder.log
     ), tests.distances
 
 

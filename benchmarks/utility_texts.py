@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.inference.language_model import LanguageModel
-from tasks.inference.prompt_spec import PromptSpec
-from tasks.inference.prompts import prompts_for, reference_tokens
-from tasks.inference.rows import RowBatch
+from tasks.inference.engine.row_batch import RowBatch
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.render import prompts_for, reference_tokens
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 DESCRIPTIONS = {

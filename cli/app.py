@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 import tasks as tasks  # its environment (no telemetry) is set before any library of a command is imported
-from cli.commands import CommandTable
-from cli.options import HomeOption
+from cli.command_table import CommandTable
+from cli.framework.options import HomeOption
 
 app = typer.Typer(
     name="almoner",

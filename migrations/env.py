@@ -2,9 +2,9 @@
 
 from alembic import context
 
-from migrations.keeping import Keeping
+from migrations.protections import Keeping
 from models_db import tables  # noqa: F401  (registers every table for `alembic check`)
-from models_db.base import Base
+from models_db.database.base import Base
 
 connection = context.config.attributes["connection"]
 context.configure(

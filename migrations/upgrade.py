@@ -5,10 +5,10 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
-from migrations.inventory import differences
 from migrations.runner import run
-from models_db.engine import Database, LedgerUnreachable
+from migrations.schema_inventory import differences
 from models_db.errors import EnvironmentProblem
+from models_db.sessions.database import Database, LedgerUnreachable
 
 _ONE_AT_A_TIME = 0x616C6D6F6E6572  # 'almoner'
 OLDEST_POSTGRESQL = 160_000
@@ -25,7 +25,7 @@ def upgrade(database: Database, revision: str = "head") -> None:
         SchemaDiffers: a table, constraint, index or trigger is not as the migrations make it.
         ProtectionLost: a revision loses what an earlier one has put there.
         SchemaUnknown: a newer almoner has made this ledger.
-        NoScratchSchema: see `migrations.inventory.expected`.
+        NoScratchSchema: see `migrations.schema_inventory.expected`.
         LedgerUnreachable: the database cannot be opened or stays locked.
         PostgreSQLTooOld: its server cannot hold what the ledger needs.
     """

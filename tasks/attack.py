@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from tasks.attacks.canaries import CorpusDocument
-from tasks.attacks.results import AttackResult
-from tasks.attacks.scene import Scene
-from tasks.attacks.suite import possible
-from tasks.attacks.twin import Stage
+from tasks.attacks.context import Scene
+from tasks.attacks.public_twin import Stage
+from tasks.attacks.registry import possible
+from tasks.common.progress import report, tell
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.evaluation.subject import Scorer
-from tasks.generation.interface import Bench
-from tasks.generation.quote import Quote
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.progress import report, tell
-from tasks.shell import private_task
+from tasks.evaluation.core.subject import Scorer
+from tasks.generation.decoding.run_context import Bench
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.prefect_task import private_task
+from tasks.pricing.quote import Quote
 from tasks.text.interfaces import Embedder, Tagger
+from tasks.values.attack_result import AttackResult
 
 if TYPE_CHECKING:
-    from tasks.inference.language_model import LanguageModel
+    from tasks.inference.network.language_model import LanguageModel
 
 _ANY_SCHEME = "attack"
 
@@ -71,7 +71,7 @@ def copied(home: ProjectHome, stage: Stage, labels: Sequence[str]) -> Iterator[C
 @private_task
 def release(quote: Quote, corpus: Corpus, model: "LanguageModel", key: bytes, what: str) -> list[str]:
     """The texts that a priced request makes of a public corpus; nothing is charged, because nothing is claimed."""
-    from tasks.inference.engine import Engine
+    from tasks.inference.engine.engine import Engine
 
     bench = Bench(
         engine=Engine(model),

@@ -5,20 +5,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tasks.common.progress import report
 from tasks.corpus.store import Corpus
-from tasks.evaluation.judging import ModelJudge
-from tasks.evaluation.learning import ModelLearner
+from tasks.evaluation.core.subject import ReleasedText, Scorer, Subject
+from tasks.evaluation.model_based.in_context_learner import ModelLearner
+from tasks.evaluation.model_based.model_judge import ModelJudge
 from tasks.evaluation.registry import Metric, evaluate
-from tasks.evaluation.subject import ReleasedText, Scorer, Subject
-from tasks.evaluation.tagging import load_tagger, require_tagger
-from tasks.inference.embedding import EMBEDDER, load_embedder
 from tasks.inference.embeddings.cached_encoder import Remembering
-from tasks.inference.language_model import LanguageModel
-from tasks.inference.loading import require_pulled
-from tasks.inference.scoring import log_likelihoods
-from tasks.progress import report
-from tasks.shell import private_task
+from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
+from tasks.inference.engine.log_likelihood import log_likelihoods
+from tasks.inference.loading.loading import require_pulled
+from tasks.inference.network.language_model import LanguageModel
+from tasks.prefect_task import private_task
 from tasks.text.interfaces import Tagger
+from tasks.text.tagger import load_tagger, require_tagger
 from tasks.values.metric_result import MetricResult
 
 SCORER = "smollm2-135m-instruct"

@@ -2,8 +2,8 @@
 
 from pydantic import BaseModel
 
-from tasks.generation.interface import Bench
-from tasks.shell import private_task
+from tasks.generation.decoding.run_context import Bench
+from tasks.prefect_task import private_task
 from tasks.values.generated import Generated
 from tasks.values.plan import Generator, Plan
 

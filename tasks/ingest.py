@@ -3,19 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from models_db.engine import Database, LedgerUnreachable, OutcomeUnknown
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
-from models_db.services import cohorts, datasets
-from models_db.services.audits import Actor
-from models_db.services.cohorts import Growth
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import cohorts, datasets
+from models_db.services.catalogue.cohorts import Growth
+from models_db.sessions.database import Database, LedgerUnreachable, OutcomeUnknown
 from models_db.tables import Dataset
-from tasks import progress
+from tasks.common import progress
 from tasks.corpus.cohorts import Cohorts
 from tasks.corpus.ingest import IngestedVersion, ingest
-from tasks.corpus.sources import Source
+from tasks.corpus.readers.sources import Source
 from tasks.corpus.store import iter_marks
-from tasks.shell import private_task
+from tasks.prefect_task import private_task
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from models_db.tables import Approval, Artifact, Principal
+from tasks.object_storage.address import Place
+from tasks.prefect_task import private_task
 from tasks.publishing import bundle, draft
-from tasks.publishing.approvals import SignedDecision
-from tasks.publishing.checkpoint import Checkpoint
-from tasks.publishing.deposit import Shelf, deposit_bundle
-from tasks.publishing.signing import SigningKey
-from tasks.shell import private_task
-from tasks.stores.address import Place
+from tasks.publishing.object_store_delivery import Shelf, deposit_bundle
+from tasks.release.signatures.approvals import SignedDecision
+from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.signatures.ed25519 import SigningKey
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models_db.errors import Refused
-from tasks.runners.crew import Line, RunGone
+from tasks.workers.pool import Line, RunGone
 
 if TYPE_CHECKING:  # torch, which workers of most tests need not import
-    from tasks.inference.kit import Kit
-    from tasks.inference.spread import Tool
+    from tasks.inference.embeddings.parallel_map import Tool
+    from tasks.inference.embeddings.worker_environment import Kit
 
 
 class OnlyHere(Refused):

@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-import models_db.engine
-import models_db.reading
-from migrations import inventory
-from migrations.inventory import Item
+import models_db.sessions.database
+import models_db.sessions.read_only
+from migrations import schema_inventory
+from migrations.schema_inventory import Item
 from migrations.upgrade import upgrade
-from models_db.engine import Database
+from models_db.sessions.database import Database
 from tests.object_store import ENVIRONMENT, ObjectStore
 from tests.support import World, require
 
@@ -59,7 +59,7 @@ def _create_engine(*arguments: Any, **options: Any) -> Engine:
     return engine
 
 
-for _module in (models_db.engine, models_db.reading):
+for _module in (models_db.sessions.database, models_db.sessions.read_only):
     _module.create_engine = _create_engine  # type: ignore[attr-defined]
 
 
@@ -272,8 +272,8 @@ def _expected_once(expected: Callable[[Connection, str], frozenset[Item]]) -> Ca
 
 
 SCHEMAS_ONCE: list[tuple[Any, str, Callable[..., Any]]] = [
-    (inventory, "_in_memory", cache(inventory._in_memory)),
-    (inventory, "_in_savepoint", _expected_once(inventory._in_savepoint)),
+    (schema_inventory, "_in_memory", cache(schema_inventory._in_memory)),
+    (schema_inventory, "_in_savepoint", _expected_once(schema_inventory._in_savepoint)),
 ]
 """What `doctor` compares a schema with; tests/integration/test_migrations.py builds it anew each time."""
 

@@ -8,19 +8,20 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from cli.app import app
+from cli.web.access import Asked, Door, door
 from cli.web.application import application
-from cli.web.door import Asked, Door, door
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.engine import Database
+from models_db.database.base import moment
 from models_db.home import ProjectHome
-from models_db.services import cohorts, datasets, envelopes, motions, people, policies, schedules
-from models_db.services.audits import Actor
-from models_db.services.datasets import Registration
-from models_db.services.schedules import Timing
-from tasks.accounting.lifetime import lifetime_claim
-from tasks.generation.reading import Reading
-from tasks.generation.rotation import Rotation
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import cohorts, datasets, policies, principals, schedules
+from models_db.services.catalogue.datasets import Registration
+from models_db.services.catalogue.schedules import Timing
+from models_db.services.lifecycle import envelopes, proposals
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
+from tasks.accounting.lifetime_claims import lifetime_claim
+from tasks.planning.block_rotation import Rotation
+from tasks.planning.block_selection import Reading
 from tests.contracts.tampering import before_0012
 from tests.support import World, plan_of, planned
 
@@ -46,7 +47,7 @@ class Home:
         assert done.exit_code == 0, done.output
         database = Database(home.database_url)
         with database.read() as session:
-            owner, policy = people.every(session)[0], policies.in_force(session)
+            owner, policy = principals.every(session)[0], policies.in_force(session)
             assert policy is not None
         actor = Actor(owner.id, owner.name)
         return cls(home, World(database, policy.id, actor, actor, actor, actor))
@@ -93,7 +94,7 @@ class Home:
     def schedule(self, dataset: str, standing: int) -> int:
         """A schedule that was never due."""
         with self.world.database.write() as session:
-            found, motion = datasets.find(session, dataset), motions.find(session, standing)
+            found, motion = datasets.find(session, dataset), proposals.find(session, standing)
             timing = Timing("cron", "0 6 * * 1", "Europe/Berlin", moment())
             return schedules.create(session, self.world.analyst, found, motion, timing, f"weekly {EVIL}").id
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from models_db.budgets import Amount
-from models_db.services.ledger import PlannedInvocation
-from tasks.generation import systems
-from tasks.generation.interface import Bench
-from tasks.mechanisms.token_draw import calibrate
-from tasks.publishing.record import ReleaseRecord
+from models_db.services.lifecycle.ledger import PlannedInvocation
+from models_db.values.amounts import Amount
+from tasks.generation.decoding.run_context import Bench
+from tasks.mechanisms.tokens.exponential_mechanism import calibrate
+from tasks.pricing import registry
+from tasks.release.record import ReleaseRecord
 from tasks.values.generated import Generated
 from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight, Topic
 from tasks.values.plan import Ask, Plan
@@ -137,7 +137,7 @@ class ByHand:
 
 def known(patch: Any) -> None:
     """Let almoner know the system `by_hand`; `patch` is pytest's monkeypatch."""
-    patch.setitem(systems.SYSTEMS, ByHand.name, ByHand())
+    patch.setitem(registry.SYSTEMS, ByHand.name, ByHand())
 
 
 def insights_request(**changes: Any) -> dict[str, Any]:

@@ -13,38 +13,33 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db import at_once, linking, moving
-from models_db.base import Base, moment
-from models_db.budgets import Amount
-from models_db.canonical import Json, canonical, digest
-from models_db.engine import Database
-from models_db.events import PrivacyEvent
-from models_db.policy_terms import PolicyTerms
-from models_db.services import (
-    artifacts,
-    audits,
+from models_db.database.base import Base, moment
+from models_db.policies.rules import PolicyTerms
+from models_db.services.audit import chain
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import (
     cohorts,
     datasets,
-    envelopes,
     erasures,
-    gates,
     internal_views,
-    ledger,
-    motions,
-    people,
     policies,
-    releases,
-    runs,
+    principals,
+    requests,
     schedules,
 )
-from models_db.services.audits import Actor
-from models_db.services.cohorts import Growth
-from models_db.services.datasets import LifetimeClaim, Registration
-from models_db.services.gates import Decision
-from models_db.services.ledger import Attempt, PlannedInvocation, Provenance
-from models_db.services.motions import Authorisation
-from models_db.services.people import Mandate
+from models_db.services.catalogue.cohorts import Growth
+from models_db.services.catalogue.datasets import LifetimeClaim, Registration
+from models_db.services.catalogue.principals import Mandate
+from models_db.services.lifecycle import artifacts, attempts, envelopes, gates, ledger, proposals
+from models_db.services.lifecycle.gates import Decision
+from models_db.services.lifecycle.ledger import Attempt, PlannedInvocation, Provenance
+from models_db.services.lifecycle.proposals import Authorisation
+from models_db.sessions.database import Database
 from models_db.tables import Artifact, Dataset, Motion, PolicyVersion
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json, canonical, digest
+from models_db.values.events import PrivacyEvent
+from models_db.writes import budget_steps, budget_steps_postgresql, links
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PROVENANCE = Provenance(device="cpu", code_digest="c" * 64, libraries={"torch": "2"}, rng_kind="os")
@@ -114,20 +109,20 @@ def later(by: timedelta) -> Iterator[None]:
     """Inside, the services see a clock that is `by` ahead."""
     with pytest.MonkeyPatch.context() as patch:
         for service in (
-            at_once,
+            budget_steps_postgresql,
             artifacts,
-            audits,
+            chain,
             datasets,
             envelopes,
             erasures,
             gates,
             internal_views,
-            motions,
-            moving,
-            people,
+            proposals,
+            budget_steps,
+            principals,
             policies,
-            releases,
-            runs,
+            requests,
+            attempts,
             schedules,
         ):
             patch.setattr(service, "moment", lambda at=None: moment(at or datetime.now(UTC) + by))
@@ -145,7 +140,7 @@ def append_link(session: Session, actor: Actor, kind: str, body: dict[str, Json]
     """A link of no row, which only the owner of the tables can add. Returns its number."""
     said = canonical(body).decode()
     if session.get_bind().dialect.name == "sqlite":
-        return linking.append(session, actor.name, kind, said, dataset, None)
+        return links.append(session, actor.name, kind, said, dataset, None)
     query = text("SELECT almoner_chain(:who, :kind, :dataset, NULL, :body)")
     given = {"who": actor.name, "kind": kind, "dataset": dataset, "body": said}
     return int(session.execute(query, given).scalar_one())
@@ -231,12 +226,12 @@ class World:
     ) -> "World":
         """Enrol the people and adopt the policy."""
         with database.write() as session:
-            admin = people.found(session, "admin", "key of admin")
+            admin = principals.found(session, "admin", "key of admin")
             analyst, steward, runner = (
-                people.enrol(session, admin, name, f"key of {name}") for name in ("analyst", "steward", "runner")
+                principals.enrol(session, admin, name, f"key of {name}") for name in ("analyst", "steward", "runner")
             )
             for name in ("analyst", "steward", "runner"):
-                people.grant(session, admin, name, name, "for the tests")
+                principals.grant(session, admin, name, name, "for the tests")
             policy = policies.adopt(
                 session,
                 admin,
@@ -252,27 +247,27 @@ class World:
     def person(self, name: str, *roles: str) -> Actor:
         """One more person, a steward unless roles are named."""
         with self.database.write() as session:
-            made = people.enrol(session, self.admin, name, f"key of {name}")
+            made = principals.enrol(session, self.admin, name, f"key of {name}")
             for role in roles or ("steward",):
-                people.grant(session, self.admin, name, role, "for the tests")
+                principals.grant(session, self.admin, name, role, "for the tests")
             return made
 
     def grant(self, name: str, role: str, **dates: str) -> None:
         """Give somebody a role."""
         with self.database.write() as session:
-            people.grant(session, self.admin, name, role, "for the tests", **dates)
+            principals.grant(session, self.admin, name, role, "for the tests", **dates)
 
     def revoke(self, name: str, role: str) -> None:
         """Take a role away."""
         with self.database.write() as session:
-            people.revoke(session, self.admin, name, role, "for the tests")
+            principals.revoke(session, self.admin, name, role, "for the tests")
 
     def delegate(self, giver: Actor, to: str, dataset: str = "clinic", *, begin: int = 0, days: int = 9) -> int:
         """Let somebody decide in the giver's name, from a day to a day. Returns the delegation's number."""
         first = datetime.now(UTC) + timedelta(days=begin)
         mandate = Mandate(dataset, to, moment(first), moment(first + timedelta(days=days)), "away")
         with self.database.write() as session:
-            return people.delegate(session, giver, datasets.find(session, dataset).id, mandate, "signature").id
+            return principals.delegate(session, giver, datasets.find(session, dataset).id, mandate, "signature").id
 
     def take_back(self, request_id: int, by: Actor | None = None, gate: str = "spend") -> str:
         """Withdraw an approval. Returns the request's state."""
@@ -361,8 +356,8 @@ class World:
             assert policy is not None
             version = datasets.newest_version(session, found)
             envelope = envelopes.find_scope(session, found, scope) if scope else None
-            motion = motions.find(session, standing) if standing else None
-            return releases.submit(
+            motion = proposals.find(session, standing) if standing else None
+            return requests.submit(
                 session, self.analyst, found, version, policy, content | body, valid, scope=envelope, standing=motion
             ).id
 
@@ -370,9 +365,9 @@ class World:
         """The digest that a gate decides on."""
         with self.database.read() as session:
             if gate == "spend":
-                return releases.find(session, request_id).digest
+                return requests.find(session, request_id).digest
             if gate == "motion":
-                return motions.find(session, request_id).digest
+                return proposals.find(session, request_id).digest
             artifact = artifacts.artifact_of(session, request_id)
             assert artifact is not None
             return artifact.digest
@@ -398,7 +393,7 @@ class World:
     def cap(self, amount: Amount, dataset: str = "clinic", *, carry: bool = True, valid: timedelta = FAR) -> int:
         """A motion for another lifetime claim, carried unless it is to wait. Returns its number."""
         claim = LifetimeClaim("9", "0.000002", 10**12, amount)
-        return self._moved(carry, lambda s, p: motions.propose_cap(
+        return self._moved(carry, lambda s, p: proposals.propose_cap(
             s, self.analyst, datasets.find(s, dataset), p, claim, "because", valid))  # fmt: skip
 
     def standing(
@@ -412,14 +407,14 @@ class World:
         valid: timedelta = FAR,
     ) -> int:
         """A motion for a standing authorisation of `ROUTINE`, carried unless it is to wait. Returns its number."""
-        wanted = Authorisation(releases.configuration(ROUTINE), most.rho, most.delta, runs, until)
-        return self._moved(carry, lambda s, p: motions.propose_standing(
+        wanted = Authorisation(requests.configuration(ROUTINE), most.rho, most.delta, runs, until)
+        return self._moved(carry, lambda s, p: proposals.propose_standing(
             s, self.analyst, datasets.find(s, dataset), p, wanted, "because", valid))  # fmt: skip
 
     def retraction(self, request_id: int, *, carry: bool = True) -> int:
         """A motion to call a publication back, carried unless it is to wait. Returns its number."""
         return self._moved(
-            carry, lambda s, p: motions.propose_retraction(s, self.analyst, request_id, p, "because", FAR)
+            carry, lambda s, p: proposals.propose_retraction(s, self.analyst, request_id, p, "because", FAR)
         )
 
     def _moved(self, carry: bool, propose: Callable[[Session, PolicyVersion], Motion]) -> int:
@@ -439,8 +434,8 @@ class World:
     def start(self, request_id: int) -> Attempt:
         """An attempt at an approved request, eligible for every block."""
         with self.database.write() as session:
-            number = runs.start(session, self.runner, request_id, f"token-{next(self._numbers)}", "here")
-            dataset_id = releases.find(session, request_id).dataset_id
+            number = attempts.start(session, self.runner, request_id, f"token-{next(self._numbers)}", "here")
+            dataset_id = requests.find(session, request_id).dataset_id
             scheme = datasets.partition(session, session.get_one(Dataset, dataset_id))
             return ledger.attempt_of(session, request_id, number, tuple(range(scheme.blocks)))
 
@@ -468,7 +463,7 @@ class World:
     def fail(self, attempt: Attempt) -> None:
         """End an attempt without an artifact."""
         with self.database.write() as session:
-            runs.fail(session, self.runner, attempt, "interrupted")
+            attempts.fail(session, self.runner, attempt, "interrupted")
 
     def produce(self, attempt: Attempt, metrics: Sequence[tuple[str, str, Json]] = ()) -> Artifact:
         """End an attempt with an artifact."""
@@ -495,7 +490,7 @@ class World:
     def state(self, request_id: int) -> str:
         """Where a request is."""
         with self.database.read() as session:
-            return releases.state_of(session, request_id)
+            return requests.state_of(session, request_id)
 
     def balance(self, dataset: str = "clinic") -> ledger.Balance:
         """What a dataset's account has left."""

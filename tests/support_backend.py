@@ -19,15 +19,15 @@ import pytest
 import torch
 from pydantic import BaseModel, Field
 
-from models_db.budgets import Amount
-from models_db.requests import Exact, ReleaseRequest
-from models_db.requests import Written as WrittenByPeople
-from models_db.services.ledger import PlannedInvocation
-from tasks.generation.interface import Bench
-from tasks.generation.public_texts import text_backend
+from models_db.services.lifecycle.ledger import PlannedInvocation
+from models_db.values.amounts import Amount
+from models_db.values.requests import Exact, ReleaseRequest
+from models_db.values.requests import Written as WrittenByPeople
+from tasks.generation.decoding.public_sampling import text_backend
+from tasks.generation.decoding.run_context import Bench
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.interface import Sampling
-from tasks.mechanisms.gaussian import NoisyCount, calibrate_count
+from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import Ask, Plan
 from tests.tiny_model import tiny_network

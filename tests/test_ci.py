@@ -107,8 +107,8 @@ def test_without_git_all_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_every_slow_test_of_this_project_is_known() -> None:
     """A mark that is written in another way would never be chosen."""
     files = slow.slow_files(ROOT)
-    assert "tests/unit/tasks/generation/test_workers.py" in files
-    assert slow.imported(ROOT, "tests/unit/tasks/runners/test_runners.py") >= {
-        "tasks/runners/where.py",
+    assert "tests/unit/tasks/generation/decoding/test_workers.py" in files
+    assert slow.imported(ROOT, "tests/unit/tasks/workers/test_runners.py") >= {
+        "tasks/workers/backend_settings.py",
         "tests/bodies.py",
     }

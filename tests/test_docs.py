@@ -11,17 +11,17 @@ import yaml
 from typer.core import TyperCommand, TyperGroup
 
 from cli.app import app
-from cli.commands import ListedCommand
-from flows.policy_file import POLICY
-from models_db.policy import Policy
-from models_db.requests import ReleaseRequest, as_json, parse
-from tasks.accounting.policy_bounds import bounds_of
-from tasks.evaluation.bounds import require_measurable
+from cli.command_table import ListedCommand
+from flows.workspace.policy_file import POLICY
+from models_db.policies.policy import Policy
+from models_db.values.requests import ReleaseRequest, as_json, parse
+from tasks.accounting.policy_limits import bounds_of
+from tasks.evaluation.policy_bounds import require_measurable
 from tasks.evaluation.registry import METRICS
 from tasks.evaluation.registry import names as metric_names
-from tasks.generation.family import COUNT_SHARE
-from tasks.generation.invisible_ink import InvisibleInkParameters
-from tasks.generation.systems import SYSTEMS
+from tasks.generation.private_decoding.base import COUNT_SHARE
+from tasks.generation.private_decoding.invisible_ink import InvisibleInkParameters
+from tasks.pricing.registry import SYSTEMS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

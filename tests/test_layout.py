@@ -56,7 +56,7 @@ for module in sys.argv[1:]:
 def test_any_module_of_the_ledger_can_be_imported_first() -> None:
     """A process that is spawned starts with whichever it needs, and finds rings that others never meet."""
     modules = [".".join(Path(named(path)).with_suffix("").parts) for path in MODULES if "models_db" in path.parts]
-    assert "models_db.services.cohorts" in modules
+    assert "models_db.services.catalogue.cohorts" in modules
     told = subprocess.run([sys.executable, "-c", IMPORTED_FIRST, *modules], cwd=ROOT, capture_output=True, text=True)
     assert told.stderr == ""
     assert told.returncode == 0
@@ -167,13 +167,13 @@ FORBIDDEN = {
     "torch.load": "reads pickles; weights are safetensors",
     "torch.multinomial": "is no exact draw (PRIVACY §4.2)",
     "torch.manual_seed": "privacy randomness has no seed",
-    "os.urandom": "tasks/mechanisms/rng.py is the only door to randomness",
+    "os.urandom": "tasks/mechanisms/core/rng.py is the only door to randomness",
     "eval": "runs text",
     "exec": "runs text",
 }
 
 
-ALL_THE_SAME = {("tasks/runners/crew.py", "import pickle")}
+ALL_THE_SAME = {("tasks/workers/pool.py", "import pickle")}
 """Messages between a run and its own workers, never what has lain on a disk (docs/decisions/0059)."""
 
 
@@ -194,23 +194,22 @@ def test_seeded_generators_make_fiction_and_error_bars_only() -> None:
     """The demo corpus, bootstraps, which texts are compared or shown in a prompt; nothing that protects a person."""
     seeded = [named(path) for path in MODULES if any(what in SEEDED for _, what in uses(path))]
     assert seeded == [
-        "tasks/corpus/demo.py",
-        "tasks/evaluation/bootstrap.py",
-        "tasks/evaluation/clusters.py",
-        "tasks/evaluation/embedded.py",
-        "tasks/evaluation/estimates.py",
+        "tasks/analysis/clustering/kmeans.py",
+        "tasks/corpus/demo/clinic.py",
+        "tasks/evaluation/charged/estimates.py",
+        "tasks/evaluation/core/bootstrap.py",
+        "tasks/evaluation/core/embedded_texts.py",
+        "tasks/evaluation/core/subsample.py",
         "tasks/evaluation/in_context/demonstrations.py",
-        "tasks/evaluation/sampling.py",
-        "tasks/evaluation/train_on_synthetic.py",
+        "tasks/evaluation/semantic/train_on_synthetic.py",
     ]
 
 
 def test_only_keys_names_and_the_one_door_use_the_operating_systems_randomness() -> None:
-    """`secrets` makes keys, nonces and folder names; what a mechanism draws comes through `tasks.mechanisms.rng`."""
+    """`secrets` makes keys, nonces and folder names; mechanisms draw through `tasks.mechanisms.core.rng`."""
     using = {path for path in MODULES if any(what == "import secrets" for _, what in uses(path))}
-    assert [named(p) for p in using if p.parent.name in ("mechanisms", "generation", "evaluation")] == [
-        "tasks/mechanisms/rng.py"
-    ]
+    drawing = {"analysis", "evaluation", "generation", "insights", "mechanisms", "prompted_generation", "summarization"}
+    assert [named(path) for path in using if drawing & set(path.parts)] == ["tasks/mechanisms/core/rng.py"]
 
 
 def test_the_search_for_forbidden_things_finds_them(tmp_path: Path) -> None:

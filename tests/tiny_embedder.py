@@ -46,10 +46,10 @@ def _pieces(words: Sequence[str]) -> Pieces:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let everything that a run embeds be embedded by letters."""
     import tasks.evaluate
-    import tasks.generation.evolution_run
-    import tasks.generation.keyphrase_run
-    import tasks.insights.tools
+    import tasks.insights.run_tools
+    import tasks.prompted_generation.evolution.run
+    import tasks.prompted_generation.keyphrases.run
 
-    own = (tasks.generation.evolution_run, tasks.generation.keyphrase_run)
-    for room in (tasks.evaluate, tasks.insights.tools, *own):
+    own = (tasks.prompted_generation.evolution.run, tasks.prompted_generation.keyphrases.run)
+    for room in (tasks.evaluate, tasks.insights.run_tools, *own):
         patch.setattr(room, "load_embedder", lambda *_, **__: Letters())

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tasks.inference import registry
-from tasks.inference.adoption import adopt
-from tasks.inference.language_model import LanguageModel
-from tasks.inference.precision import Precision
+from tasks.inference.catalogue import registry
+from tasks.inference.catalogue.precision import Precision
+from tasks.inference.loading.adopt import adopt
+from tasks.inference.network.language_model import LanguageModel
 from tests.tiny_tokenizer import tiny_tokenizer
 
 NAME = "tiny"
@@ -57,18 +57,18 @@ def tiny_model(precision: Precision = "float32", *, stops: bool = True) -> Langu
 
 def install(patch: pytest.MonkeyPatch, *, stops: bool = False) -> None:
     """Let requests name the tiny model as one that is pulled; every planned draw is made, unless it `stops`."""
-    import flows.assess  # here, because a worker that loads the model needs no flows
-    import flows.execute
+    import flows.releases.evaluate_internal  # here, because a worker that loads the model needs no flows
+    import flows.releases.execute
 
     patch.setattr(registry, "REGISTRY", (*registry.REGISTRY, SPEC))
     patch.setattr(registry, "list_models", lambda: [LISTED])
-    patch.setattr("tasks.generation.quote.require_readable", lambda name: None)  # it has no files
-    for room in (flows.execute, flows.assess):
+    patch.setattr("tasks.pricing.quote.require_readable", lambda name: None)  # it has no files
+    for room in (flows.releases.execute, flows.releases.evaluate_internal):
         patch.setattr(room, "load", load_tiny_that_ends if stops else load_tiny)
 
 
 def load_tiny(name: str, device: str, precision: Precision = "float32") -> LanguageModel:
-    """In place of `tasks.inference.loading.load`; a module's own function, so that workers can be told of it."""
+    """In place of `loading.load`; a module's own function, so that workers can be told of it."""
     return tiny_model(precision, stops=False)
 
 

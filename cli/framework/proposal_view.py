@@ -5,11 +5,11 @@ from dataclasses import asdict
 
 from rich.console import RenderableType
 
-from cli.tables import table
-from flows.motions import MotionRow
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.canonical import Json
+from cli.framework.tables import table
+from flows.approvals.propose_change import MotionRow
+from models_db.database.base import moment
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
 
 
 def asked_of_stewards(number: int) -> str:

@@ -8,12 +8,12 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from cli.web.answers import Tell, guarded, guarded_async
-from cli.web.chain_watch import ChainWatch
-from cli.web.door import Door
+from cli.web.access import Door
+from cli.web.chain_status import ChainWatch
 from cli.web.login import Login
+from cli.web.middleware import Shield
+from cli.web.responses import Tell, guarded, guarded_async
 from cli.web.sessions import Patience, Sessions
-from cli.web.shield import Shield
 from cli.web.views import Views
 from models_db.home import ProjectHome
 

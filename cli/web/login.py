@@ -7,10 +7,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cli.web.answers import html_response, told_error
-from cli.web.door import Door
+from cli.web.access import Door
+from cli.web.middleware import address_of, cookie_name, too_often
+from cli.web.responses import html_response, told_error
 from cli.web.sessions import Patience, Sessions
-from cli.web.shield import address_of, cookie_name, too_often
 
 LARGEST = 4096
 """Bytes of the form."""

@@ -10,22 +10,23 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from cli.web.answers import html_response, json_response, templates, told_error, wants_json
-from cli.web.chain_watch import ChainWatch
-from cli.web.drawing import bar, burn_chart, burn_rows, drawn_ones
-from flows.pages.dataset_page import dataset_page
-from flows.pages.looking import Look, Lookout, lookout
-from flows.pages.overview import overview
-from flows.pages.papers import card_of, report_of
-from flows.pages.queue import queue
-from flows.pages.record_page import record_page
-from flows.pages.release_page import release_page
-from flows.pages.request_rows import STATES, request_list
+from cli.web.chain_status import ChainWatch
+from cli.web.charts import bar, burn_chart, burn_rows, drawn_ones
+from cli.web.responses import html_response, json_response, templates, told_error, wants_json
+from flows.dashboard.audit_page import record_page
+from flows.dashboard.dataset_page import dataset_page
+from flows.dashboard.documents import card_of, report_of
+from flows.dashboard.overview_page import overview
+from flows.dashboard.queue_page import queue
+from flows.dashboard.release_page import release_page
+from flows.dashboard.request_list import STATES, request_list
+from flows.dashboard.viewer import Look, Lookout, lookout
 from models_db.errors import AlmonerError, UsageError
 from models_db.home import ProjectHome
-from models_db.services import audits, datasets
-from tasks.reporting.facts import Version
-from tasks.reporting.page import page
+from models_db.services.audit import chain as audits
+from models_db.services.catalogue import datasets
+from tasks.reporting.audience_filter import Version
+from tasks.reporting.html_report import page
 
 SEARCHED = ("actor", "kind", "dataset", "request", "mechanism", "since", "until")
 LONGEST = 300

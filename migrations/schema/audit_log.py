@@ -141,7 +141,7 @@ ACTIONS = (
 
 # --- Links on PostgreSQL -----------------------------------------------------------------------------------------
 # A door puts down in `pending_link` what it has recorded, and `almoner_link` makes links of that; nobody may append
-# one. On SQLite `models_db.linking` does the same with the same views.
+# one. On SQLite `models_db.writes.links` does the same with the same views.
 
 # Of the rows that one transaction records, those of the lowest rank have a link each, in their order; the others are
 # named by the link of the row before them, or by the first one.

@@ -90,8 +90,9 @@ class Guard:
 
     Attributes:
         name: of its trigger. table: whose rows it concerns. message: the rule that it keeps;
-            `models_db.services.denials` turns it into a named error. denied: true of the row NEW (and OLD) that is
-            refused. What must hold is written NOT EXISTS (all that must hold), so that a missing row or a NULL denies.
+            `models_db.writes.database_errors` turns it into a named error. denied: true of the row NEW (and OLD) that
+            is refused. What must hold is written NOT EXISTS (all that must hold), so that a missing row or a NULL
+            denies.
         operation: INSERT or UPDATE. only: the rows for which `denied` is asked at all. usual: PostgreSQL only: a
             shorter condition that is asked first. Where it does not deny, `denied` does not either.
         alone: PostgreSQL only: it has a trigger of its own, even if the table's others are asked jointly.

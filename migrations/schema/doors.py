@@ -1,7 +1,8 @@
 """The one door of PostgreSQL: functions through which every write goes, because application roles may write no table.
 
 The functions belong to the owner of the schema and work with its rights; who calls is `session_user`, what time it is
-says the server. Which roles may call them is not part of the schema (`migrations.roles`), only that PUBLIC may not.
+says the server. Which roles may call them is not part of the schema (`migrations.database_roles`), only that PUBLIC may
+not.
 """
 
 from migrations.schema.audit_log import RANKS

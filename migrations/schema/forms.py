@@ -29,7 +29,7 @@ PLAIN_NAME = Both(
     ),
     postgresql=f"(NEW.name COLLATE \"C\" ~ '^[a-z0-9][a-z0-9_.-]{{0,{LONGEST_NAME - 1}}}$')",
 )
-"""As in `models_db.names`."""
+"""As in `models_db.values.names`."""
 _PRINTABLE = f"(length(NEW.name) > 0 AND length(NEW.name) <= {LONGEST_NAME} AND NEW.name = trim(NEW.name)"
 PRINTABLE_NAME = Both(
     sqlite=(f"{_PRINTABLE} AND NEW.name NOT GLOB ('*[' || char({_CODES}) || ']*') AND instr(NEW.name, char(0)) = 0)"),
@@ -60,7 +60,7 @@ JSON = {
 }  # fmt: skip
 """Texts whose numbers have fewer than DIGITS digits and that are nested at most DEPTH deep. How deep a text is nested
 SQLite cannot tell: it does not let triggers use its JSON functions while it mistrusts the schema (trusted_schema=OFF),
-before 3.41. There `models_db.recording` asks."""
+before 3.41. There `models_db.writes.insert` asks."""
 
 
 UNBOUNDED = "a text is too long, too deep or has a number too long"

@@ -8,7 +8,7 @@ text, nothing that changes later and nothing private. A table that is added gets
 from migrations.schema.definitions import Both, Sql
 
 # Three fields of what is asked, for whoever reads the record. On SQLite, which does not let views use its JSON
-# functions before 3.41, the text is read by `models_db.linking`.
+# functions before 3.41, the text is read by `models_db.writes.links`.
 ASKED = Both(
     sqlite="x.canonical AS asked",
     postgresql=", ".join(

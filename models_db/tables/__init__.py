@@ -1,8 +1,8 @@
 """Mapped columns only; what the database enforces beyond them is in the migrations."""
 
-from models_db.base import Base, check_times
+from models_db.database.base import Base, check_times
 from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, ScopeEnd
-from models_db.tables.audits import Audit, AuditHead, Checkpoint, PendingLink, Restoration
+from models_db.tables.audit_log import Audit, AuditHead, Checkpoint, PendingLink, Restoration
 from models_db.tables.datasets import (
     Cohort,
     Dataset,
@@ -14,8 +14,8 @@ from models_db.tables.datasets import (
     UnitClaim,
     UnitMark,
 )
-from models_db.tables.motions import Carried, Motion, StandingUse
-from models_db.tables.people import (
+from models_db.tables.plans import PlannedBlock, PlannedInstalment, PlannedInvocation, PlannedRelease
+from models_db.tables.principals import (
     Delegation,
     DelegationEnd,
     PolicyAdoption,
@@ -25,7 +25,7 @@ from models_db.tables.people import (
     RoleGrant,
     RoleRevocation,
 )
-from models_db.tables.plans import PlannedBlock, PlannedInstalment, PlannedInvocation, PlannedRelease
+from models_db.tables.proposals import Carried, Motion, StandingUse
 from models_db.tables.releases import (
     Approval,
     Artifact,

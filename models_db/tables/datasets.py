@@ -3,7 +3,7 @@
 from sqlalchemy import CheckConstraint, LargeBinary, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models_db.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
+from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
 
 
 class Dataset(Base):

@@ -6,7 +6,7 @@ Nobody inserts into these tables; runs of equal instalments and of neighbouring 
 from sqlalchemy import CheckConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models_db.base import Base, Body, Id, Line, Units, reference
+from models_db.database.base import Base, Body, Id, Line, Units, reference
 
 
 class PlannedRelease(Base):

@@ -3,7 +3,7 @@
 from sqlalchemy import CheckConstraint, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models_db.base import Base, Body, Digest, Key, Line, Moment, Units, reference
+from models_db.database.base import Base, Body, Digest, Key, Line, Moment, Units, reference
 from models_db.values.request_state import TRANSITIONS
 
 VIEWS = ("computed", "shown")

@@ -3,7 +3,7 @@
 from sqlalchemy import CheckConstraint, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models_db.base import Base, Body, Key, Line, Moment, reference
+from models_db.database.base import Base, Body, Key, Line, Moment, reference
 
 RULES = ("cron", "interval", "rrule")
 CHANGES = ("paused", "resumed", "ended")

@@ -7,8 +7,8 @@ pair (Bun and Steinke, arXiv 1605.02065, Definition 1.1); the tests compute that
 
 from fractions import Fraction
 
-from models_db.budgets import Amount
-from tasks.accounting.amounts import Exact, Interval, charge, enclose, exact, iv
+from models_db.values.amounts import Amount
+from tasks.accounting.rounding import Exact, Interval, charge, enclose, exact, iv
 
 
 def gaussian(sensitivity: Exact, sigma: Exact) -> Amount:

@@ -2,15 +2,15 @@
 
 The form is dp-accounting's own `DpEvent.to_named_tuple` (0.6), nested: `module_name`, `class_name`, then the
 fields. Canonical JSON has no floats, so a float field is its `repr` as a string, which reads back to the same
-double. Written by hand here, because importing dp-accounting takes a second; `tasks.accounting.report` reads
-it back through the library, and a test holds the two together.
+double. Written by hand here, because importing dp-accounting takes a second; `tasks.accounting.dp_accounting_check`
+reads it back through the library, and a test holds the two together.
 """
 
 from fractions import Fraction
 
-from models_db.budgets import RHO_UNIT
-from models_db.canonical import Json
-from tasks.accounting.amounts import float_above
+from models_db.values.amounts import RHO_UNIT
+from models_db.values.canonical_json import Json
+from tasks.accounting.rounding import float_above
 
 MODULE = "dp_accounting.dp_event"
 

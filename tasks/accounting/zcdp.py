@@ -22,20 +22,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from models_db.budgets import DELTA_UNIT, RHO_UNIT, Amount
 from models_db.errors import UsageError
-from tasks.accounting.amounts import (
-    Exact,
-    Interval,
-    cap,
-    decimal_above,
-    enclose,
-    exact,
-    iv,
-    lower,
-    terminating,
-    upper,
-)
+from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount
+from tasks.accounting.rounding import Exact, Interval, cap, decimal_above, enclose, exact, iv, lower, terminating, upper
 
 EPSILON_PLACES = 12
 DELTA_PLACES = 30

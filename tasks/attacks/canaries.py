@@ -23,8 +23,8 @@ import numpy as np
 
 from models_db.errors import UsageError
 from tasks.attacks.shingles import joined, shingles
-from tasks.evaluation.words import words
-from tasks.mechanisms.rng import RandomSource
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.text.words import words
 
 TEMPLATE = "Please remember the pass phrase {secret} for me."
 SECRET_WORDS = 4

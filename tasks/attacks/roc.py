@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models_db.errors import UsageError
-from tasks.attacks.epsilon_lower_bound import clopper_pearson_lower, clopper_pearson_upper
-from tasks.evaluation.intervals import CONFIDENCE, Interval
+from tasks.auditing.epsilon_lower_bound import clopper_pearson_lower, clopper_pearson_upper
+from tasks.evaluation.core.intervals import CONFIDENCE, Interval
 from tasks.values.metric_result import Value, rounded
 
 LOW_RATES: Mapping[str, float] = {"tpr_at_1_percent": 0.01, "tpr_at_0_1_percent": 0.001}

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import TypeAlias
 
-from tasks.evaluation.words import words
+from tasks.text.words import words
 
 SIZE = 4
 
@@ -16,7 +16,7 @@ Shingle: TypeAlias = tuple[str, ...]
 
 
 def shingles(text: str, size: int = SIZE) -> frozenset[Shingle]:
-    """The different runs of `size` words of a text (`tasks.evaluation.words`); of a shorter text itself, if any."""
+    """The different runs of `size` words of a text (`tasks.text.words`); of a shorter text itself, if any."""
     return frozenset(_runs(words(text), size))
 
 

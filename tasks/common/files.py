@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from models_db.bounded_json import parse_json
-from models_db.canonical import Json, canonical
 from models_db.errors import Refused
+from models_db.values.bounded_json import parse_json
+from models_db.values.canonical_json import Json, canonical
 
 FileTable: TypeAlias = "dict[str, dict[str, str | int]]"
 """{name: {"sha256": 64 hexadecimal digits, "bytes": size}}"""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from models_db.bounded_json import JsonUnfit, parse_json
+from models_db.values.bounded_json import JsonUnfit, parse_json
 
 MOST_BYTES = 16 << 20
 """Of one text that is to be an object."""

@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from models_db.canonical import Json, canonical
+from models_db.values.canonical_json import Json, canonical
 from tasks.common.files import FileUnfit
 
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]

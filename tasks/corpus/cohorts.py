@@ -1,8 +1,9 @@
 """Of which cohort each unit of a new version is: as the account knows it, or of the newest one.
 
-A unit keeps the cohort in which its account first saw it (`models_db.services.cohorts` has the rule and its proof), and
-whoever reads a version must know it without asking the ledger. So it is written down beside the unit while the version
-is made. The ledger is asked for some thousand marks at a time: no more of them is in memory, however many there are.
+A unit keeps the cohort in which its account first saw it (`models_db.services.catalogue.cohorts` has the rule and its
+proof), and whoever reads a version must know it without asking the ledger. So it is written down beside the unit while
+the version is made. The ledger is asked for some thousand marks at a time: no more of them is in memory, however many
+there are.
 """
 
 import sqlite3

@@ -13,18 +13,18 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from models_db.engine import OutcomeUnknown
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
+from models_db.sessions.database import OutcomeUnknown
+from tasks.common.progress import Progress
 from tasks.corpus.cohorts import Cohorts
-from tasks.corpus.marks import ManifestMark, mark_of, source_mark
-from tasks.corpus.readers import read_documents
-from tasks.corpus.records import DuplicateDocument, SourceDocument
-from tasks.corpus.sources import Source, SourceChanged, source_digest, source_state
+from tasks.corpus.identity.fingerprints import ManifestMark, mark_of, source_mark
+from tasks.corpus.identity.units import random_unit
+from tasks.corpus.readers.documents import DuplicateDocument, SourceDocument
+from tasks.corpus.readers.readers import read_documents
+from tasks.corpus.readers.sources import Source, SourceChanged, source_digest, source_state
 from tasks.corpus.store import DATABASE, SCHEMA
-from tasks.corpus.units import random_unit
 from tasks.corpus.versions import incoming, named_problems, put_in_place, remove_version, sync
-from tasks.progress import Progress
 
 _DOCUMENTS_PER_REPORT = 1000
 

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tasks.corpus.keys import KEY_BYTES, keyed_hash
+from tasks.corpus.identity.keys import KEY_BYTES, keyed_hash
 
 NOWHERE = -1
 """The block of a unit that a partition of some blocks does not read."""

@@ -5,29 +5,30 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from models_db.errors import Refused, UsageError
-from tasks.evaluation import dp_coverage, dp_labels, dp_length
-from tasks.evaluation.bert_score import bert_score
-from tasks.evaluation.distinct import distinct
-from tasks.evaluation.entities import entities
-from tasks.evaluation.estimates import Asked, Estimate
-from tasks.evaluation.frechet import frechet
-from tasks.evaluation.in_context_accuracy import in_context
-from tasks.evaluation.jaccard import jaccard
-from tasks.evaluation.judge import judge, judge_preference
-from tasks.evaluation.length import length
-from tasks.evaluation.length_gap import length_gap
-from tasks.evaluation.manifold import precision_recall
-from tasks.evaluation.mauve import mauve
-from tasks.evaluation.perplexity import perplexity, perplexity_gap
-from tasks.evaluation.placeholder_leak import placeholder_leak
-from tasks.evaluation.proximity import proximity
-from tasks.evaluation.records import records
-from tasks.evaluation.rouge import rouge
-from tasks.evaluation.self_similarity import self_similarity
-from tasks.evaluation.subject import Subject
-from tasks.evaluation.topics import topics
-from tasks.evaluation.train_on_synthetic import train_on_synthetic
-from tasks.evaluation.verbatim_overlap import verbatim_overlap
+from tasks.evaluation.charged import coverage, labels
+from tasks.evaluation.charged import length as dp_length
+from tasks.evaluation.charged.estimates import Asked, Estimate
+from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.lexical.distinct import distinct
+from tasks.evaluation.lexical.entities import entities
+from tasks.evaluation.lexical.jaccard import jaccard
+from tasks.evaluation.lexical.length import length
+from tasks.evaluation.lexical.length_gap import length_gap
+from tasks.evaluation.lexical.placeholder_leak import placeholder_leak
+from tasks.evaluation.lexical.records import records
+from tasks.evaluation.lexical.rouge import rouge
+from tasks.evaluation.lexical.verbatim_overlap import verbatim_overlap
+from tasks.evaluation.model_based.in_context_accuracy import in_context
+from tasks.evaluation.model_based.judge import judge, judge_preference
+from tasks.evaluation.model_based.perplexity import perplexity, perplexity_gap
+from tasks.evaluation.semantic.bert_score import bert_score
+from tasks.evaluation.semantic.frechet import frechet
+from tasks.evaluation.semantic.mauve import mauve
+from tasks.evaluation.semantic.nearest_neighbour import proximity
+from tasks.evaluation.semantic.precision_recall import precision_recall
+from tasks.evaluation.semantic.self_similarity import self_similarity
+from tasks.evaluation.semantic.topics import topics
+from tasks.evaluation.semantic.train_on_synthetic import train_on_synthetic
 from tasks.values.metric_result import Exposure, MetricResult
 
 Need: TypeAlias = Literal["model", "embedder", "tagger"]
@@ -70,8 +71,8 @@ METRICS: Mapping[str, Metric] = {
         Metric("records", "public", records),
         Metric("placeholder_leak", "public", placeholder_leak),
         Metric("perplexity", "public", perplexity, _MODEL),
-        Metric.charged(dp_coverage.NAME, dp_coverage.CoverageEstimate(), _EMBEDDER),
-        Metric.charged(dp_labels.NAME, dp_labels.LabelEstimate()),
+        Metric.charged(coverage.NAME, coverage.CoverageEstimate(), _EMBEDDER),
+        Metric.charged(labels.NAME, labels.LabelEstimate()),
         Metric.charged(dp_length.NAME, dp_length.LengthEstimate()),
         Metric("in_context", "internal", in_context, _MODEL),
         Metric("verbatim_overlap", "internal", verbatim_overlap),

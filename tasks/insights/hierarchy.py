@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.insights.describing import MOST_WORDS, Described, told_of, topics
-from tasks.insights.describing import SCHEMAS as DESCRIBING
-from tasks.insights.hierarchy_settings import HierarchySettings
-from tasks.insights.lines import first_words, plainly
-from tasks.insights.wording import of_names
-from tasks.insights.writing import Schema, Write
+from tasks.generation.decoding.structured_output import Schema, Write
+from tasks.insights.cluster_descriptions import MOST_WORDS, Described, told_of, topics
+from tasks.insights.cluster_descriptions import SCHEMAS as DESCRIBING
+from tasks.insights.hierarchy_parameters import HierarchySettings
+from tasks.insights.prompts import of_names
+from tasks.text.output_cleaning import first_words, plainly
 from tasks.values.insight import Insight, Topic
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -81,7 +81,7 @@ def hierarchy(clusters: Sequence[Cluster], embed: Embed, write: Write, settings:
 
 def _grouped(nodes: Sequence[Node], embed: Embed, write: Write, branching: int) -> list[Node]:
     """The level above `nodes`; empty where it would say nothing."""
-    from tasks.evaluation.clusters import nearest_centre
+    from tasks.analysis.clustering.kmeans import nearest_centre
 
     count = -(-len(nodes) // branching)
     if count < 2:
@@ -101,7 +101,7 @@ def _points(embed: Embed, nodes: Sequence[Node]) -> NDArray[np.float64]:
 
 def _centres(points: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """The best centres of several starts, always the same ones: what is read here is public."""
-    from tasks.evaluation.clusters import k_means, nearest_centre
+    from tasks.analysis.clustering.kmeans import k_means, nearest_centre
 
     found = [k_means(points, count, start) for start in range(STARTS)]
     costs = [float(((points - centres[nearest_centre(points, centres)]) ** 2).sum()) for centres in found]

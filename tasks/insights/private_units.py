@@ -13,12 +13,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.corpus.keys import keyed_hash
+from tasks.analysis.facets.cache import CachedExtractor
+from tasks.analysis.facets.extractor import Extractor
+from tasks.corpus.identity.keys import keyed_hash
 from tasks.corpus.store import UnitDocuments
-from tasks.generation.interface import Bench
-from tasks.insights.facet_cache import CachedExtractor
-from tasks.insights.facets import Extractor
-from tasks.insights.points import points_of
+from tasks.generation.decoding.run_context import Bench
+from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.text.interfaces import Embedder
 from tasks.values.insight import Facets
 

@@ -15,21 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models_db.canonical import digest
 from models_db.errors import EnvironmentProblem, Refused
+from models_db.values.canonical_json import digest
 from tasks.common.files import FileTable, FileUnfit, copy_new, measure, read_document, sync_folder, write_new
-from tasks.publishing.approvals import (
-    SignedDecision,
-    approvals_document,
-    require_approved,
-    required_approvals,
-    subjects_of,
-    voices,
-)
-from tasks.publishing.attestation import attest, envelope, envelope_document, require_attested
-from tasks.publishing.checkpoint import Checkpoint
+from tasks.object_storage.address import Address, Place
 from tasks.publishing.draft import rehash
-from tasks.publishing.layout import (
+from tasks.publishing.open_bundle import Opened
+from tasks.publishing.verify import verify_release
+from tasks.release.file_names import (
     APPROVALS,
     ATTESTATION,
     CHECKPOINT,
@@ -40,14 +33,21 @@ from tasks.publishing.layout import (
     bundle_name,
     sums,
 )
-from tasks.publishing.opened import Opened
-from tasks.publishing.record import ReleaseRecord
-from tasks.publishing.revocations import Revocations
-from tasks.publishing.seal import Seal
-from tasks.publishing.signing import SigningKey
-from tasks.publishing.statement import statement
-from tasks.publishing.verify import verify_release
-from tasks.stores.address import Address, Place
+from tasks.release.record import ReleaseRecord
+from tasks.release.signatures.approvals import (
+    SignedDecision,
+    approvals_document,
+    require_approved,
+    required_approvals,
+    subjects_of,
+    voices,
+)
+from tasks.release.signatures.attestation import attest, envelope, envelope_document, require_attested
+from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.signatures.ed25519 import SigningKey
+from tasks.release.signatures.in_toto_statement import statement
+from tasks.release.signatures.revocation_list import Revocations
+from tasks.release.signatures.seal import Seal
 
 if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope

@@ -7,37 +7,37 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from models_db.budgets import Amount
-from models_db.canonical import digest
 from models_db.errors import Refused
-from models_db.policy_checks import Asked, require_allowed
-from models_db.requests import as_json
-from tasks.accounting.amounts import exact
-from tasks.accounting.lifetime import lifetime_claim
-from tasks.accounting.policy_bounds import bounds_of
+from models_db.policies.checks import Asked, require_allowed
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import digest
+from models_db.values.requests import as_json
+from tasks.accounting.lifetime_claims import lifetime_claim
+from tasks.accounting.policy_limits import bounds_of
+from tasks.accounting.rounding import exact
 from tasks.common.files import plain_file, read_document
 from tasks.common.strict_model import read_as
-from tasks.evaluation.bounds import missed, told
-from tasks.evaluation.override import require_admitted
+from tasks.evaluation.bound_override import require_admitted
+from tasks.evaluation.policy_bounds import missed, told
 from tasks.evaluation.registry import METRICS
-from tasks.mechanisms.catalogue import recompute
-from tasks.publishing import signing
-from tasks.publishing.approvals import require_approved, required_approvals, voices
-from tasks.publishing.attestation import require_attested
-from tasks.publishing.claim import implied_epsilon, state_claim
-from tasks.publishing.derived import MAKERS
-from tasks.publishing.disclosure import refuse_internal
-from tasks.publishing.formats import bundle_files, drafted_files
-from tasks.publishing.insight_rows import require_hierarchy
-from tasks.publishing.insight_text import clusters_asked, threshold_of
-from tasks.publishing.layout import CARD, PARQUET, RECORD, SUMS, TEXTS, sums
-from tasks.publishing.opened import Opened
-from tasks.publishing.parquet import same_rows
-from tasks.publishing.record import CapChange, Lifetime, ReleaseRecord
-from tasks.publishing.request import ApprovedRequest
-from tasks.publishing.rows import fields, labels_of_texts, line, part, text_of
-from tasks.publishing.second_opinion import second_opinion
-from tasks.publishing.statement import statement
+from tasks.mechanisms.registry import recompute
+from tasks.publishing.derived_files import MAKERS
+from tasks.publishing.documents.parquet import same_rows
+from tasks.publishing.open_bundle import Opened
+from tasks.release.approved_request import ApprovedRequest
+from tasks.release.claim import implied_epsilon, state_claim
+from tasks.release.file_names import CARD, PARQUET, RECORD, SUMS, TEXTS, sums
+from tasks.release.format_versions import bundle_files, drafted_files
+from tasks.release.independent_accountant import second_opinion
+from tasks.release.insight_rows import require_hierarchy
+from tasks.release.public_content import refuse_internal
+from tasks.release.record import CapChange, Lifetime, ReleaseRecord
+from tasks.release.signatures import ed25519
+from tasks.release.signatures.approvals import require_approved, required_approvals, voices
+from tasks.release.signatures.attestation import require_attested
+from tasks.release.signatures.in_toto_statement import statement
+from tasks.release.text_rows import fields, labels_of_texts, line, part, text_of
+from tasks.release.wording.insight_text import clusters_asked, threshold_of
 from tasks.values.release_kinds import ReleaseKind
 
 _NOT_IN_THE_REQUEST = (
@@ -92,7 +92,7 @@ def signature(bundle: Opened) -> str:
     """The seal is its key's on SHA256SUMS."""
     if not bundle.seal.fits(read_document(bundle.folder / SUMS)):
         raise CheckFailed("the signature does not fit SHA256SUMS")
-    return f"signed by the key {signing.fingerprint(bundle.seal.public_key)}"
+    return f"signed by the key {ed25519.fingerprint(bundle.seal.public_key)}"
 
 
 def record(bundle: Opened) -> str:
@@ -331,7 +331,7 @@ def carries_key(trusted: str) -> Callable[[Opened], str]:
 
     def authenticity(bundle: Opened) -> str:
         if bundle.seal.public_key != trusted:
-            raise CheckFailed(f"signed by {signing.fingerprint(bundle.seal.public_key)}, not by the trusted key")
+            raise CheckFailed(f"signed by {ed25519.fingerprint(bundle.seal.public_key)}, not by the trusted key")
         return "signed by the trusted key"
 
     return authenticity

@@ -7,15 +7,15 @@ from typing import Final
 
 from models_db.errors import EnvironmentProblem
 from tasks.common.files import FileTable, FileUnfit, document, facts_of, measure, parse_document, sync_folder, write_new
-from tasks.publishing.derived import derived_files
-from tasks.publishing.disclosure import Disclosure, refuse_internal
-from tasks.publishing.formats import drafted_files
-from tasks.publishing.insight_rows import carried, insight_line
-from tasks.publishing.layout import EVALUATION, PARQUET, RECORD, TEXTS
-from tasks.publishing.parquet import parquet
-from tasks.publishing.record import ReleaseRecord
-from tasks.publishing.rows import line
+from tasks.publishing.derived_files import derived_files
+from tasks.publishing.documents.parquet import parquet
 from tasks.release.errors import ArtifactChanged
+from tasks.release.file_names import EVALUATION, PARQUET, RECORD, TEXTS
+from tasks.release.format_versions import drafted_files
+from tasks.release.insight_rows import carried, insight_line
+from tasks.release.public_content import Disclosure, refuse_internal
+from tasks.release.record import ReleaseRecord
+from tasks.release.text_rows import line
 from tasks.values.insight import Insight
 from tasks.values.metric_result import MetricResult
 from tasks.values.release_kinds import ReleaseKind

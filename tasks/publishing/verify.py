@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from models_db.canonical import Json
 from models_db.errors import AlmonerError, UsageError
-from tasks.accounting.amounts import exact
+from models_db.values.canonical_json import Json
+from tasks.accounting.rounding import exact
+from tasks.object_storage.address import Address, Place
 from tasks.publishing import checks
 from tasks.publishing.checks import CHECKS
-from tasks.publishing.claim import implied_epsilon
-from tasks.publishing.opened import Opened
-from tasks.publishing.signing import checked_public_key, fingerprint
-from tasks.stores.address import Address, Place
+from tasks.publishing.open_bundle import Opened
+from tasks.release.claim import implied_epsilon
+from tasks.release.signatures.ed25519 import checked_public_key, fingerprint
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from tasks.common.svg_axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Axis, tenth
-from tasks.reporting.numbers import number
+from tasks.reporting.number_format import number
 
 Chart = Mapping[str, Any]
 

@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field
 
 from models_db.errors import UsageError
-from models_db.requests import Exact, ReleaseRequest, Written, as_json
-from tasks.generation.batches import Layout, with_labels
-from tasks.generation.family import Bought, FamilyParameters, PaidSystem, rows_of, top_k_text
-from tasks.generation.interface import Bench
-from tasks.inference.prompts import PromptPieces, reference_tokens
-from tasks.inference.templates import LABEL, Template
-from tasks.mechanisms import samplers
-from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
-from tasks.mechanisms.rng import RandomSource
-from tasks.mechanisms.samplers import public_draw
-from tasks.summarization.adapter_meta import AdapterMeta, Digest, KnownAdapter
-from tasks.summarization.adapter_prompts import reading_pieces, writing_pieces
-from tasks.summarization.adapter_store import find_adapter, load_adapter, require_fit
+from models_db.values.requests import Exact, ReleaseRequest, Written, as_json
+from tasks.generation.decoding.run_context import Bench
+from tasks.generation.private_decoding.base import Bought, FamilyParameters, PaidSystem, rows_of, top_k_text
+from tasks.inference.prompts.render import PromptPieces, reference_tokens
+from tasks.inference.prompts.templates import LABEL, Template
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.tokens import sampler
+from tasks.mechanisms.tokens.sampler import public_draw
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
+from tasks.planning.batches import Layout, with_labels
+from tasks.summarization.adapters.metadata import AdapterMeta, Digest, KnownAdapter
+from tasks.summarization.adapters.prompts import reading_pieces, writing_pieces
+from tasks.summarization.adapters.store import find_adapter, load_adapter, require_fit
 from tasks.summarization.token_level import mean_facts
 from tasks.values.generated import Generated
 from tasks.values.plan import Ask, Plan
@@ -41,8 +41,8 @@ from tasks.values.release_kinds import ReleaseKind
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tasks.inference.session import RowHidden
-    from tasks.summarization.adapter import Adapter
+    from tasks.inference.engine.session import RowHidden
+    from tasks.summarization.adapters.adapter import Adapter
 
 MEANS = "noisy_means"
 """Under this name the journal keeps the means of all groups: float32, little-endian, in base 64."""
@@ -124,7 +124,7 @@ class OneShotSummary(PaidSystem[OneShotParameters]):
             NoiseInvalid, MeanInvalid: nothing but noise is affordable, or the clip norm is out of range.
             TokenDrawInvalid: the temperature is out of range.
         """
-        public_draw(wanted.temperature, samplers.DEFAULT)  # refused now, not when something has been spent
+        public_draw(wanted.temperature, sampler.DEFAULT)  # refused now, not when something has been spent
         meta = wanted.adapter.meta
         mean = calibrate_mean(rho, wanted.draws, wanted.clip_norm or meta.clip_norm)
         facts = {
@@ -150,8 +150,8 @@ class OneShotSummary(PaidSystem[OneShotParameters]):
             RowsNotIsolated, NotEnoughMemory: this device cannot read them.
             LabelsNotKept: the version has no groups. None of these has armed anything.
         """
-        from tasks.generation.constraints import constraint_for
-        from tasks.generation.public_texts import Drawn, draw_public_texts
+        from tasks.generation.decoding.public_sampling import Drawn, draw_public_texts
+        from tasks.inference.structured_output.schema_constraint import constraint_for
 
         wanted, layout = self._asked(parameters, len(plan.blocks))
         adapter = load_adapter(_as_asked(wanted), bench.engine.model)
@@ -176,7 +176,7 @@ def _means(plan: Plan, wanted: OneShotParameters, layout: Layout, read: "_Readin
     """The noisy means of all groups, float32 [G, k, c * r]: of an interrupted run, or drawn here."""
     import torch
 
-    from tasks.arrays import array_of, text_of
+    from tasks.common.array_encoding import array_of, text_of
 
     shape = (len(wanted.groups), wanted.shots, wanted.adapter.meta.vector_width)
     if MEANS in bench.earlier.released:
@@ -200,8 +200,8 @@ class _Reading:
     @classmethod
     def of(cls, wanted: OneShotParameters, adapter: "Adapter", bench: Bench) -> "_Reading":
         """Prompts and sizes; whatever does not fit is refused here, before anything is spent."""
-        from tasks.inference.plan import Sizes
-        from tasks.inference.representations import ready_to_read
+        from tasks.inference.engine.hidden_states import ready_to_read
+        from tasks.inference.engine.shapes import Sizes
 
         model, wording = bench.engine.model, adapter.meta.wording
         pieces = [reading_pieces(model.tokenizer, wording, shown) for shown in wanted.shown]
@@ -214,7 +214,7 @@ class _Reading:
         self, mechanism: NoisyMean, wanted: OneShotParameters, layout: Layout, bench: Bench
     ) -> "Iterable[Tensor]":
         """For each group its k noisy means, float32 [k, c * r]; what is armed pays for them."""
-        from tasks.inference.representations import last_hidden
+        from tasks.inference.engine.hidden_states import last_hidden
 
         references = list(_references(wanted, layout, bench))
         states = last_hidden(bench.engine, self.pieces, references, self.sizes)
@@ -227,7 +227,7 @@ class _Reading:
     ) -> "Tensor":
         import torch
 
-        from tasks.summarization.noisy_means import noisy_means
+        from tasks.summarization.group_means import noisy_means
 
         vectors = self.adapter.represent(rows.values, rows.valid)
         here = type(rows)(vectors, torch.zeros_like(rows.generation).cpu(), rows.valid.cpu())
@@ -244,7 +244,7 @@ def _references(wanted: OneShotParameters, layout: Layout, bench: Bench) -> Iter
 
 def _prompts(wanted: OneShotParameters, adapter: "Adapter", bench: Bench) -> list[tuple[int, ...]]:
     """For each group the prompt with its soft tokens; what does not fit is refused before anything is spent."""
-    from tasks.inference.plan import Sizes
+    from tasks.inference.engine.shapes import Sizes
 
     model, size = bench.engine.model, adapter.meta.soft_tokens
     pieces = [writing_pieces(model.tokenizer, adapter.meta.wording, shown) for shown in wanted.shown]
@@ -258,7 +258,7 @@ def _writing(adapter: "Adapter", means: "Tensor", noise: float, bench: Bench) ->
     """A bench whose model knows the soft tokens of all groups."""
     import torch
 
-    from tasks.inference.engine import Engine
+    from tasks.inference.engine.engine import Engine
 
     soft = [torch.stack([adapter.soft_tokens(one, noise) for one in shots]).mean(0) for shots in means]
     # Other processes do not know these tokens.

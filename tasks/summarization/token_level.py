@@ -1,9 +1,9 @@
 """Token-level private summaries: one noisy mean over all of a group's units for every token (PRIVACY §5).
 
 After "Differentially Private Summarization with Large Language Models", §4.1. Row, mean and draw are
-`token_level_rule`, the mechanism and its loss `tasks.mechanisms.noisy_mean`; this file plans the release around them. A
-unit is read for m groups, each of which draws T times: m T noisy sums, rho = m T C^2 / (2 sigma^2), sigma the noise on
-a sum. In Gaussian differential privacy, mu = sqrt(m T) C / sigma, and rho = mu^2 / 2.
+`token_level_rule`, the mechanism and its loss `tasks.mechanisms.vectors.noisy_mean`; this file plans the release around
+them. A unit is read for m groups, each of which draws T times: m T noisy sums, rho = m T C^2 / (2 sigma^2), sigma the
+noise on a sum. In Gaussian differential privacy, mu = sqrt(m T) C / sigma, and rho = mu^2 / 2.
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from models_db.budgets import RHO_UNIT
-from models_db.events import PrivacyEvent
-from models_db.requests import Exact, ReleaseRequest
-from tasks.accounting.amounts import decimal_above
-from tasks.generation.family import Bought, FamilyParameters, FamilySystem, top_k_text
-from tasks.mechanisms import samplers
-from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
-from tasks.mechanisms.rng import RandomSource
-from tasks.mechanisms.samplers import public_draw
+from models_db.values.amounts import RHO_UNIT
+from models_db.values.events import PrivacyEvent
+from models_db.values.requests import Exact, ReleaseRequest
+from tasks.accounting.rounding import decimal_above
+from tasks.generation.private_decoding.base import Bought, FamilyParameters, FamilySystem, top_k_text
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.tokens import sampler
+from tasks.mechanisms.tokens.sampler import public_draw
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 from tasks.values.release_kinds import ReleaseKind
 
 if TYPE_CHECKING:
-    from tasks.generation.decoding import LastingRule, Meter
+    from tasks.generation.decoding.loop import LastingRule, Meter
 
 _EXACT = Context(prec=30, rounding=ROUND_FLOOR)
 _SHOWN = Context(prec=3, rounding=ROUND_FLOOR)
@@ -77,7 +77,7 @@ class TokenLevelSummary(FamilySystem[TokenLevelParameters]):
             NoiseInvalid, MeanInvalid: nothing but noise is affordable, or the clip norm is out of range.
             TokenDrawInvalid: the temperature is out of range.
         """
-        public_draw(wanted.temperature, samplers.DEFAULT)  # refused now, not when something has been spent
+        public_draw(wanted.temperature, sampler.DEFAULT)  # refused now, not when something has been spent
         norm = wanted.clip_norm or CLIP_NORMS[wanted.centre]
         if wanted.noise is not None:
             norm = min(norm, affordable_clip_norm(rho, wanted.draws, wanted.references, wanted.noise))
@@ -99,7 +99,7 @@ class TokenLevelSummary(FamilySystem[TokenLevelParameters]):
 
         return TokenLevelRule(
             mechanism=NoisyMean.from_event(events[0]),
-            public_draw=public_draw(wanted.temperature, samplers.DEFAULT),
+            public_draw=public_draw(wanted.temperature, sampler.DEFAULT),
             references=wanted.references,
             top_k=wanted.top_k,
             space=wanted.space,

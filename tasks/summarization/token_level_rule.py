@@ -7,14 +7,14 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding import Meter, Step
-from tasks.generation.rule_parts import Choice
-from tasks.inference.session import RowValues
-from tasks.mechanisms import token_scores
-from tasks.mechanisms.noisy_mean import NoisyMean
-from tasks.mechanisms.rng import RandomSource
-from tasks.mechanisms.samplers import Draw
-from tasks.summarization.noisy_means import noisy_means
+from tasks.generation.decoding.candidates import Choice
+from tasks.generation.decoding.loop import Meter, Step
+from tasks.inference.engine.session import RowValues
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.tokens import utility_scores
+from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean
+from tasks.summarization.group_means import noisy_means
 
 Space: TypeAlias = Literal["hidden", "logits"]
 Centre: TypeAlias = Literal["public", "none"]
@@ -52,8 +52,8 @@ class TokenLevelRule:
         choice = Choice.of(step, self.top_k, self.public_draw)
         said = self._hidden(step, choice) if self.space == "hidden" else self._logits(step, choice)
         nothing = torch.zeros_like(choice.found.tokens)
-        scores = token_scores.scores(self.public_draw, said, nothing)
-        return token_scores.draw_tokens(self.public_draw, choice.found, scores, self.rng)
+        scores = utility_scores.scores(self.public_draw, said, nothing)
+        return utility_scores.draw_tokens(self.public_draw, choice.found, scores, self.rng)
 
     def facts(self, number: int) -> Mapping[str, float]:
         """None: the text says all."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from models_db.canonical import Json
+from models_db.values.canonical_json import Json
 from tasks.values.insight import Insight
 
 

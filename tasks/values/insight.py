@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from models_db.canonical import Json
+from models_db.values.canonical_json import Json
 
 SUMMARY, KEYWORDS = "summary", "keywords"
 """The two fields of every facet schema that later stages know: what is embedded, and what keyword sets start from."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, TypeAlias, get_args
 
-from models_db.canonical import Json
+from models_db.values.canonical_json import Json
 
 Exposure: TypeAlias = Literal["public", "charged", "internal"]
 """`public`: from public or released data alone. `charged`: private data, through a charged mechanism.

@@ -11,11 +11,11 @@ from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from models_db.budgets import Amount, total
 from models_db.errors import Refused, UsageError
-from models_db.events import PrivacyEvent
-from models_db.requests import ReleaseRequest
-from models_db.services.ledger import PlannedInvocation
+from models_db.services.lifecycle.ledger import PlannedInvocation
+from models_db.values.amounts import Amount, total
+from models_db.values.events import PrivacyEvent
+from models_db.values.requests import ReleaseRequest
 from tasks.values.generated import Generated
 
 
@@ -102,7 +102,7 @@ def invoked_once(events: Sequence[PrivacyEvent]) -> tuple[PlannedInvocation, ...
 
 
 Work = TypeVar("Work", contravariant=True)
-"""What a running generation works with: `tasks.generation.interface.Bench`."""
+"""What a running generation works with: `tasks.generation.decoding.run_context.Bench`."""
 
 
 class Generator(Protocol[Work]):

@@ -13,18 +13,18 @@ import pytest
 import uvicorn
 
 from cli.web import views
-from cli.web.answers import dataset_path
+from cli.web.access import Asked, door
 from cli.web.application import application
-from cli.web.door import Asked, door
-from flows.pages import dataset_page
-from flows.pages.burn_down import BurnDown, drawn
-from tasks.reporting.facts import contents
+from cli.web.responses import dataset_path
+from flows.dashboard import dataset_page
+from flows.dashboard.burn_down import BurnDown, drawn
+from tasks.reporting.audience_filter import contents
 from tests.browser.chromium import Tab
 from tests.browser.test_report_page import DESK, PHONE, as_hex
 from tests.dashboard_homes import HOSTILE_NAMES, TOKEN, Home, plenty
 from tests.support import PATIENCE
 from tests.unit.tasks.reporting.a_report import the_facts
-from tests.unit.tasks.reporting.test_page import contrast
+from tests.unit.tasks.reporting.test_html_report import contrast
 
 pytestmark = pytest.mark.browser
 LONG = dataset_path(HOSTILE_NAMES[5])

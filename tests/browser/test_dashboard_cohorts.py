@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cli.web.drawing import LINES
-from flows.pages import dataset_page
-from flows.pages.burn_down import BurnDown, drawn
+from cli.web.charts import LINES
+from flows.dashboard import dataset_page
+from flows.dashboard.burn_down import BurnDown, drawn
 from tests.browser.chromium import Tab
 from tests.browser.test_dashboard import day, looked_at, serving
 from tests.browser.test_report_page import DESK, PHONE

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tasks.insights.explorer import explorer_html
+from tasks.reporting.html_explorer import explorer_html
 from tasks.values.insight import Insight
 from tests.browser.chromium import Tab
 from tests.browser.test_report_page import DESK, PHONE, as_hex
 from tests.insights_rows import hostile, insights_record, known, many, plausible, unmeasured
 from tests.support import PATIENCE
-from tests.unit.tasks.reporting.test_page import contrast
+from tests.unit.tasks.reporting.test_html_report import contrast
 
 pytestmark = pytest.mark.browser
 TABLET = 820

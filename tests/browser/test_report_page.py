@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.reporting.page import report_html
+from tasks.reporting.html_report import report_html
 from tests.browser.chromium import Tab
 from tests.unit.tasks.reporting.a_report import the_facts
-from tests.unit.tasks.reporting.test_page import contrast
+from tests.unit.tasks.reporting.test_html_report import contrast
 
 pytestmark = pytest.mark.browser
 PHONE, DESK = 375, 1280

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Executable
 
-from models_db.base import moment
+from models_db.database.base import moment
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     DIGEST,

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlglot import exp
 
-from models_db.engine import Database
+from models_db.sessions.database import Database
 
 _TRIGGER = re.compile(
     r"CREATE TRIGGER (?P<name>\w+) (?:BEFORE|AFTER) (?P<operation>\w+) ON (?P<table>\w+) WHEN (?P<condition>.*)"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Executable, text
 
-from models_db.base import moment
+from models_db.database.base import moment
 from tests.contracts.rows import (
     DIGEST,
     account,

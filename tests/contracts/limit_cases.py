@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Executable
 
-from models_db.base import moment
-from models_db.canonical import Json, canonical
+from models_db.database.base import moment
+from models_db.values.canonical_json import Json, canonical
 from tests.contracts.initial_cases import Case, Make
 from tests.contracts.rows import (
     EVENT,

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Executable
 
-from models_db.base import moment
+from models_db.database.base import moment
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import insert, unit_mark
 from tests.contracts.town import Town

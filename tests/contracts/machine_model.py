@@ -6,7 +6,7 @@ every step whether it is lawful. The machine tries the step on the ledger and co
 
 from dataclasses import dataclass, field
 
-from models_db.budgets import Amount, total
+from models_db.values.amounts import Amount, total
 
 STEWARDS = ("steward", "second", "third")
 Key = tuple[int, int]

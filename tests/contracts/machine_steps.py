@@ -9,24 +9,16 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from models_db.base import moment
-from models_db.budgets import Amount, total
+from models_db.database.base import moment
 from models_db.errors import Refused
-from models_db.pacing import pacing_window
-from models_db.services import (
-    artifacts,
-    audits,
-    datasets,
-    envelopes,
-    gates,
-    ledger,
-    people,
-    policies,
-    releases,
-)
-from models_db.services.audits import Actor
-from models_db.services.denials import ClockWentBack
-from models_db.services.people import Mandate
+from models_db.policies.pacing import pacing_window
+from models_db.services.audit import chain
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import datasets, policies, principals, requests
+from models_db.services.catalogue.principals import Mandate
+from models_db.services.lifecycle import artifacts, envelopes, gates, ledger
+from models_db.values.amounts import Amount, total
+from models_db.writes.database_errors import ClockWentBack
 from tests.conftest import Ledgers
 from tests.contracts.machine_model import STEWARDS, Attempt, Motion, Paper, Policy, Request, Vote
 from tests.contracts.moving_clock import MovingClock
@@ -71,7 +63,7 @@ class Steps:
 
     def head(self) -> int:
         with self.database.read() as session:
-            return audits.head(session).seq
+            return chain.head(session).seq
 
     def step(self, lawful: bool, act: Callable[[], Any], links: int = 1) -> Any:
         """Try `act`: done with its links, or refused without any. Returns what it returned."""
@@ -170,7 +162,7 @@ class Steps:
     def withdraw(self, number: int) -> None:
         request = self.request_of(number)
         lawful = request.state in ("submitted", "approved")
-        self.step(lawful, self.writing(lambda s: releases.withdraw(s, self.world.analyst, request.number, "no")))
+        self.step(lawful, self.writing(lambda s: requests.withdraw(s, self.world.analyst, request.number, "no")))
         request.state = "withdrawn" if lawful else request.state
 
     # --- runs
@@ -392,11 +384,11 @@ class Steps:
         role = "runner" if name == "runner" else "steward"
         held = self.paper.runner if role == "runner" else name in self.paper.stewards
         if held:
-            self.step(True, self.writing(lambda s: people.revoke(s, self.world.admin, name, role, "left")))
-            self.step(False, self.writing(lambda s: people.revoke(s, self.world.admin, name, role, "left")))
+            self.step(True, self.writing(lambda s: principals.revoke(s, self.world.admin, name, role, "left")))
+            self.step(False, self.writing(lambda s: principals.revoke(s, self.world.admin, name, role, "left")))
         else:
-            self.step(False, self.writing(lambda s: people.grant(s, self.world.steward, name, role, "mine")))
-            self.step(True, self.writing(lambda s: people.grant(s, self.world.admin, name, role, "back")))
+            self.step(False, self.writing(lambda s: principals.grant(s, self.world.steward, name, role, "mine")))
+            self.step(True, self.writing(lambda s: principals.grant(s, self.world.admin, name, role, "back")))
         if role == "runner":
             self.paper.runner = not held
         else:
@@ -405,7 +397,7 @@ class Steps:
     def delegate_or_end(self, giver: str, hours: int) -> None:
         actor = self.actors[giver]
         if self.paper.mandated(giver, "deputy"):
-            self.step(True, self.writing(lambda s: people.end_delegation(s, actor, self.delegations[giver])))
+            self.step(True, self.writing(lambda s: principals.end_delegation(s, actor, self.delegations[giver])))
             del self.paper.mandates[giver]
             return
         until = moment(datetime.now(UTC) + timedelta(hours=hours))
@@ -413,7 +405,9 @@ class Steps:
         lawful = giver in self.paper.stewards
         given = self.step(
             lawful,
-            self.writing(lambda s: people.delegate(s, actor, datasets.find(s, "clinic").id, mandate, "signature").id),
+            self.writing(
+                lambda s: principals.delegate(s, actor, datasets.find(s, "clinic").id, mandate, "signature").id
+            ),
         )
         if lawful:
             self.delegations[giver] = given

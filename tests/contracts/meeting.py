@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy.orm import Session
 
-from models_db.engine import Database
 from models_db.errors import AlmonerError
+from models_db.sessions.database import Database
 from tests import support
 
 PATIENCE = 0.3

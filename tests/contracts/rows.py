@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Executable
 
-from models_db.base import Base, moment
-from models_db.canonical import canonical
-from models_db.pacing import pacing_window
-from models_db.services.ledger import Attempt
+from models_db.database.base import Base, moment
+from models_db.policies.pacing import pacing_window
+from models_db.services.lifecycle.ledger import Attempt
+from models_db.values.canonical_json import canonical
 from tests.support import SOON, event_of, fetch, plan_of
 
 if TYPE_CHECKING:

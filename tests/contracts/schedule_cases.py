@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from models_db.base import moment
+from models_db.database.base import moment
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     asked_slot,

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from models_db.engine import Database
-from models_db.services import audit_check, audit_log
-from models_db.services.audit_log import LogFilter
-from models_db.services.audits import GENESIS
+from models_db.services.audit import log, verify_chain
+from models_db.services.audit.chain import GENESIS
+from models_db.services.audit.log import LogFilter
+from models_db.sessions.database import Database
 from tests.support import execute, fetch
 
 FORGET_CHECKPOINTS = "DELETE FROM checkpoint"
@@ -34,11 +34,11 @@ def truncate(database: Database, keep: int) -> None:
 def rewrite(database: Database, edits: Mapping[int, Mapping[str, str]]) -> None:
     """Change links and hash everything anew, head included: a chain that is consistent in itself."""
     with database.read() as session:
-        links = list(audit_log.stream(session, LogFilter()))
+        links = list(log.stream(session, LogFilter()))
     previous = GENESIS
     for link in links:
         altered = link._replace(prev_hash=previous, **edits.get(link.seq, {}))
-        previous = audit_check.link_hash(altered)
+        previous = verify_chain.link_hash(altered)
         superuser(
             database,
             "UPDATE audit SET actor = :actor, at = :at, body = :body, prev_hash = :prev_hash, row_hash = :hash"

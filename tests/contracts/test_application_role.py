@@ -1,6 +1,6 @@
 """Attacks on PostgreSQL by people who have a login: plain SQL, games with the session, and lies through the one door.
 
-A person may read every table and call the functions of `models_db.recording`, nothing else. Each statement below is
+A person may read every table and call the functions of `models_db.writes.insert`, nothing else. Each statement below is
 tried by a login that has all rights its role is given; afterwards every table is as it was.
 """
 
@@ -13,15 +13,17 @@ import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from migrations.inventory import differences
-from migrations.roles import admit, grant_access
-from models_db.base import Base, moment
-from models_db.budgets import Amount
-from models_db.canonical import Json, canonical, digest
-from models_db.engine import Database
-from models_db.services import audit_check, ledger, people
-from models_db.services.audits import Actor
-from models_db.services.denials import Denied
+from migrations.database_roles import admit, grant_access
+from migrations.schema_inventory import differences
+from models_db.database.base import Base, moment
+from models_db.services.audit import verify_chain
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import principals
+from models_db.services.lifecycle import ledger
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json, canonical, digest
+from models_db.writes.database_errors import Denied
 from tests.conftest import Ledgers, PostgreSQL
 from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, LINK, MOTION, SESSION, door
 from tests.contracts.step_lies import STEP_LIES
@@ -64,9 +66,9 @@ def siege(ledgers: Ledgers, postgresql: PostgreSQL) -> Iterator[Siege]:
         with database.write() as session:
             for name in names:
                 if name != "nobody":
-                    people.enrol(session, world.admin, f"bad {name}", f"key of bad {name}", f"almoner_test_{name}")
+                    principals.enrol(session, world.admin, f"bad {name}", f"key of bad {name}", f"almoner_test_{name}")
                 if name in ROLES:
-                    people.grant(session, world.admin, f"bad {name}", name, "trusted once")
+                    principals.grant(session, world.admin, f"bad {name}", name, "trusted once")
         logins = {name: login(postgresql, database, name) for name in names}
         before = snapshot(database)
         yield Siege(town, logins, facts(town))
@@ -316,11 +318,11 @@ def as_people(world: World, postgresql: PostgreSQL) -> dict[str, World]:
     names = ("analyst", "runner", "steward")
     with world.database.write() as session:
         people_ = {
-            name: people.enrol(session, world.admin, f"good {name}", f"key of good {name}", f"almoner_test_{name}")
+            name: principals.enrol(session, world.admin, f"good {name}", f"key of good {name}", f"almoner_test_{name}")
             for name in names
         }
         for name in names:
-            people.grant(session, world.admin, f"good {name}", name, "for the tests")
+            principals.grant(session, world.admin, f"good {name}", name, "for the tests")
     grant_access(world.database)
     for name in names:
         admit(world.database, f"almoner_test_{name}", writes=True)
@@ -343,7 +345,7 @@ def test_people_work_under_their_own_logins(postgresql_database: Database, postg
     by["steward"].decide(request_id, "publish")
     with by["runner"].database.read() as session:
         assert ledger.balance(session, running.account_id).spent == Amount(10)
-        assert audit_check.verify(session).holds
+        assert verify_chain.verify(session).holds
     actors = {str(row[0]) for row in fetch(postgresql_database, "SELECT actor FROM audit WHERE request_id > 0")}
     assert actors == {"good analyst", "good runner", "good steward"}
     for each in by.values():

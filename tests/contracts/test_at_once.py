@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from models_db.budgets import Amount
-from models_db.engine import Database
-from models_db.services import ledger, runs
-from models_db.services.denials import Denied
-from models_db.services.ledger import Attempt, BudgetExceeded, Fenced
+from models_db.database.prepared_statements import Statement
+from models_db.services.lifecycle import attempts, ledger
+from models_db.services.lifecycle.ledger import Attempt, BudgetExceeded, Fenced
+from models_db.sessions.database import Database
 from models_db.tables import Lease
-from models_db.wire import Statement
+from models_db.values.amounts import Amount
+from models_db.writes.database_errors import Denied
 from tests.support import PROVENANCE, World, fetch, mechanisms_of, planned, snapshot
 
 PLAN = (planned(Amount(3, 1), Amount(4)), planned(Amount(5), mechanism="noisy_count"))
@@ -57,7 +57,7 @@ def hold(world: World, attempt: Attempt, whole: bool) -> None:
 
 def arm(world: World, attempt: Attempt, instalment: int, whole: bool, token: str | None = None) -> Amount:
     with world.database.write() as session:
-        lease = runs.renewal(token) if token else None
+        lease = attempts.renewal(token) if token else None
         return ledger.arm(session, world.runner, attempt, 0, instalment, lease, whole=whole)
 
 
@@ -133,7 +133,7 @@ def test_arming_prolongs_the_lease_of_its_holder_only(world: World, whole: bool)
     request_id = world.request()
     world.decide(request_id)
     with world.database.write() as session:
-        runs.start(session, world.runner, request_id, "mine", "here:1")
+        attempts.start(session, world.runner, request_id, "mine", "here:1")
         attempt = ledger.attempt_of(session, request_id, 1, (0,))
     hold(world, attempt, whole)
     first = ends(world.database, request_id)

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import Connection, UniqueConstraint, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from models_db.base import Base, moment
-from models_db.budgets import Amount
-from models_db.engine import Database
-from models_db.services import ledger
+from models_db.database.base import Base, moment
+from models_db.services.lifecycle import ledger
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
 from tests.conftest import Ledgers
 from tests.contracts.rows import unheld
 from tests.contracts.town import Town, town_of

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from models_db.base import moment
-from models_db.engine import Database
-from models_db.services import audit_check, audit_log, audits, people
-from models_db.services.audit_check import Anchor, ChainReport
-from models_db.services.audit_log import Link, LogFilter
+from models_db.database.base import moment
+from models_db.services.audit import chain, log, verify_chain
+from models_db.services.audit.log import Link, LogFilter
+from models_db.services.audit.verify_chain import Anchor, ChainReport
+from models_db.services.catalogue import principals
+from models_db.sessions.database import Database
 from models_db.tables import Audit
 from tests.conftest import Ledgers
 from tests.contracts.tampering import FORGET_CHECKPOINTS, rewrite, superuser, truncate
@@ -41,8 +42,8 @@ def original(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[Story
             published = links(database)[-1]
             bundle = Anchor(published.row_hash, "key of runner", artifact=world.subject(attempt.request_id, "publish"))
             with database.write() as session:
-                head = audits.head(session)
-                audits.record_checkpoint(session, head.hash, "s", "key of steward")
+                head = chain.head(session)
+                chain.record_checkpoint(session, head.hash, "s", "key of steward")
             world.running()
             file = Anchor(head.hash, "key of steward", head.seq, moment())
             yield Story(world, older, bundle, file)
@@ -66,12 +67,12 @@ def restored(original: Story, ledgers: Ledgers) -> Iterator[World]:
 
 def links(database: Database) -> list[Link]:
     with database.read() as session:
-        return list(audit_log.stream(session, LogFilter()))
+        return list(log.stream(session, LogFilter()))
 
 
 def verify(database: Database, *anchors: Anchor) -> ChainReport:
     with database.read() as session:
-        return audit_check.verify(session, anchors)
+        return verify_chain.verify(session, anchors)
 
 
 def verdicts(database: Database, story: Story) -> list[str]:
@@ -133,7 +134,7 @@ def test_a_restored_copy_that_went_on(story: Story, restored: World) -> None:
 def test_another_ledger(story: Story, ledgers: Ledgers) -> None:
     with ledgers.new(story.world.database.engine.dialect.name) as database:
         with database.write() as session:
-            stranger = people.found(session, "stranger", "key of a stranger")
+            stranger = principals.found(session, "stranger", "key of a stranger")
         with database.write() as session:
             for _ in range(40):
                 append_link(session, stranger, "test", {})
@@ -155,7 +156,7 @@ def test_another_ledger_of_the_same_people(story: Story, ledgers: Ledgers) -> No
 def test_the_ledgers_own_list_of_checkpoints_tells_as_well(story: Story) -> None:
     truncate(story.world.database, int(story.file.seq or 0) - 2)
     found = verify(story.world.database, story.bundle, story.file)
-    assert (found.broken_at, found.reason) == (story.file.seq, audit_check.OFF_CHAIN)
+    assert (found.broken_at, found.reason) == (story.file.seq, verify_chain.OFF_CHAIN)
     assert [placed.verdict for placed in found.placed] == ["cut off"] * 2
 
 
@@ -188,7 +189,7 @@ def test_the_places_of_a_clock_are_some(story: Story) -> None:
     database = story.world.database
     superuser(database, FORGET_CHECKPOINTS)
     rewrite(database, {seq: {"at": f"20{99 - seq}-01-01T00:00:00.000000Z"} for seq in range(2, 40)})
-    assert verify(database).clock_back == tuple(range(3, 3 + audit_check.SHOWN))
+    assert verify(database).clock_back == tuple(range(3, 3 + verify_chain.SHOWN))
 
 
 @pytest.mark.parametrize("value", ["x'00ff'", "12"])
@@ -203,7 +204,7 @@ def test_a_value_of_another_type_is_an_alteration(ledgers: Ledgers, value: str) 
 def test_a_walk_tells_how_far_it_is(story: Story) -> None:
     told: list[tuple[int, int]] = []
     with story.world.database.read() as session:
-        count = audit_check.verify(session, progress=lambda done, total: told.append((done, total))).links
+        count = verify_chain.verify(session, progress=lambda done, total: told.append((done, total))).links
     assert told[-1] == (count, count)
 
 
@@ -213,6 +214,6 @@ def test_the_walks_hash_is_the_writers(story: Story) -> None:
         fourth = links(story.world.database)[3]
         link = fourth._replace(dataset=text, actor=text or "", body=text or "", request_id=2**40)
         row = Audit(**link._asdict())
-        assert audit_check.link_hash(link) == row.computed_hash
+        assert verify_chain.link_hash(link) == row.computed_hash
         plain = link._replace(request_id=None)
-        assert audit_check.link_hash(plain) == Audit(**plain._asdict()).computed_hash
+        assert verify_chain.link_hash(plain) == Audit(**plain._asdict()).computed_hash

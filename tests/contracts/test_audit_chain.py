@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from models_db.base import moment
-from models_db.engine import Database
-from models_db.services import audit_check, audits, health
-from models_db.services.audit_check import ChainReport
+from models_db.database.base import moment
+from models_db.services.audit import chain, verify_chain
+from models_db.services.audit.verify_chain import ChainReport
+from models_db.services.queries import health
+from models_db.sessions.database import Database
 from models_db.tables import Audit
 from tests.conftest import Ledgers
 from tests.contracts.tampering import superuser, truncate
@@ -23,7 +24,7 @@ def original(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World
         world = World.create(database)
         world.dataset()
         with database.write() as session:
-            audits.record_checkpoint(session, audits.head(session).hash, "signature", "key")
+            chain.record_checkpoint(session, chain.head(session).hash, "signature", "key")
         world.published()
         yield world
 
@@ -38,7 +39,7 @@ def recorded(original: World, ledgers: Ledgers) -> Iterator[World]:
 
 def report(world: World) -> ChainReport:
     with world.database.read() as session:
-        return audit_check.verify(session)
+        return verify_chain.verify(session)
 
 
 def test_an_honest_chain_holds(recorded: World) -> None:
@@ -46,7 +47,7 @@ def test_an_honest_chain_holds(recorded: World) -> None:
     assert (found.holds, found.broken_at, found.reason) == (True, None, "")
     assert found.links == found.head.seq > 10
     rows = fetch(recorded.database, "SELECT seq, prev_hash, row_hash FROM audit ORDER BY seq")
-    assert [row[1] for row in rows] == [audits.GENESIS, *(row[2] for row in rows[:-1])]
+    assert [row[1] for row in rows] == [chain.GENESIS, *(row[2] for row in rows[:-1])]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models_db.services import audit_log, audits
-from models_db.services.audit_log import Link, LogFilter
+from models_db.services.audit import chain, log
+from models_db.services.audit.log import Link, LogFilter
 from tests.conftest import Ledgers
 from tests.support import World, append_link, fetch
 
@@ -26,7 +26,7 @@ def world(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
 
 def everything(world: World, wanted: LogFilter) -> list[Link]:
     with world.database.read() as session:
-        return list(audit_log.stream(session, wanted))
+        return list(log.stream(session, wanted))
 
 
 def paged(world: World, wanted: LogFilter, limit: int, between: Callable[[], None] = lambda: None) -> list[Link]:
@@ -35,7 +35,7 @@ def paged(world: World, wanted: LogFilter, limit: int, between: Callable[[], Non
     before = None
     while True:
         with world.database.read() as session:
-            page = audit_log.page(session, wanted, limit, before)
+            page = log.page(session, wanted, limit, before)
         assert len(page.links) <= limit
         found = [*page.links, *found]
         if (before := page.next_before) is None:
@@ -96,11 +96,11 @@ def test_every_moment_of_the_record_cuts_it_in_two(world: World) -> None:
 
 def test_a_page_is_the_newest_oldest_first(world: World) -> None:
     with world.database.read() as session:
-        head = audits.head(session).seq
-        page = audit_log.page(session, LogFilter(), 3)
+        head = chain.head(session).seq
+        page = log.page(session, LogFilter(), 3)
         assert [link.seq for link in page.links] == [head - 2, head - 1, head]
         assert page.next_before == head - 2
-        assert audit_log.page(session, LogFilter(), head).next_before is None
+        assert log.page(session, LogFilter(), head).next_before is None
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -142,7 +142,7 @@ def test_a_page_is_served_from_an_index(ledgers: Ledgers, wanted: LogFilter, ind
         asked: list[str] = []
         with database.read() as session:
             session.connection().connection.driver_connection.set_trace_callback(asked.append)  # type: ignore[union-attr]
-            audit_log.page(session, wanted, 10)
+            log.page(session, wanted, 10)
             session.connection().connection.driver_connection.set_trace_callback(None)  # type: ignore[union-attr]
         page = next(query for query in asked if "ORDER BY" in query and "body" in query)
         with database.read() as session:
@@ -154,14 +154,14 @@ def test_a_page_is_served_from_an_index(ledgers: Ledgers, wanted: LogFilter, ind
 def test_the_kinds_are_found_whatever_their_number(world: World) -> None:
     kinds = {str(row[0]) for row in fetch(world.database, "SELECT DISTINCT kind FROM audit")}
     with world.database.read() as session:
-        assert set(audit_log._kinds(session, "").values()) == kinds
-        assert audit_log._kinds(session, "no such") == {}
+        assert set(log._kinds(session, "").values()) == kinds
+        assert log._kinds(session, "no such") == {}
 
 
 def test_an_empty_record_has_an_empty_page(ledgers: Ledgers) -> None:
     with ledgers.new("sqlite") as database, database.read() as session:
-        assert audit_log.page(session, LogFilter(kind="x"), 5) == audit_log.Page([], None)
-        assert audit_log.page(session, LogFilter(since="2000"), 5).links == []
+        assert log.page(session, LogFilter(kind="x"), 5) == log.Page([], None)
+        assert log.page(session, LogFilter(since="2000"), 5).links == []
 
 
 def test_a_reason_that_quotes_a_mechanism_is_not_one(ledgers: Ledgers) -> None:
@@ -170,21 +170,21 @@ def test_a_reason_that_quotes_a_mechanism_is_not_one(ledgers: Ledgers) -> None:
         with database.write() as session:
             for body in ({"reason": "noise"}, {"mechanism": "noise"}, {"mechanisms": ["draw", "noise"]}, {"x": 1}):
                 append_link(session, world.steward, "test", dict(body))
-            for _ in range(audit_log.CHUNK + 5):
+            for _ in range(log.CHUNK + 5):
                 append_link(session, world.steward, "test", {"reason": "noise"})
         with database.read() as session:
-            page = audit_log.page(session, LogFilter(mechanism="noise"), 1)
+            page = log.page(session, LogFilter(mechanism="noise"), 1)
             assert [link.body for link in page.links] == ['{"mechanisms":["draw","noise"]}']
-            older = audit_log.page(session, LogFilter(mechanism="noise"), 1, page.next_before)
+            older = log.page(session, LogFilter(mechanism="noise"), 1, page.next_before)
             assert [link.body for link in older.links] == ['{"mechanism":"noise"}']
             assert older.next_before is None
 
 
 def test_a_stream_holds_some_links_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """On PostgreSQL by a cursor of the server: its driver would fetch everything at once."""
-    monkeypatch.setattr(audit_log, "CHUNK", 10)
+    monkeypatch.setattr(log, "CHUNK", 10)
     with world.database.read() as session:
-        chunks = audit_log.chunks(session, LogFilter())
+        chunks = log.chunks(session, LogFilter())
         sizes = [len(next(chunks))]
         if not world.database.is_sqlite:
             assert session.connection().exec_driver_sql("SELECT count(*) FROM pg_cursors").scalar() == 1

@@ -8,13 +8,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from migrations.schema import forms
-from models_db.base import Base, moment
-from models_db.bounds import DEPTH, JSON, UNBOUNDED
-from models_db.engine import Database
-from models_db.recording import record
-from models_db.services import policies
-from models_db.services.denials import Denied
+from models_db.database.base import Base, moment
+from models_db.services.catalogue import policies
+from models_db.sessions.database import Database
 from models_db.tables import Evaluation
+from models_db.writes.database_errors import Denied
+from models_db.writes.insert import record
+from models_db.writes.json_depth import DEPTH, JSON, UNBOUNDED
 from tests.conftest import Ledgers
 from tests.contracts import whole_story
 from tests.contracts.test_every_column import altered, some_row

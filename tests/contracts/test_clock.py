@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.engine import Database
-from models_db.pacing import pacing_window
-from models_db.services import audit_check, datasets, envelopes, gates, policies, releases
-from models_db.services.denials import ClockWentBack, Denied
-from models_db.services.gates import GateClosed
-from models_db.services.ledger import BudgetExceeded
+from models_db.database.base import moment
+from models_db.policies.pacing import pacing_window
+from models_db.services.audit import verify_chain
+from models_db.services.catalogue import datasets, policies, requests
+from models_db.services.lifecycle import envelopes, gates
+from models_db.services.lifecycle.gates import GateClosed
+from models_db.services.lifecycle.ledger import BudgetExceeded
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
+from models_db.writes.database_errors import ClockWentBack, Denied
 from tests.contracts.moving_clock import MovingClock
 from tests.support import SOON, TEN, World, append_link, execute, fetch, planned, snapshot, terms
 
@@ -53,7 +55,7 @@ def commands(world: World) -> dict[str, Callable[[], object]]:
         "withdraw an approval": lambda: written(
             world.database, lambda s: gates.withdraw_approval(s, world.steward, approved, "spend", "doubt", "signature")
         ),
-        "withdraw": lambda: written(world.database, lambda s: releases.withdraw(s, world.analyst, waiting, "no")),
+        "withdraw": lambda: written(world.database, lambda s: requests.withdraw(s, world.analyst, waiting, "no")),
         "start": lambda: world.start(approved),
         "arm": lambda: world.arm(running, 0, 1),
         "fail": lambda: world.fail(running),
@@ -289,8 +291,8 @@ def test_a_clock_that_was_far_ahead_and_is_right_again(sqlite_database: Database
     for word in ("newest entry", "clock", "almoner audit log"):
         assert word in refused.value.diagnostics()
     with sqlite_database.read() as session:
-        assert audit_check.verify(session).sound
-        assert releases.state_of(session, request) == "submitted"
+        assert verify_chain.verify(session).sound
+        assert requests.state_of(session, request) == "submitted"
     clock.ahead = timedelta(days=400, minutes=1)
     with pytest.raises((Denied, GateClosed)):  # by then the request's time is over
         world.start(request)

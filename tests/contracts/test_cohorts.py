@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.orm import Session
 
-from models_db.budgets import Amount
 from models_db.errors import AlmonerError
-from models_db.services import audit_check, cohorts, datasets, ledger
-from models_db.services.cohorts import CohortsMoved, CohortUnfit, Growth, PopulationUnused
-from models_db.services.datasets import NotAlike, Registration, UnitsOverlap
-from models_db.services.ledger import BudgetExceeded
-from models_db.services.people import NotYourRole
+from models_db.services.audit import verify_chain
+from models_db.services.catalogue import cohorts, datasets
+from models_db.services.catalogue.cohorts import CohortsMoved, CohortUnfit, Growth, PopulationUnused
+from models_db.services.catalogue.datasets import NotAlike, Registration, UnitsOverlap
+from models_db.services.catalogue.principals import NotYourRole
+from models_db.services.lifecycle import ledger
+from models_db.services.lifecycle.ledger import BudgetExceeded
+from models_db.values.amounts import Amount
 from tests.contracts.meeting import meanwhile
 from tests.support import World, fetch, planned, snapshot
 
@@ -64,7 +66,7 @@ def test_new_units_are_of_the_new_cohort_and_known_ones_stay(world: World) -> No
             None,
             None,
         ]
-        assert audit_check.verify(session).holds
+        assert verify_chain.verify(session).holds
     kinds = fetch(world.database, "SELECT kind, body FROM audit ORDER BY seq DESC LIMIT 2")
     assert [kind for kind, _ in kinds] == ["cohort.opened", "dataset.ingested"]
     told = json.loads(kinds[0][1])

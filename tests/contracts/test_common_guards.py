@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import BigInteger, Column, Executable, Integer, LargeBinary, String, Table, UniqueConstraint, text
 from sqlalchemy.orm import Session
 
-from models_db.base import Base, moment
-from models_db.bounds import JSON
-from models_db.engine import Database
+from models_db.database.base import Base, moment
+from models_db.sessions.database import Database
+from models_db.writes.json_depth import JSON
 from tests.conftest import Ledgers
 from tests.contracts.guard_alone import Guard, guards_of, mutants, refusal, remove_guards, unchecked, undone
 from tests.contracts.test_bounds import COLUMNS as BOUNDED

@@ -9,16 +9,18 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy.orm import Session
 
-from models_db.budgets import Amount
-from models_db.engine import Database
-from models_db.services import artifacts, audit_check, audits, datasets, gates, ledger, people, runs
-from models_db.services.audits import Actor
-from models_db.services.datasets import DatasetExists, UnitsOverlap
-from models_db.services.gates import Decision
-from models_db.services.ledger import BudgetExceeded, Fenced
-from models_db.services.people import NameTaken
-from models_db.services.releases import WrongState
-from models_db.services.runs import StillRunning
+from models_db.services.audit import chain, verify_chain
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import datasets, principals
+from models_db.services.catalogue.datasets import DatasetExists, UnitsOverlap
+from models_db.services.catalogue.principals import NameTaken
+from models_db.services.catalogue.requests import WrongState
+from models_db.services.lifecycle import artifacts, attempts, gates, ledger
+from models_db.services.lifecycle.attempts import StillRunning
+from models_db.services.lifecycle.gates import Decision
+from models_db.services.lifecycle.ledger import BudgetExceeded, Fenced
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
 from tests.contracts.meeting import meanwhile
 from tests.support import PROVENANCE, SOON, World, any_amounts, fetch, planned
 
@@ -55,7 +57,7 @@ def test_two_runners_start_at_once(world: World) -> None:
     world.decide(request_id)
     outcome = meanwhile(
         world.database,
-        lambda session: runs.start(session, world.runner, request_id, "one", "here"),
+        lambda session: attempts.start(session, world.runner, request_id, "one", "here"),
         lambda: world.start(request_id),
     )
     assert outcome in (StillRunning.__name__, WrongState.__name__)
@@ -83,7 +85,7 @@ def test_a_sweeper_meets_the_end_of_the_run(world: World, sweeper_first: bool) -
     if sweeper_first:
         outcome = meanwhile(
             world.database,
-            lambda session: runs.fail(session, world.runner, attempt, "swept"),
+            lambda session: attempts.fail(session, world.runner, attempt, "swept"),
             lambda: world.produce(attempt),
         )
     else:
@@ -103,7 +105,7 @@ def test_a_sweeper_meets_a_run_that_arms(world: World) -> None:
     world.hold(attempt, planned(Amount(10)))
     outcome = meanwhile(
         world.database,
-        lambda session: runs.fail(session, world.runner, attempt, "swept"),
+        lambda session: attempts.fail(session, world.runner, attempt, "swept"),
         lambda: world.arm(attempt),
     )
     assert outcome == Fenced.__name__
@@ -171,7 +173,7 @@ def test_one_name_is_registered_once(world: World) -> None:
 def test_one_person_is_enrolled_once(world: World) -> None:
     outcome = meanwhile(
         world.database,
-        lambda session: people.enrol(session, world.admin, "newcomer", "key of newcomer"),
+        lambda session: principals.enrol(session, world.admin, "newcomer", "key of newcomer"),
         lambda: world.person("newcomer"),
     )
     assert outcome == NameTaken.__name__
@@ -181,7 +183,7 @@ def test_one_person_is_enrolled_once(world: World) -> None:
 def test_of_two_names_that_read_alike_one_is_enrolled(world: World) -> None:
     outcome = meanwhile(
         world.database,
-        lambda session: people.enrol(session, world.admin, "Newcomer", "key of one"),
+        lambda session: principals.enrol(session, world.admin, "Newcomer", "key of one"),
         lambda: world.person("newcomer"),
     )
     assert outcome == NameTaken.__name__
@@ -192,9 +194,9 @@ def test_a_reader_sees_one_moment(world: World) -> None:
     """While a chain is verified somebody appends to it; the reader's chain and head are of one moment."""
     world.dataset()
     with world.database.read() as session:
-        before = audits.head(session)
+        before = chain.head(session)
         world.request()
-        report = audit_check.verify(session)
+        report = verify_chain.verify(session)
         assert (report.holds, report.head) == (True, before)
     with world.database.read() as session:
-        assert audits.head(session).seq == before.seq + 1
+        assert chain.head(session).seq == before.seq + 1

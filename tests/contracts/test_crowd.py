@@ -14,11 +14,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from models_db.budgets import Amount
-from models_db.engine import Database
 from models_db.errors import Refused
-from models_db.services import artifacts, audit_check, datasets, envelopes, gates, ledger, people, releases
-from models_db.services.audits import Actor
+from models_db.services.audit import verify_chain
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import datasets, principals, requests
+from models_db.services.lifecycle import artifacts, envelopes, gates, ledger
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
 from tests.support import PATIENCE, World, fetch, planned
 
 PEOPLE = 6
@@ -72,14 +74,14 @@ class Crowd:
         envelopes.open_scope(session, self.world.steward, dataset, name, Amount(30), "a study")
 
     def come_and_go(self, name: str, role: str) -> None:
-        self.write(lambda s: people.revoke(s, self.world.admin, name, role, "left us"))
-        self.write(lambda s: people.grant(s, self.world.admin, name, role, "is back"))
+        self.write(lambda s: principals.revoke(s, self.world.admin, name, role, "left us"))
+        self.write(lambda s: principals.grant(s, self.world.admin, name, role, "is back"))
 
     def change(self, session: Session, chance: random.Random, steward: Actor) -> None:
         request = chance.choice(self.requests)
         chance.choice([
             lambda: gates.withdraw_approval(session, steward, request, "spend", "a doubt", f"s{chance.random()}"),
-            lambda: releases.withdraw(session, self.world.analyst, request, "not needed"),
+            lambda: requests.withdraw(session, self.world.analyst, request, "not needed"),
             lambda: artifacts.publish(session, self.world.runner, request),
         ])()  # fmt: skip
 
@@ -107,7 +109,7 @@ def test_a_crowd_never_stands_still(database: Database) -> None:
     assert done["done"] > PEOPLE * STEPS / 4
     with database.read() as session:
         assert ledger.recomputed(session) == []
-        assert audit_check.verify(session).sound
+        assert verify_chain.verify(session).sound
         account = datasets.find(session, "clinic").account_id
         reserved = ledger.balance(session, account).reserved
     for cap, taken in fetch(database, "SELECT rho_cap, rho_held + rho_spent FROM account WHERE kind = 'block'"):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from models_db.budgets import Amount
-from models_db.services import audit_check, datasets
-from models_db.services.datasets import (
+from models_db.services.audit import verify_chain
+from models_db.services.catalogue import datasets
+from models_db.services.catalogue.datasets import (
     DatasetExists,
     DatasetUnknown,
     NothingIngested,
@@ -12,6 +12,7 @@ from models_db.services.datasets import (
     UnitsOverlap,
     UnnamedUnitsAgain,
 )
+from models_db.values.amounts import Amount
 from tests.support import World, fetch, snapshot
 
 
@@ -75,7 +76,7 @@ def test_versions_are_numbered_and_requests_read_the_newest(world: World) -> Non
         dataset = datasets.find(session, "clinic")
         assert [v.number for v in datasets.versions(session, dataset)] == [1, 2, 3]
         assert datasets.newest_version(session, dataset).number == 3
-        assert audit_check.verify(session).holds
+        assert verify_chain.verify(session).holds
     assert fetch(world.database, "SELECT count(*) FROM unit_mark") == [(4,)]
 
 

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.pacing import pacing_window
-from models_db.services import datasets, envelopes, policies, releases
-from models_db.services.denials import Denied
-from models_db.services.envelopes import ScopeClosed, ScopeExists, ScopeTooLarge, ScopeUnknown
-from models_db.services.ledger import BudgetExceeded
-from models_db.services.people import NotYourRole
+from models_db.database.base import moment
+from models_db.policies.pacing import pacing_window
+from models_db.services.catalogue import datasets, policies, requests
+from models_db.services.catalogue.principals import NotYourRole
+from models_db.services.lifecycle import envelopes
+from models_db.services.lifecycle.envelopes import ScopeClosed, ScopeExists, ScopeTooLarge, ScopeUnknown
+from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.tables import PolicyVersion
+from models_db.values.amounts import Amount
+from models_db.writes.database_errors import Denied
 from tests.support import FAR, World, execute, fetch, plan_of, planned, terms, unguarded
 
 WINDOWS = "SELECT opens_at, closes_at, rho_cap, rho_held + rho_spent FROM account WHERE kind = 'pacing' ORDER BY id"
@@ -128,7 +129,7 @@ def request_in(world: World, name: str) -> int:
             "kind": "k", "mechanism": "m", "epsilon": "1", "scope": name, "number": next(world._numbers),
             "plan": plan_of([0]),
         }  # fmt: skip
-        made = releases.submit(session, world.analyst, dataset, version, policy, body, FAR, scope=scope)
+        made = requests.submit(session, world.analyst, dataset, version, policy, body, FAR, scope=scope)
     world.decide(made.id)
     return made.id
 

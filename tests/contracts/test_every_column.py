@@ -20,9 +20,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from models_db.base import Base
-from models_db.engine import Database
-from models_db.services import audit_check, health, told
+from models_db.database.base import Base
+from models_db.services.audit import verify_chain
+from models_db.services.queries import health
+from models_db.services.verification import verify_rows
+from models_db.sessions.database import Database
 from tests.conftest import Ledgers
 from tests.contracts import whole_story
 from tests.support import World
@@ -80,14 +82,14 @@ def found_by_doctor(session: Session) -> list[str]:
 
 
 def found_by_audit_verify(session: Session) -> list[str]:
-    chain = audit_check.verify(session)
-    return told.differences(session) + ([] if chain.sound else [chain.reason])
+    chain = verify_chain.verify(session)
+    return verify_rows.differences(session) + ([] if chain.sound else [chain.reason])
 
 
 def found_by_both(session: Session) -> tuple[list[str], list[str]]:
     """What each of the two finds; what both ask, how rows differ from the chain, is worked out once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(told, "differences", cache(told.differences))
+        patch.setattr(verify_rows, "differences", cache(verify_rows.differences))
         return found_by_doctor(session), found_by_audit_verify(session)
 
 
@@ -146,14 +148,14 @@ def test_every_column_that_is_altered_is_found(worked: Database, which: str) -> 
                 session.execute(table.update().where(is_key(table, row)).values({column.name: value}))
                 seen = found_by_both(session)
             tried += 1
-            if (table.name, column.name) in told.EXCEPTIONS:
+            if (table.name, column.name) in verify_rows.EXCEPTIONS:
                 excepted.add((table.name, column.name))
             elif not all(seen):
                 missed.append((table.name, column.name, seen))
     assert missed == []
     filled = [table for table in TABLES if table.name != "pending_link"]
     if which == EVERY:
-        assert excepted == set(told.EXCEPTIONS)
+        assert excepted == set(verify_rows.EXCEPTIONS)
         assert tried == sum(len(table.columns) for table in filled)
     else:
         assert tried == len(filled)

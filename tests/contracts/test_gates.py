@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from models_db.budgets import Amount
-from models_db.engine import Database
-from models_db.policy_terms import DatasetTerms
-from models_db.services import artifacts, datasets, gates, policies, releases
-from models_db.services.denials import Denied
-from models_db.services.gates import Decision, GateClosed, NothingToWithdraw
-from models_db.services.ledger import BudgetExceeded
-from models_db.services.releases import WrongState
+from models_db.policies.rules import DatasetTerms
+from models_db.services.catalogue import datasets, policies, requests
+from models_db.services.catalogue.requests import WrongState
+from models_db.services.lifecycle import artifacts, gates
+from models_db.services.lifecycle.gates import Decision, GateClosed, NothingToWithdraw
+from models_db.services.lifecycle.ledger import BudgetExceeded
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
+from models_db.writes.database_errors import Denied
 from tests.support import FAR, SOON, TEN, World, any_amounts, fetch, later, plan_of, planned, snapshot, terms
 
 HOUR = timedelta(hours=1)
@@ -73,7 +74,7 @@ def test_the_database_counts_by_the_rule_too(database: Database) -> None:
     request_id = world.request("clinic")
     world.decide(request_id)
     with pytest.raises(Denied, match="the spend gate is not passed"), database.write() as session:
-        releases.move(session, world.runner, request_id, "submitted", "approved")
+        requests.move(session, world.runner, request_id, "submitted", "approved")
 
 
 def test_datasets_of_one_account_need_what_the_strictest_needs(database: Database) -> None:
@@ -157,7 +158,7 @@ def test_the_database_starts_no_request_that_expired(clinic: World) -> None:
     request_id = clinic.request(valid=HOUR)
     clinic.decide(request_id)
     with later(2 * HOUR), pytest.raises(Denied, match="has expired"), clinic.database.write() as session:
-        releases.move(session, clinic.runner, request_id, "approved", "running")
+        requests.move(session, clinic.runner, request_id, "approved", "running")
 
 
 # --- until it is used ---------------------------------------------------------------------------------------------
@@ -238,7 +239,7 @@ def test_a_request_is_made_under_the_policy_in_force(clinic: World) -> None:
         found = datasets.find(session, "clinic")
         version = datasets.newest_version(session, found)
     with pytest.raises(Denied, match="under the policy in force"), clinic.database.write() as session:
-        releases.submit(session, clinic.analyst, found, version, old, body, FAR)
+        requests.submit(session, clinic.analyst, found, version, old, body, FAR)
     assert clinic.decide(waiting) == "approved"  # as its own policy has it
     assert clinic.decide(clinic.request()) == "submitted"
 

@@ -2,11 +2,12 @@
 
 import pytest
 
-from models_db.budgets import Amount
-from models_db.engine import Database
-from models_db.services import health, ledger
-from models_db.services.denials import Denied
-from models_db.services.ledger import Attempt
+from models_db.services.lifecycle import ledger
+from models_db.services.lifecycle.ledger import Attempt
+from models_db.services.queries import health
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
+from models_db.writes.database_errors import Denied
 from tests.contracts.test_ledger import counters, recomputed
 from tests.support import PROVENANCE, World, mechanisms_of, planned
 

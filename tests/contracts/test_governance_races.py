@@ -7,30 +7,21 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.engine import Database
-from models_db.services import (
-    artifacts,
-    audit_check,
-    datasets,
-    envelopes,
-    gates,
-    ledger,
-    people,
-    policies,
-    releases,
-    runs,
-)
-from models_db.services.audits import Actor
-from models_db.services.denials import Denied, RoleMissing
-from models_db.services.envelopes import ScopeTooLarge
-from models_db.services.gates import Decision, GateClosed, NothingToWithdraw
-from models_db.services.ledger import Attempt, BudgetExceeded, Fenced
-from models_db.services.motions import CapTooLow, MotionDecided, StandingExhausted
-from models_db.services.people import Mandate
-from models_db.services.releases import WrongState
-from models_db.services.runs import StillRunning
+from models_db.database.base import moment
+from models_db.services.audit import verify_chain
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import datasets, policies, principals, requests
+from models_db.services.catalogue.principals import Mandate
+from models_db.services.catalogue.requests import WrongState
+from models_db.services.lifecycle import artifacts, attempts, envelopes, gates, ledger
+from models_db.services.lifecycle.attempts import StillRunning
+from models_db.services.lifecycle.envelopes import ScopeTooLarge
+from models_db.services.lifecycle.gates import Decision, GateClosed, NothingToWithdraw
+from models_db.services.lifecycle.ledger import Attempt, BudgetExceeded, Fenced
+from models_db.services.lifecycle.proposals import CapTooLow, MotionDecided, StandingExhausted
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
+from models_db.writes.database_errors import Denied, RoleMissing
 from tests.contracts.meeting import meanwhile
 from tests.support import PROVENANCE, SOON, TEN, World, any_amounts, fetch, planned, terms
 
@@ -50,7 +41,7 @@ def withdrawing(world: World, number: int, gate: str) -> Act:
 
 
 def revoking(world: World, name: str, role: str) -> Act:
-    return lambda session: people.revoke(session, world.admin, name, role, "left us")
+    return lambda session: principals.revoke(session, world.admin, name, role, "left us")
 
 
 def opening(world: World, name: str, rho: int) -> Act:
@@ -64,7 +55,7 @@ def holding(world: World, attempt: Attempt, rho: int) -> Act:
 
 
 def starting(world: World, number: int) -> Act:
-    return lambda session: runs.start(session, world.runner, number, f"token of {number}", "here")
+    return lambda session: attempts.start(session, world.runner, number, f"token of {number}", "here")
 
 
 def arming(world: World, attempt: Attempt) -> Act:
@@ -94,7 +85,7 @@ def held(world: World, rho: int = 10) -> Attempt:
 def sound(world: World) -> None:
     with world.database.read() as session:
         assert ledger.recomputed(session) == []
-        assert audit_check.verify(session).sound
+        assert verify_chain.verify(session).sound
 
 
 # --- the spend gate
@@ -134,7 +125,7 @@ def test_a_request_is_withdrawn_while_a_run_starts(world: World, withdrawn_first
     start = starting(world, request)
 
     def withdraw(session: Session) -> None:
-        releases.withdraw(session, world.analyst, request, "not needed")
+        requests.withdraw(session, world.analyst, request, "not needed")
 
     first, second = (withdraw, start) if withdrawn_first else (start, withdraw)
     assert meanwhile(world.database, first, alone(world.database, second)) == WrongState.__name__
@@ -191,14 +182,16 @@ def test_a_delegation_ends_while_an_instalment_is_armed(world: World) -> None:
     deputy = world.person("deputy", "auditor")
     with world.database.write() as session:
         mandate = Mandate("clinic", "deputy", moment(), SOON, "a holiday")
-        given = people.delegate(session, world.steward, datasets.find(session, "clinic").id, mandate, "signature").id
+        given = principals.delegate(
+            session, world.steward, datasets.find(session, "clinic").id, mandate, "signature"
+        ).id
     request = world.request()
     world.decide(request, by=deputy, on_behalf_of="steward")
     attempt = world.start(request)
     world.hold(attempt, planned(TEN))
     outcome = meanwhile(
         world.database,
-        lambda session: people.end_delegation(session, world.steward, given),
+        lambda session: principals.end_delegation(session, world.steward, given),
         lambda: world.arm(attempt),
     )
     assert outcome == Denied.__name__

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from models_db.base import Base
+from models_db.database.base import Base
 from tests.conftest import Ledgers
 from tests.contracts.cohort_cases import COHORTS, of_a_bare_account
 from tests.contracts.decision_cases import DECISIONS

@@ -2,15 +2,16 @@
 
 import pytest
 
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.names import NameNotPlain, require_plain
-from models_db.recording import record
-from models_db.services import datasets, envelopes, people
-from models_db.services.datasets import NameUnfit, Registration
-from models_db.services.denials import Denied
-from models_db.services.people import NameTaken, PersonNameUnfit
+from models_db.database.base import moment
+from models_db.services.catalogue import datasets, principals
+from models_db.services.catalogue.datasets import NameUnfit, Registration
+from models_db.services.catalogue.principals import NameTaken, PersonNameUnfit
+from models_db.services.lifecycle import envelopes
 from models_db.tables import Principal
+from models_db.values.amounts import Amount
+from models_db.values.names import NameNotPlain, require_plain
+from models_db.writes.database_errors import Denied
+from models_db.writes.insert import record
 from tests.contracts.name_cases import FIT, NOT_PLAIN, PLAIN, UNFIT
 from tests.support import World, snapshot
 
@@ -64,10 +65,10 @@ def test_no_service_enrols_anybody_of_such_a_name(clinic: World) -> None:
     before = snapshot(clinic.database)
     for name in UNFIT:
         with pytest.raises(PersonNameUnfit), clinic.database.write() as session:
-            people.enrol(session, clinic.admin, name, "key of anna")
+            principals.enrol(session, clinic.admin, name, "key of anna")
     for name in ("Steward", "STEWARD", "ste\u00adward"):
         with pytest.raises((NameTaken, PersonNameUnfit)), clinic.database.write() as session:
-            people.enrol(session, clinic.admin, name, "key of anna")
+            principals.enrol(session, clinic.admin, name, "key of anna")
     assert snapshot(clinic.database) == before
 
 

@@ -6,14 +6,15 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from models_db.budgets import Amount
-from models_db.engine import Database
-from models_db.events import PrivacyEvent
-from models_db.services import audit_check, audit_log, ledger
-from models_db.services.denials import Denied
-from models_db.services.gates import GateClosed
-from models_db.services.ledger import Attempt, BudgetExceeded, Fenced, PlannedInvocation, Provenance
+from models_db.services.audit import log, verify_chain
+from models_db.services.lifecycle import ledger
+from models_db.services.lifecycle.gates import GateClosed
+from models_db.services.lifecycle.ledger import Attempt, BudgetExceeded, Fenced, PlannedInvocation, Provenance
+from models_db.sessions.database import Database
 from models_db.tables import Invocation
+from models_db.values.amounts import Amount
+from models_db.values.events import PrivacyEvent
+from models_db.writes.database_errors import Denied
 from tests.support import PROVENANCE, World, execute, fetch, later, mechanisms_of, planned, snapshot
 
 PLAN = (planned(Amount(10, 1), Amount(20), Amount(30)), planned(Amount(5), mechanism="noisy_count"))
@@ -306,8 +307,8 @@ def test_every_step_is_in_the_record(world: World) -> None:
     world.arm(attempt, 1, 0)
     world.produce(attempt)
     with world.database.read() as session:
-        kinds = [link.kind for link in audit_log.stream(session, audit_log.LogFilter(request_id=attempt.request_id))]
-        assert audit_check.verify(session).holds
+        kinds = [link.kind for link in log.stream(session, log.LogFilter(request_id=attempt.request_id))]
+        assert verify_chain.verify(session).holds
     assert kinds == ["request.submitted", "request.approve", "run.started", "ledger.hold", "ledger.arm",
                      "ledger.arm", "ledger.commit", "run.produced"]  # fmt: skip
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from models_db.budgets import Amount
-from models_db.engine import Database
-from models_db.services import ledger
-from models_db.services.ledger import Attempt
+from models_db.services.lifecycle import ledger
+from models_db.services.lifecycle.ledger import Attempt
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
 from tests.support import CAP, PROVENANCE, World, planned
 
 STRIDE = 20

@@ -21,11 +21,9 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
-from models_db.budgets import Amount
-from models_db.services import (
-    audit_check,
-    ledger,
-)
+from models_db.services.audit import verify_chain
+from models_db.services.lifecycle import ledger
+from models_db.values.amounts import Amount
 from tests.conftest import Ledgers
 from tests.contracts.machine_model import STEWARDS, Policy
 from tests.contracts.machine_steps import UNIT, Steps
@@ -151,7 +149,7 @@ class LedgerMachine(Steps, RuleBasedStateMachine):
     def teardown(self) -> None:
         with self.closing, self.database.read() as session:
             session.execute(text("SELECT 1"))
-            assert audit_check.verify(session).sound
+            assert verify_chain.verify(session).sound
 
 
 def explore(ledgers: Ledgers, backend: str, examples: int, *, mutation: str = "", steps: int = 30) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from flows import budgets
-from flows.pages.looking import Look
-from flows.pages.overview import overview
-from models_db.engine import Database
-from models_db.services import datasets, envelopes, ledger, listings
+from flows.dashboard.overview_page import overview
+from flows.dashboard.viewer import Look
+from flows.datasets import budget_view
+from models_db.services.catalogue import datasets
+from models_db.services.lifecycle import envelopes, ledger
+from models_db.services.queries import lists
+from models_db.sessions.database import Database
 from tests.contracts.tampering import superuser
 from tests.support import TEN, World, fetch, planned
 
@@ -103,11 +105,11 @@ def test_what_concerns_one_dataset_does_not_grow_with_the_others(alone: World) -
         def show(database: Database) -> None:
             with database.read() as session:
                 clinic = datasets.find(session, "clinic")
-                budgets.sharing(session, clinic)
+                budget_view.sharing(session, clinic)
                 ledger.balance(session, clinic.account_id)
                 envelopes.scopes(session, clinic.account_id)
                 envelopes.current_window(session, clinic.account_id)
-                listings.left_of_blocks(session, {clinic.account_id})
+                lists.left_of_blocks(session, {clinic.account_id})
 
         return run(alone) | {"show": steps(alone.database, show)}
 

@@ -11,15 +11,17 @@ from sqlalchemy import String, create_engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool
 
-from models_db.base import Base, moment
-from models_db.budgets import Amount
-from models_db.canonical import canonical
-from models_db.engine import Database
-from models_db.events import PrivacyEvent
-from models_db.services import datasets, envelopes, health, plans, releases
-from models_db.services.denials import Denied
-from models_db.services.plans import PlanAltered
+from models_db.database.base import Base, moment
+from models_db.services.catalogue import datasets, request_plans, requests
+from models_db.services.catalogue.request_plans import PlanAltered
+from models_db.services.lifecycle import envelopes
+from models_db.services.queries import health
+from models_db.sessions.database import Database
 from models_db.tables import Request
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import canonical
+from models_db.values.events import PrivacyEvent
+from models_db.writes.database_errors import Denied
 from tests.conftest import Ledgers
 from tests.support import TEN, World, event_of, execute, fetch, plan_of, planned
 
@@ -58,7 +60,7 @@ def test_the_database_writes_the_plan_of_a_request_from_its_text(world: World) -
     }  # fmt: skip
     assert fetch(world.database, "SELECT invocations FROM planned_release") == [(2,)]
     with world.database.read() as session:
-        plans.require_written(session, releases.find(session, number))
+        request_plans.require_written(session, requests.find(session, number))
         assert all(finding.ok for finding in health.examine(session))
 
 
@@ -157,9 +159,9 @@ def test_a_plan_changed_behind_the_guards_is_found(database: Database, table: st
     _behind(database, table, f"UPDATE {table} SET {column} = {value} {where} {_one(table)}")
     with database.read() as session:
         with pytest.raises(PlanAltered):
-            plans.require_written(session, releases.find(session, number))
+            request_plans.require_written(session, requests.find(session, number))
         assert "plans" in {finding.check for finding in health.examine(session) if not finding.ok}
-        plans.require_written(session, session.get_one(Request, other))
+        request_plans.require_written(session, session.get_one(Request, other))
 
 
 def _one(table: str) -> str:

@@ -6,32 +6,22 @@ import pytest
 from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 
-from flows import inventory as inventory_module
-from flows.pages.looking import Look
-from flows.pages.queue import Waiting, queue
+from flows.dashboard.queue_page import Waiting, queue
+from flows.dashboard.viewer import Look
+from flows.datasets import inventory as inventory_module
 from models_db.errors import Refused
-from models_db.services import (
-    artifacts,
-    cohorts,
-    datasets,
-    envelopes,
-    gates,
-    histories,
-    ledger,
-    listings,
-    motions,
-    people,
-    releases,
-)
-from models_db.services.audits import Actor
-from models_db.services.gates import Decision
-from models_db.services.histories import Readers
-from models_db.services.ledger import Balance
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import cohorts, datasets, principals, requests
+from models_db.services.lifecycle import artifacts, envelopes, gates, ledger, proposals
+from models_db.services.lifecycle.gates import Decision
+from models_db.services.lifecycle.ledger import Balance
+from models_db.services.queries import history, lists
+from models_db.services.queries.history import Readers
 from models_db.tables import Account, Approval, Dataset, Entry, Hold, Invocation, Motion, Publication
 from models_db.values.gates import Gate
 from models_db.values.request_state import TRANSITIONS
-from tasks.accounting.lifetime import lifetime_epsilon
-from tasks.generation.reading import Reading
+from tasks.accounting.lifetime_claims import lifetime_epsilon
+from tasks.planning.block_selection import Reading
 from tests.conftest import Ledgers
 from tests.contracts.town import Town
 from tests.support import SOON, World, any_amounts
@@ -50,8 +40,8 @@ def test_accounts(town: Town) -> None:
     with town.world.database.read() as session:
         every = datasets.every(session)
         accounts = {dataset.account_id for dataset in every}
-        found, claims = listings.balances(session, accounts), listings.lifetimes(session, accounts)
-        windows = listings.open_windows(session, accounts)
+        found, claims = lists.balances(session, accounts), lists.lifetimes(session, accounts)
+        windows = lists.open_windows(session, accounts)
         for dataset in every:
             assert found[dataset.account_id] == ledger.balance(session, dataset.account_id)
             claim, lifetime = claims[dataset.account_id], datasets.lifetime(session, dataset)
@@ -59,7 +49,7 @@ def test_accounts(town: Town) -> None:
             assert claim.delta_conversion == lifetime.delta_conversion
             assert windows.get(dataset.account_id) == envelopes.current_window(session, dataset.account_id)
             shared = [other.name for other in every if other.account_id == dataset.account_id]
-            assert listings.sharing(session, dataset.account_id) == tuple(shared)
+            assert lists.sharing(session, dataset.account_id) == tuple(shared)
         assert any(balance.reserved.rho for balance in found.values())
         assert windows
         assert len({claims[account].epsilon for account in claims}) > 1  # a cap was raised
@@ -68,9 +58,9 @@ def test_accounts(town: Town) -> None:
 def test_partitions_and_versions(town: Town) -> None:
     with town.world.database.read() as session:
         every = datasets.every(session)
-        blocks = listings.blocks_of_each(session, {dataset.account_id for dataset in every})
-        further = listings.cohorts_of_each(session, {dataset.account_id for dataset in every})
-        counted = listings.versions_of_each(session, [dataset.id for dataset in every])
+        blocks = lists.blocks_of_each(session, {dataset.account_id for dataset in every})
+        further = lists.cohorts_of_each(session, {dataset.account_id for dataset in every})
+        counted = lists.versions_of_each(session, [dataset.id for dataset in every])
         for dataset in every:
             assert blocks[dataset.account_id] == datasets.partition(session, dataset).blocks
             assert further.get(dataset.account_id, 1) == cohorts.count(session, dataset.account_id)
@@ -95,56 +85,56 @@ def test_the_inventory_is_what_is_said_of_each(town: Town, monkeypatch: pytest.M
 def test_datasets_by_name(town: Town) -> None:
     with town.world.database.read() as session:
         names = [dataset.name for dataset in datasets.every(session)]
-        first = [dataset.name for dataset in listings.some_datasets(session, 3)]
-        rest = [dataset.name for dataset in listings.some_datasets(session, 100, first[-1])]
+        first = [dataset.name for dataset in lists.some_datasets(session, 3)]
+        rest = [dataset.name for dataset in lists.some_datasets(session, 100, first[-1])]
         assert sorted(first + rest) == sorted(names)
-        assert [one.name for one in listings.some_datasets(session, 9, having="arbou")] == ["harbour"]
-        assert listings.some_datasets(session, 9, having="%") == []
+        assert [one.name for one in lists.some_datasets(session, 9, having="arbou")] == ["harbour"]
+        assert lists.some_datasets(session, 9, having="%") == []
 
 
 def test_requests_and_their_states(town: Town) -> None:
     with town.world.database.read() as session:
-        every = releases.every(session)
-        found = listings.some_requests(session, len(every) + 1)
+        every = requests.every(session)
+        found = lists.some_requests(session, len(every) + 1)
         assert [request.id for request, _ in found] == [request.id for request in every][::-1]
         assert len({state for _, state in found}) >= 7
-        spent = listings.spent_by_each(session, [request.id for request in every])
-        made = listings.artifacts_of_each(session, [request.id for request in every])
+        spent = lists.spent_by_each(session, [request.id for request in every])
+        made = lists.artifacts_of_each(session, [request.id for request in every])
         for request, state in found:
-            assert state == releases.state_of(session, request.id)
+            assert state == requests.state_of(session, request.id)
             assert spent.get(request.id, ledger.NOTHING) == ledger.spent_by(session, request.id)
             assert made.get(request.id) == artifacts.artifact_of(session, request.id)
-        counted = listings.counted_states(session, {one.dataset_id for one in every}, STATES)
+        counted = lists.counted_states(session, {one.dataset_id for one in every}, STATES)
         assert sum(counted.values()) == len(every)
         for (dataset, state), count in counted.items():
             assert count == sum((one.dataset_id, now) == (dataset, state) for one, now in found)
-        newest = listings.newest_requests(session, {one.dataset_id for one in every})
+        newest = lists.newest_requests(session, {one.dataset_id for one in every})
         assert {one.dataset_id: one.id for one in every} == {dataset: one.id for dataset, one in newest.items()}
 
 
 def test_pages_of_requests_lose_and_repeat_none(town: Town) -> None:
     with town.world.database.read() as session:
-        every = [request.id for request in releases.every(session)]
+        every = [request.id for request in requests.every(session)]
         down: list[int] = []
-        while page := listings.some_requests(session, 4, before=down[-1] if down else None):
+        while page := lists.some_requests(session, 4, before=down[-1] if down else None):
             down += [request.id for request, _ in page]
         up: list[int] = []
-        while page := listings.some_requests(session, 4, after=up[-1] if up else 0):
+        while page := lists.some_requests(session, 4, after=up[-1] if up else 0):
             up += [request.id for request, _ in page]
         assert down[::-1] == up == every
-        waiting = listings.some_requests(session, 100, states=("produced",))
+        waiting = lists.some_requests(session, 100, states=("produced",))
         assert waiting
-        assert all(releases.state_of(session, request.id) == "produced" for request, _ in waiting)
+        assert all(requests.state_of(session, request.id) == "produced" for request, _ in waiting)
 
 
 def test_decisions_count_as_at_the_gates(town: Town) -> None:
     with town.world.database.read() as session:
-        every = releases.every(session)
-        moved = motions.every(session)
-        deciders = listings.deciding_people(session)
-        given = listings.decisions(session, [one.id for one in every], [one.id for one in moved])
+        every = requests.every(session)
+        moved = proposals.every(session)
+        deciders = lists.deciding_people(session)
+        given = lists.decisions(session, [one.id for one in every], [one.id for one in moved])
         accounts = {one.account_id for one in datasets.every(session)}
-        rules = listings.rulebook(session, {one.policy_id for one in (*every, *moved)}, accounts)
+        rules = lists.rulebook(session, {one.policy_id for one in (*every, *moved)}, accounts)
         of = {dataset.id: dataset.account_id for dataset in datasets.every(session)}
         seen = 0
         for request in every:
@@ -175,31 +165,31 @@ def test_decisions_count_as_at_the_gates(town: Town) -> None:
 
 def test_motions(town: Town) -> None:
     with town.world.database.read() as session:
-        every = motions.every(session)
-        waiting = [one.id for one in every if motions.state_of(session, one) == "open"]
-        assert [one.id for one in listings.open_motions(session, 100)] == waiting
-        assert [one.id for one in listings.open_motions(session, 100, waiting[0])] == waiting[1:]
-        uses = listings.uses_of_each(session, [one.id for one in every])
-        assert all(uses.get(one.id, 0) == motions.uses(session, one) for one in every)
+        every = proposals.every(session)
+        waiting = [one.id for one in every if proposals.state_of(session, one) == "open"]
+        assert [one.id for one in lists.open_motions(session, 100)] == waiting
+        assert [one.id for one in lists.open_motions(session, 100, waiting[0])] == waiting[1:]
+        uses = lists.uses_of_each(session, [one.id for one in every])
+        assert all(uses.get(one.id, 0) == proposals.uses(session, one) for one in every)
         called_back = session.scalars(select(Motion).where(Motion.kind == "retraction")).all()
         published = session.scalars(select(Publication.id)).all()
-        behind = listings.requests_of_publications(session, published)
+        behind = lists.requests_of_publications(session, published)
         for one in called_back:
-            assert behind[one.publication_id or 0] == motions.retracted_request(session, one)
+            assert behind[one.publication_id or 0] == proposals.retracted_request(session, one)
 
 
 def test_a_history_by_day(town: Town) -> None:
     with town.world.database.read() as session:
         every = datasets.every(session)
         for dataset in every:
-            blocks = histories.fullest_blocks(session, dataset.account_id)
+            blocks = history.fullest_blocks(session, dataset.account_id)
             assert [*blocks] == [*range(1, cohorts.count(session, dataset.account_id) + 1)]
-            days = histories.spent_by_day(session, [block.account_id for block in blocks.values()])
+            days = history.spent_by_day(session, [block.account_id for block in blocks.values()])
             for cohort, block in blocks.items():
                 assert block.rho_spent == balance_of(session, dataset, cohort).spent.rho
                 assert sum(rho for _, rho in days.get(block.account_id, [])) == block.rho_spent
             shared = [other.created_at for other in every if other.account_id == dataset.account_id]
-            assert histories.first_registered(session, dataset.account_id) == min(shared)
+            assert history.first_registered(session, dataset.account_id) == min(shared)
 
 
 def balance_of(session: Session, dataset: Dataset, cohort: int) -> Balance:
@@ -211,8 +201,8 @@ def test_cohorts_and_blocks(town: Town) -> None:
     with town.world.database.read() as session:
         every = datasets.every(session)
         accounts = {dataset.account_id for dataset in every}
-        found, left = listings.cohort_balances(session, accounts), listings.left_of_blocks(session, accounts)
-        envelopes_open = listings.open_envelopes(session, accounts)
+        found, left = lists.cohort_balances(session, accounts), lists.left_of_blocks(session, accounts)
+        envelopes_open = lists.open_envelopes(session, accounts)
         for dataset in every:
             root, there = dataset.account_id, cohorts.count(session, dataset.account_id)
             assert found[root] == {each: balance_of(session, dataset, each) for each in range(1, there + 1)}
@@ -237,7 +227,7 @@ def test_who_has_read_a_cohort(town: Town) -> None:
                 block = session.get_one(Account, hold.account_id)
                 if block.parent_id == dataset.account_id and block.block is not None:
                     want.setdefault(1 + block.block // each, set()).add(request)
-            told = histories.readers(session, dataset.account_id)
+            told = history.readers(session, dataset.account_id)
             assert told == {cohort: Readers(len(numbers), max(numbers)) for cohort, numbers in want.items()}
             seen += sum(one.count for one in told.values())
         assert seen > 3
@@ -247,13 +237,13 @@ def test_what_releases_measured(town: Town) -> None:
     with town.world.database.read() as session:
         seen = 0
         for dataset in datasets.every(session):
-            told = [(one.request.id, one.state, one.results) for one in histories.measured(session, dataset.id)]
+            told = [(one.request.id, one.state, one.results) for one in history.measured(session, dataset.id)]
             want = []
-            for request in releases.every(session):
+            for request in requests.every(session):
                 made = artifacts.artifact_of(session, request.id)
                 stored = tuple(each.result for each in artifacts.evaluations(session, made)) if made else ()
                 if request.dataset_id == dataset.id and stored:
-                    want.append((request.id, releases.state_of(session, request.id), stored))
+                    want.append((request.id, requests.state_of(session, request.id), stored))
             assert told == want
             seen += len(told)
         assert seen
@@ -264,11 +254,11 @@ def test_as_many_statements_for_many_as_for_one(town: Town) -> None:
     engine = town.world.database.engine
     event.listen(engine, "before_cursor_execute", lambda *told: counted.append(told[2]))
     with town.world.database.read() as session:
-        numbers = [request.id for request in releases.every(session)]
+        numbers = [request.id for request in requests.every(session)]
         for asked in (numbers[:1], numbers):
             counted.clear()
-            listings.spent_by_each(session, asked)
-            listings.decisions(session, asked)
+            lists.spent_by_each(session, asked)
+            lists.decisions(session, asked)
             assert len(counted) == 2
 
 
@@ -279,7 +269,7 @@ class Back(Exception):
 def admitted(world: World, actor: Actor, waiting: Waiting, subject: str) -> bool:
     """Whether the database would take that person's approval, in their own name or in somebody's."""
     with world.database.read() as session:
-        givers = [None, *(person.name for person in people.every(session) if person.id != actor.id)]
+        givers = [None, *(person.name for person in principals.every(session) if person.id != actor.id)]
     expires = SOON
     for giver in givers:
         decision = Decision(waiting.number, waiting.step, subject, "approve", "because", expires, giver)
@@ -298,8 +288,8 @@ def test_the_queue_names_whom_the_database_would_let_decide(town: Town) -> None:
     world = town.world
     with world.database.read() as session:
         looked = queue(Look(session, world.steward, frozenset({"steward"}), figures=True, doubt=""))
-        everybody = [Actor(person.id, person.name) for person in people.every(session)]
-        rejected = {one.request_id for one in listings.decisions(session, [*range(100)]) if one.decision == "reject"}
+        everybody = [Actor(person.id, person.name) for person in principals.every(session)]
+        rejected = {one.request_id for one in lists.decisions(session, [*range(100)]) if one.decision == "reject"}
     asked = [one for one in (*looked.requests, *looked.motions) if one.step in tuple(Gate) and not one.expired]
     assert {one.step for one in asked} == {*Gate}
     for one in asked:

@@ -4,16 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.canonical import Json
-from models_db.engine import Database
-from models_db.services import audit_check, datasets, envelopes, gates, motions, policies, releases, runs
-from models_db.services.audits import Actor
-from models_db.services.datasets import LifetimeClaim
-from models_db.services.denials import Denied, RoleMissing
-from models_db.services.gates import Decision
-from models_db.services.motions import (
+from models_db.database.base import moment
+from models_db.services.audit import verify_chain
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import datasets, policies, requests
+from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services.lifecycle import attempts, envelopes, gates, proposals
+from models_db.services.lifecycle.gates import Decision
+from models_db.services.lifecycle.proposals import (
     Authorisation,
     CapTooLow,
     MotionAltered,
@@ -21,7 +19,11 @@ from models_db.services.motions import (
     OwnAuthorisation,
     StandingExhausted,
 )
+from models_db.sessions.database import Database
 from models_db.tables import PolicyVersion
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
+from models_db.writes.database_errors import Denied, RoleMissing
 from tests.support import FAR, LATE, World, any_amounts, event_of, execute, fetch, planned, terms
 
 WEEK = timedelta(days=7)
@@ -40,19 +42,19 @@ def cap(rho: int, delta: int = 100, epsilon: str = "9") -> LifetimeClaim:
 def propose_cap(world: World, claim: LifetimeClaim, by: Actor | None = None) -> int:
     with world.database.write() as session:
         dataset, policy = datasets.find(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
-        return motions.propose_cap(session, by or world.analyst, dataset, policy, claim, "a study", WEEK).id
+        return proposals.propose_cap(session, by or world.analyst, dataset, policy, claim, "a study", WEEK).id
 
 
 def propose_standing(world: World, rho: int = 10, runs: int = 2, until: str = LATE, by: Actor | None = None) -> int:
     with world.database.write() as session:
         dataset, policy = datasets.find(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
-        wanted = Authorisation(releases.configuration(body(nonce="x")), rho, 0, runs, until)
-        return motions.propose_standing(session, by or world.analyst, dataset, policy, wanted, "monthly", WEEK).id
+        wanted = Authorisation(requests.configuration(body(nonce="x")), rho, 0, runs, until)
+        return proposals.propose_standing(session, by or world.analyst, dataset, policy, wanted, "monthly", WEEK).id
 
 
 def decide(world: World, number: int, verdict: str = "approve", by: Actor | None = None) -> str:
     with world.database.write() as session:
-        subject = motions.find(session, number).digest
+        subject = proposals.find(session, number).digest
         expires = moment(datetime.now(UTC) + FAR)
         decision = Decision(number, "motion", subject, verdict, "because", expires)
         return gates.decide(
@@ -66,13 +68,13 @@ def submit(world: World, number: int, by: Actor | None = None, **changes: Json) 
         dataset, policy = datasets.find(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
         version = datasets.newest_version(session, dataset)
         actor = by or world.analyst
-        motion = motions.authorised(session, number, asked, actor)
-        return releases.submit(session, actor, dataset, version, policy, asked, FAR, standing=motion).id
+        motion = proposals.authorised(session, number, asked, actor)
+        return requests.submit(session, actor, dataset, version, policy, asked, FAR, standing=motion).id
 
 
 def state(world: World, number: int) -> str:
     with world.database.read() as session:
-        return motions.state_of(session, motions.find(session, number))
+        return proposals.state_of(session, proposals.find(session, number))
 
 
 # --- caps
@@ -89,7 +91,7 @@ def test_a_new_cap_moves_root_and_blocks_and_nothing_that_is_spent(world: World)
     with world.database.read() as session:
         claims = datasets.claims(session, datasets.find(session, "clinic"))
         assert [claim.epsilon for claim in claims] == ["8", "9"]
-        assert audit_check.verify(session).holds
+        assert verify_chain.verify(session).holds
 
 
 def test_a_cap_below_what_is_taken_is_refused_with_figures(world: World) -> None:
@@ -154,7 +156,7 @@ def test_an_approval_is_taken_back_until_the_motion_is_carried(database: Databas
         take_back(world.steward)
     with database.write() as session:
         expires = moment(datetime.now(UTC) + FAR)
-        decision = Decision(number, "motion", motions.find(session, number).digest, "approve", "after all", expires)
+        decision = Decision(number, "motion", proposals.find(session, number).digest, "approve", "after all", expires)
         assert gates.decide(session, world.steward, decision, "another signature", applicable=any_amounts) == "carried"
     with pytest.raises(Denied, match="taken back only before it is used"):
         take_back(second)
@@ -224,7 +226,7 @@ def test_it_covers_no_more_than_it_says(world: World, monkeypatch: pytest.Monkey
     decide(world, number)
     with pytest.raises(StandingExhausted, match=r"a run costs rho 0\.00000000001 .* allows rho 0\.000000000009"):
         submit(world, number)
-    monkeypatch.setattr(motions, "_require_covered", lambda motion, cost: None)
+    monkeypatch.setattr(proposals, "_require_covered", lambda motion, cost: None)
     attempt = world.start(submit(world, number))
     with pytest.raises(Denied, match="allows a release less than this"):  # the database looks again
         world.hold(attempt, planned(Amount(5), Amount(5)))
@@ -263,7 +265,7 @@ def test_who_approved_it_neither_requests_nor_runs_under_it(world: World) -> Non
         submit(world, number, by=both)
     request = submit(world, number)
     with world.database.write() as session, pytest.raises(OwnAuthorisation):
-        runs.start(session, both, request, "token", "here")
+        attempts.start(session, both, request, "token", "here")
     assert world.state(request) == "approved"
 
 
@@ -283,10 +285,10 @@ def test_an_altered_motion_opens_nothing(sqlite_database: Database) -> None:
     decide(world, number)
     request = submit(world, number)
     with world.database.read() as session:
-        motions.require_intact(session, releases.find(session, request))
+        proposals.require_intact(session, requests.find(session, request))
     execute(world.database, "DROP TRIGGER motion_no_update", "UPDATE motion SET runs = 99")
     with world.database.read() as session, pytest.raises(MotionAltered):
-        motions.require_intact(session, releases.find(session, request))
+        proposals.require_intact(session, requests.find(session, request))
 
 
 # --- retractions
@@ -297,13 +299,13 @@ def test_a_retraction_leaves_what_was_spent(world: World) -> None:
     attempt, waiting = world.published(), world.request()
     with world.database.write() as session:
         policy = session.get_one(PolicyVersion, world.policy_id)
-        with pytest.raises(motions.NotPublished):
-            motions.propose_retraction(session, world.analyst, waiting, policy, "a street", WEEK)
-        number = motions.propose_retraction(session, world.analyst, attempt.request_id, policy, "a street", WEEK).id
-        assert motions.retracted(session) == ()
+        with pytest.raises(proposals.NotPublished):
+            proposals.propose_retraction(session, world.analyst, waiting, policy, "a street", WEEK)
+        number = proposals.propose_retraction(session, world.analyst, attempt.request_id, policy, "a street", WEEK).id
+        assert proposals.retracted(session) == ()
     assert decide(world, number) == "carried"
     assert world.state(attempt.request_id) == "retracted"
     assert world.balance().spent == Amount(10)
     with world.database.read() as session:
-        assert motions.retracted(session) == (world.subject(attempt.request_id, "publish"),)
-        assert releases.history(session, attempt.request_id)[-1].detail == "a street"
+        assert proposals.retracted(session) == (world.subject(attempt.request_id, "publish"),)
+        assert requests.history(session, attempt.request_id)[-1].detail == "a street"

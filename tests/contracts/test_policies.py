@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from models_db.engine import Database
-from models_db.policy import Policy
-from models_db.policy_terms import PolicyTerms
-from models_db.requests import parse
-from models_db.services import people, policies
-from models_db.services.audits import Actor
-from models_db.services.denials import AlreadyRecorded
-from models_db.services.people import NotYourRole
-from tasks.accounting.policy_bounds import terms_of
+from models_db.policies.policy import Policy
+from models_db.policies.rules import PolicyTerms
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import policies, principals
+from models_db.services.catalogue.principals import NotYourRole
+from models_db.sessions.database import Database
+from models_db.values.requests import parse
+from models_db.writes.database_errors import AlreadyRecorded
+from tasks.accounting.policy_limits import terms_of
 from tests.support import fetch, snapshot
 
 
@@ -32,7 +32,7 @@ RICH = {
 def found(database: Database) -> Actor:
     """The first principal, who has every role."""
     with database.write() as session:
-        return people.found(session, "founder", "f" * 64)
+        return principals.found(session, "founder", "f" * 64)
 
 
 def adopt(database: Database, actor: Actor, wanted: PolicyTerms) -> int:
@@ -86,9 +86,9 @@ def test_whoever_is_no_admin_adopts_nothing_and_leaves_no_trace(database: Databa
     founder = found(database)
     adopt(database, founder, terms())
     with database.write() as session:
-        other = people.enrol(session, founder, "other", "0" * 64)
+        other = principals.enrol(session, founder, "other", "0" * 64)
         for role in roles:
-            people.grant(session, founder, "other", role, "to work")
+            principals.grant(session, founder, "other", role, "to work")
     before = snapshot(database)
     with pytest.raises(NotYourRole):
         adopt(database, other, terms(attempts=3))

@@ -11,19 +11,20 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from flows.lifetime import require_motion
-from migrations import roles
+from flows.audit.lifetime_claims import require_motion
+from migrations import database_roles
 from migrations import upgrade as upgrading
-from migrations.roles import grant_access
+from migrations.database_roles import grant_access
 from migrations.upgrade import PostgreSQLTooOld, upgrade
-from models_db import engine as engines
-from models_db.base import moment
-from models_db.canonical import canonical
-from models_db.engine import Database, LedgerUnreachable
+from models_db.database.base import moment
 from models_db.findings import Finding
-from models_db.services import access, motions
-from models_db.services.datasets import LifetimeClaim
-from tasks.accounting.lifetime import AmountsDiffer, lifetime_claim
+from models_db.services.catalogue import database_access
+from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services.lifecycle import proposals
+from models_db.sessions import database as engines
+from models_db.sessions.database import Database, LedgerUnreachable
+from models_db.values.canonical_json import canonical
+from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_claim
 from tests.conftest import PostgreSQL
 from tests.contracts.test_application_role import as_people
 from tests.support import SOON, TEN, World, event_of, fetch, plan_of
@@ -47,7 +48,7 @@ def session_of(world: World) -> Connection:
 
 def findings(database: Database) -> dict[str, Finding]:
     with database.read() as session:
-        return {finding.check: finding for finding in access.examine(session)}
+        return {finding.check: finding for finding in database_access.examine(session)}
 
 
 # --- an approval bounds what a runner arms ----------------------------------------------------------------------
@@ -153,7 +154,7 @@ def test_an_analyst_with_sql_proposes_a_cap_that_lies_and_nobody_can_approve_it(
         connection.execute(text("SELECT almoner_record('motion', CAST(:given AS jsonb))"), {"given": json.dumps(given)})
         connection.execute(text("SELECT almoner_link()"))
     with analyst.database.read() as session:
-        motion = motions.find(session, 1)
+        motion = proposals.find(session, 1)
         assert isinstance(motion.rho, int)
         stored = LifetimeClaim("8.1", "0.000001", honest.delta_conversion, replace(honest.cap, rho=motion.rho))
         assert stored.cap.rho == 500 * honest.cap.rho
@@ -178,7 +179,7 @@ def append(connection: Connection, world: World) -> None:
 def test_the_database_ends_an_idle_transaction_that_keeps_writers_waiting(
     by: dict[str, World], postgresql_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roles, "PATIENCE", {"idle_in_transaction_session_timeout": 1, "lock_timeout": 60})
+    monkeypatch.setattr(database_roles, "PATIENCE", {"idle_in_transaction_session_timeout": 1, "lock_timeout": 60})
     assert any("idle_in_transaction" in done for done in grant_access(postgresql_database).done)
     assert grant_access(postgresql_database).done == ()
     with session_of(by["analyst"]) as idle:
@@ -201,7 +202,7 @@ def test_who_lifts_the_limit_is_named_with_the_statement_that_ends_the_session(
             waiting.execute(text("SET lock_timeout = '500ms'"))
             with pytest.raises(DBAPIError, match="lock timeout"):
                 append(waiting, replace(by["steward"], analyst=by["steward"].steward))
-        monkeypatch.setattr(access, "_IDLE", access._IDLE.replace("1 minute", "0 minutes"))
+        monkeypatch.setattr(database_access, "_IDLE", database_access._IDLE.replace("1 minute", "0 minutes"))
         found = findings(postgresql_database)["no idle session keeps the writers waiting"]
         assert not found.ok
         assert f"`SELECT pg_terminate_backend({pid})`" in found.detail
@@ -266,6 +267,6 @@ def test_doctor_warns_of_whoever_could_log_in_as_somebody_else(
 
 def test_an_older_server_is_refused_by_name(postgresql_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upgrading, "OLDEST_POSTGRESQL", 990_000)
-    for refused in (upgrade, roles.may_upgrade):
+    for refused in (upgrade, database_roles.may_upgrade):
         with pytest.raises(PostgreSQLTooOld, match="the ledger needs 99 or newer"):
             refused(postgresql_database)

@@ -5,17 +5,20 @@ from datetime import timedelta
 
 import pytest
 
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.engine import Database
+from models_db.database.base import moment
 from models_db.errors import Refused
-from models_db.services import artifacts, audit_check, audit_log, gates, internal_views, ledger, people, releases, runs
-from models_db.services.audits import Actor
-from models_db.services.denials import AlreadyRecorded, Denied
-from models_db.services.gates import Decision, GateClosed
-from models_db.services.ledger import Attempt
-from models_db.services.releases import RequestUnknown, WrongState
-from models_db.services.runs import StillRunning
+from models_db.services.audit import log, verify_chain
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import internal_views, principals
+from models_db.services.catalogue import requests as releases
+from models_db.services.catalogue.requests import RequestUnknown, WrongState
+from models_db.services.lifecycle import artifacts, attempts, gates, ledger
+from models_db.services.lifecycle.attempts import StillRunning
+from models_db.services.lifecycle.gates import Decision, GateClosed
+from models_db.services.lifecycle.ledger import Attempt
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
+from models_db.writes.database_errors import AlreadyRecorded, Denied
 from tests.conftest import Ledgers
 from tests.support import LATE, SOON, World, fetch, later, planned, snapshot
 
@@ -45,8 +48,8 @@ def test_the_whole_life(world: World) -> None:
         steps = [(s.from_state, s.to_state) for s in releases.history(session, attempt.request_id)]
         decisions = [(a.gate, p.name) for a, p in gates.approvals(session, attempt.request_id)]
         spend_only = gates.approvals(session, attempt.request_id, "spend")
-        kinds = [link.kind for link in audit_log.stream(session, audit_log.LogFilter(request_id=attempt.request_id))]
-        assert audit_check.verify(session).holds
+        kinds = [link.kind for link in log.stream(session, log.LogFilter(request_id=attempt.request_id))]
+        assert verify_chain.verify(session).holds
     assert steps == [
         ("draft", "submitted"),
         ("submitted", "approved"),
@@ -92,7 +95,7 @@ STEPS: dict[str, tuple[Callable[[World, int], object], set[str]]] = {
 def _second(world: World) -> Actor:
     """A second steward, who may be here already."""
     with world.database.read() as session:
-        known = {principal.name: principal.id for principal in people.every(session)}
+        known = {principal.name: principal.id for principal in principals.every(session)}
     return (
         Actor(known["second steward"], "second steward")
         if known.get("second steward")
@@ -285,18 +288,18 @@ def test_a_lease_is_its_holders(world: World) -> None:
     request_id = world.request()
     world.decide(request_id)
     with world.database.write() as session:
-        runs.start(session, world.runner, request_id, "mine", "here:1")
+        attempts.start(session, world.runner, request_id, "mine", "here:1")
     with pytest.raises(StillRunning, match="here:1"):
         world.start(request_id)
     with world.database.read() as session:
-        [lease] = [one for one in runs.running(session) if one.request_id == request_id]
+        [lease] = [one for one in attempts.running(session) if one.request_id == request_id]
         assert (lease.request_id, lease.attempt, lease.owner) == (request_id, 1, "here:1")
 
 
 def test_a_finished_request_has_no_living_lease(world: World) -> None:
     attempt = world.produced()
     with world.database.read() as session:
-        assert attempt.request_id not in {lease.request_id for lease in runs.running(session)}
+        assert attempt.request_id not in {lease.request_id for lease in attempts.running(session)}
 
 
 def test_the_lease_of_a_second_attempt_is_new(world: World) -> None:

@@ -4,14 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.engine import Database
+from models_db.database.base import moment
 from models_db.errors import Refused
-from models_db.services import artifacts, datasets, ledger, people, policies
-from models_db.services.denials import ClockWentBack, Denied, RoleMissing
-from models_db.services.gates import GateClosed
-from models_db.services.people import DelegationUnknown, NotYourRole, RoleNotHeld, RoleUnknown
+from models_db.services.catalogue import datasets, policies, principals
+from models_db.services.catalogue.principals import DelegationUnknown, NotYourRole, RoleNotHeld, RoleUnknown
+from models_db.services.lifecycle import artifacts, ledger
+from models_db.services.lifecycle.gates import GateClosed
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
+from models_db.writes.database_errors import ClockWentBack, Denied, RoleMissing
 from tests.support import PROVENANCE, TEN, World, fetch, later, planned, snapshot, terms
 
 HOUR = timedelta(hours=1)
@@ -29,7 +30,7 @@ def at(after: timedelta) -> str:
 
 def roles(world: World, name: str) -> frozenset[str]:
     with world.database.read() as session:
-        return people.roles_of(session, people.find(session, name).id)
+        return principals.roles_of(session, principals.find(session, name).id)
 
 
 # --- roles ------------------------------------------------------------------------------------------------------
@@ -86,11 +87,11 @@ def test_who_lost_the_role_goes_no_further(clinic: World, role: str) -> None:
 def test_nobody_gives_or_takes_roles_but_an_admin(clinic: World) -> None:
     before = snapshot(clinic.database)
     with pytest.raises(NotYourRole), clinic.database.write() as session:
-        people.grant(session, clinic.steward, "steward", "runner", "because")
+        principals.grant(session, clinic.steward, "steward", "runner", "because")
     with pytest.raises((NotYourRole, RoleMissing)), clinic.database.write() as session:
-        people.revoke(session, clinic.steward, "runner", "runner", "because")
+        principals.revoke(session, clinic.steward, "runner", "runner", "because")
     with pytest.raises(NotYourRole), clinic.database.write() as session:
-        people.enrol(session, clinic.steward, "friend", "key of a friend")
+        principals.enrol(session, clinic.steward, "friend", "key of a friend")
     with pytest.raises(NotYourRole), clinic.database.write() as session:
         policies.adopt(session, clinic.steward, terms(several_roles=True))
     assert snapshot(clinic.database) == before
@@ -233,11 +234,11 @@ def test_a_delegation_is_taken_back_by_those_it_binds(clinic: World) -> None:
     attempt = clinic.start(running)
     clinic.hold(attempt, planned(TEN))
     with pytest.raises(Refused), clinic.database.write() as session:
-        people.end_delegation(session, clinic.analyst, number)
+        principals.end_delegation(session, clinic.analyst, number)
     with clinic.database.write() as session:
-        people.end_delegation(session, clinic.steward, number)
+        principals.end_delegation(session, clinic.steward, number)
     with pytest.raises(DelegationUnknown), clinic.database.write() as session:
-        people.end_delegation(session, clinic.steward, number)
+        principals.end_delegation(session, clinic.steward, number)
     with pytest.raises(GateClosed):
         clinic.start(request_id)
     with pytest.raises(Denied, match="the spend gate is not passed"):

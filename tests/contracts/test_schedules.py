@@ -8,11 +8,14 @@ from multiprocessing.queues import Queue
 import pytest
 from sqlalchemy.orm import Session
 
-from models_db.base import moment
-from models_db.engine import Database
-from models_db.services import audit_check, datasets, motions, policies, releases, schedules, told
-from models_db.services.denials import Denied, RoleMissing
-from models_db.services.schedules import ScheduleIdle, ScheduleUnknown, SlotTaken, Timing
+from models_db.database.base import moment
+from models_db.services.audit import verify_chain
+from models_db.services.catalogue import datasets, policies, requests, schedules
+from models_db.services.catalogue.schedules import ScheduleIdle, ScheduleUnknown, SlotTaken, Timing
+from models_db.services.lifecycle import proposals
+from models_db.services.verification import verify_rows
+from models_db.sessions.database import Database
+from models_db.writes.database_errors import Denied, RoleMissing
 from tests.contracts.meeting import meanwhile
 from tests.contracts.moving_clock import MovingClock
 from tests.support import PATIENCE, ROUTINE, World, fetch, snapshot
@@ -26,7 +29,7 @@ def made(world: World, standing: int | None = None) -> int:
     """A schedule of the clinic, due every minute since long ago."""
     number = standing or world.standing(runs=FIFTY)
     with world.database.write() as session:
-        clinic, motion = datasets.find(session, "clinic"), motions.find(session, number)
+        clinic, motion = datasets.find(session, "clinic"), proposals.find(session, number)
         timing = Timing("interval", "1m", "UTC", LONG_AGO)
         return schedules.create(session, world.analyst, clinic, motion, timing, "every minute").id
 
@@ -47,10 +50,10 @@ def asking(world: World, number: int, slot: str) -> Callable[[Session], None]:
         schedule, clinic = schedules.find(session, number), datasets.find(session, "clinic")
         policy = policies.in_force(session)
         assert policy is not None
-        made_now = releases.submit(
+        made_now = requests.submit(
             session, world.analyst, clinic, datasets.newest_version(session, clinic), policy,
             ROUTINE | {"nonce": f"{slot} {datetime.now(UTC)}"}, timedelta(days=30),
-            standing=motions.find(session, schedule.standing_id),
+            standing=proposals.find(session, schedule.standing_id),
         )  # fmt: skip
         schedules.decide(session, world.analyst, schedule, slot, request_id=made_now.id)
 
@@ -94,8 +97,8 @@ def test_a_slot_is_decided_once_and_only_forwards(clinic: World) -> None:
     assert [row[0] for row in decided(clinic)] == [minute(5), minute(6)]
     with clinic.database.read() as session:
         assert [slot.request_id for slot in schedules.unfinished(session)] == [1]
-        assert told.differences(session) == []
-        assert audit_check.verify(session).holds
+        assert verify_rows.differences(session) == []
+        assert verify_chain.verify(session).holds
 
 
 def test_the_database_says_so_too(clinic: World) -> None:
@@ -214,8 +217,8 @@ def test_two_processes_race_for_fifty_slots_and_each_is_asked_for_once(clinic: W
     assert sorted(int(str(row[1])) for row in rows) == list(range(1, FIFTY + 1))
     assert fetch(clinic.database, "SELECT count(*) FROM request") == [(FIFTY,)]
     with clinic.database.read() as session:
-        assert audit_check.verify(session).holds
-        assert told.differences(session) == []
+        assert verify_chain.verify(session).holds
+        assert verify_rows.differences(session) == []
 
 
 def _people(world: World) -> tuple[object, ...]:

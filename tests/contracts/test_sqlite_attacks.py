@@ -6,10 +6,11 @@ from contextlib import closing
 
 import pytest
 
-from migrations.inventory import differences
-from models_db.base import moment
-from models_db.engine import Database
-from models_db.services import health, policies
+from migrations.schema_inventory import differences
+from models_db.database.base import moment
+from models_db.services.catalogue import policies
+from models_db.services.queries import health
+from models_db.sessions.database import Database
 from tests.conftest import Ledgers
 from tests.contracts.town import Town, town_of
 from tests.support import LATE, SOON, TEN, World, planned, snapshot, terms

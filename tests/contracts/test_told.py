@@ -8,12 +8,15 @@ import pytest
 
 from migrations.schema import audit_log as audit_log_schema
 from migrations.schema import links as link_views
-from models_db import links
-from models_db.base import Base
-from models_db.canonical import canonical
-from models_db.engine import Database
-from models_db.services import audit_check, audit_log, health, people, told
-from models_db.services.audit_log import LogFilter
+from models_db.database.base import Base
+from models_db.services.audit import log, verify_chain
+from models_db.services.audit.log import LogFilter
+from models_db.services.catalogue import principals
+from models_db.services.queries import health
+from models_db.services.verification import verify_rows
+from models_db.sessions.database import Database
+from models_db.values.canonical_json import canonical
+from models_db.writes import link_content
 from tests.conftest import Ledgers
 from tests.contracts import whole_story
 from tests.contracts.tampering import rewrite, superuser
@@ -45,7 +48,7 @@ def copy(worked: World, ledgers: Ledgers) -> Iterator[Database]:
 
 def found(database: Database) -> list[str]:
     with database.read() as session:
-        return told.differences(session)
+        return verify_rows.differences(session)
 
 
 def test_what_the_services_do_is_told(worked: World) -> None:
@@ -64,10 +67,10 @@ def test_what_the_services_do_is_told(worked: World) -> None:
 
 
 def test_every_table_is_told_or_listed() -> None:
-    assert set(Base.metadata.tables) == {*links.RANKS, *links.EXEMPT}
-    assert set(links.RANKS) == {table for table in links.RANKS if table in Base.metadata.tables}
-    assert (links.RANKS, links.BLOCK_RANK) == (audit_log_schema.RANKS, audit_log_schema.BLOCK_RANK)
-    assert set(link_views.VIEWS) == set(links.RANKS)
+    assert set(Base.metadata.tables) == {*link_content.RANKS, *link_content.EXEMPT}
+    assert set(link_content.RANKS) == {table for table in link_content.RANKS if table in Base.metadata.tables}
+    assert (link_content.RANKS, link_content.BLOCK_RANK) == (audit_log_schema.RANKS, audit_log_schema.BLOCK_RANK)
+    assert set(link_views.VIEWS) == set(link_content.RANKS)
 
 
 def test_both_backends_tell_the_same_story_in_the_same_words(ledgers: Ledgers) -> None:
@@ -76,7 +79,7 @@ def test_both_backends_tell_the_same_story_in_the_same_words(ledgers: Ledgers) -
         with ledgers.new(backend) as database:
             whole_story.tell(World.create(database))
             with database.read() as session:
-                stories.append([said(link) for link in audit_log.stream(session, LogFilter())])
+                stories.append([said(link) for link in log.stream(session, LogFilter())])
     for one, other in zip(*stories, strict=True):
         assert one == other
 
@@ -86,7 +89,7 @@ OWN = ("signature", "digest", "subject", "hash", "expires_at", "until", "from", 
 """What each ledger has of its own: times, and what covers them."""
 
 
-def said(link: audit_log.Link) -> tuple[Any, ...]:
+def said(link: log.Link) -> tuple[Any, ...]:
     body = json.loads(link.body)
     assert canonical(body).decode() == link.body
     rows = [each["table"] for each in body.pop("rows")]
@@ -170,14 +173,14 @@ def test_a_link_that_cannot_be_read_is_named(copy: Database, body: str) -> None:
     assert f"link {seq} cannot be read" in differences
     assert "approval 1 has no link" in differences
     with copy.read() as session:
-        assert audit_check.verify(session).reason == audit_check.OFF_CHAIN  # of the links that were hashed anew
+        assert verify_chain.verify(session).reason == verify_chain.OFF_CHAIN  # of the links that were hashed anew
         assert not all(each.ok for each in health.examine(session))
 
 
 def test_what_was_taken_back_is_not_told(worked: World, copy: Database) -> None:
     before = fetch(copy, "SELECT max(seq) FROM audit")
     with copy.write() as session:
-        people.grant(session, worked.admin, "dora", "steward", "a mistake")
+        principals.grant(session, worked.admin, "dora", "steward", "a mistake")
         session.rollback()
     assert fetch(copy, "SELECT max(seq) FROM audit") == before
     assert found(copy) == []

@@ -8,26 +8,16 @@ from typing import Any
 
 from sqlalchemy import Executable
 
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.policy_terms import DatasetTerms
-from models_db.services import (
-    artifacts,
-    datasets,
-    envelopes,
-    erasures,
-    gates,
-    internal_views,
-    motions,
-    people,
-    policies,
-    schedules,
-)
-from models_db.services.audits import Actor
-from models_db.services.erasures import Wanted
-from models_db.services.ledger import Attempt
-from models_db.services.people import Mandate
-from models_db.services.schedules import Timing
+from models_db.database.base import moment
+from models_db.policies.rules import DatasetTerms
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import datasets, erasures, internal_views, policies, principals, schedules
+from models_db.services.catalogue.erasures import Wanted
+from models_db.services.catalogue.principals import Mandate
+from models_db.services.catalogue.schedules import Timing
+from models_db.services.lifecycle import artifacts, envelopes, gates, proposals
+from models_db.services.lifecycle.ledger import Attempt
+from models_db.values.amounts import Amount
 from tests.conftest import Ledgers
 from tests.contracts.rows import approval, artifact, publication
 from tests.support import World, execute, fetch, planned, snapshot, terms
@@ -240,7 +230,7 @@ class Town:
         """One schedule with a slot that was skipped and one whose run was given up; another is paused."""
         world, begins = self.world, moment()
         with world.database.write() as session:
-            clinic, motion = datasets.find(session, "clinic"), motions.find(session, self.standing)
+            clinic, motion = datasets.find(session, "clinic"), proposals.find(session, self.standing)
             for rule in ("1h", "2h"):
                 timing = Timing("interval", rule, "UTC", begins)
                 made = schedules.create(session, world.analyst, clinic, motion, timing, "every hour")
@@ -301,9 +291,9 @@ class Town:
         mandate = Mandate("clinic", "delegate", moment(now), moment(now + timedelta(days=9)), "away")
         with world.database.write() as session:
             clinic, harbour = datasets.find(session, "clinic"), datasets.find(session, "harbour")
-            people.delegate(session, world.steward, clinic.id, mandate, "s")
-            ended = people.delegate(session, world.steward, harbour.id, replace(mandate, dataset="harbour"), "s")
-            people.end_delegation(session, world.steward, ended.id)
+            principals.delegate(session, world.steward, clinic.id, mandate, "s")
+            ended = principals.delegate(session, world.steward, harbour.id, replace(mandate, dataset="harbour"), "s")
+            principals.end_delegation(session, world.steward, ended.id)
         self.delegated, lent = world.request(), world.request()
         for request_id in (self.delegated, lent):
             world.decide(request_id, by=self.actor("delegate"), on_behalf_of="steward")
@@ -313,7 +303,7 @@ class Town:
         with world.database.write() as session:
             gates.withdraw_approval(session, world.steward, self.reopened, "spend", "a doubt", "s")
             for role in ("runner", "steward", "analyst", "admin"):
-                people.revoke(session, world.admin, "former", role, "left")
+                principals.revoke(session, world.admin, "former", role, "left")
 
     def _approved(self, dataset: str, **given: Any) -> int:
         request_id = self.world.request(dataset, **given)

@@ -2,26 +2,17 @@
 
 from datetime import UTC, datetime, timedelta
 
-from models_db.base import moment
-from models_db.budgets import Amount
-from models_db.canonical import Json
-from models_db.policy_terms import DatasetTerms
-from models_db.recording import record
-from models_db.services import (
-    artifacts,
-    audits,
-    datasets,
-    envelopes,
-    erasures,
-    internal_views,
-    motions,
-    people,
-    policies,
-    schedules,
-)
-from models_db.services.people import Mandate
-from models_db.services.schedules import Timing
+from models_db.database.base import moment
+from models_db.policies.rules import DatasetTerms
+from models_db.services.audit import chain
+from models_db.services.catalogue import datasets, erasures, internal_views, policies, principals, schedules
+from models_db.services.catalogue.principals import Mandate
+from models_db.services.catalogue.schedules import Timing
+from models_db.services.lifecycle import artifacts, envelopes, proposals
 from models_db.tables import Restoration, TwinAttack
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
+from models_db.writes.insert import record
 from tests.support import TEN, World, planned, terms
 
 
@@ -32,10 +23,10 @@ def tell(world: World) -> None:
     with world.database.write() as session:
         now = datetime.now(UTC)
         mandate = Mandate("clinic", "dora", moment(now), moment(now + timedelta(days=9)), "away")
-        lent = people.delegate(session, world.steward, datasets.find(session, "clinic").id, mandate, "s")
+        lent = principals.delegate(session, world.steward, datasets.find(session, "clinic").id, mandate, "s")
     world.decide(world.request(), by=dora, on_behalf_of="steward")
     with world.database.write() as session:
-        people.end_delegation(session, world.steward, lent.id)
+        principals.end_delegation(session, world.steward, lent.id)
     _run(world)
     _repeat(world)
     _publish(world)
@@ -51,7 +42,7 @@ def tell(world: World) -> None:
         record(session, Restoration(taken_at=now_, link=3, reason="a disk", at=now_, actor_id=world.admin.id))
         record(session, TwinAttack(dataset="twin", request_id=1, configuration="c" * 64, result="d" * 64,
                                    attacks="membership", at=now_, actor_id=world.runner.id))  # fmt: skip
-        audits.record_checkpoint(session, audits.head(session).hash, "signature", "key of steward")
+        chain.record_checkpoint(session, chain.head(session).hash, "signature", "key of steward")
 
 
 def _prepare(world: World) -> None:
@@ -96,7 +87,7 @@ def _repeat(world: World) -> None:
     world.hold(routine, planned(TEN))
     world.arm(routine)
     with world.database.write() as session:
-        clinic, motion = datasets.find(session, "clinic"), motions.find(session, standing)
+        clinic, motion = datasets.find(session, "clinic"), proposals.find(session, standing)
         made = schedules.create(session, world.analyst, clinic, motion, Timing("interval", "1h", "UTC", begins), "why")
         schedules.decide(session, world.analyst, made, begins, skipped="BudgetExceeded")
     due, asked = moment(), world.routine(standing)

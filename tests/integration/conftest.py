@@ -11,10 +11,10 @@ import pytest
 import torch
 import typer.testing
 
-import flows.health
-import flows.telemetry
+import flows.audit.health
+import flows.observability.tracing
 import migrations.runner
-from migrations import inventory
+from migrations import schema_inventory
 from tests import tiny_embedder, tiny_model
 from tests.collector import Collector
 from tests.conftest import SCHEMAS_ONCE, PostgreSQL
@@ -25,7 +25,7 @@ WATCHED = {"caplog", "capsys", "capfd", "prefect_home"}
 
 ASKED_ONCE: list[tuple[Any, str, Callable[..., Any]]] = [
     (typer.testing, "_get_command", cache(typer.testing._get_command)),
-    (flows.health, "packages_distributions", cache(flows.health.packages_distributions)),
+    (flows.audit.health, "packages_distributions", cache(flows.audit.health.packages_distributions)),
     *SCHEMAS_ONCE,
 ]
 """What every command, `doctor` and `init` ask of the installation, whose answer is always the same."""
@@ -84,7 +84,7 @@ def any_almoner(backend: str, request: pytest.FixtureRequest) -> Almoner:
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     """Traces are sent, to nobody but the test."""
     made = Collector()
-    monkeypatch.setenv(flows.telemetry.SETTING, made.address)
+    monkeypatch.setenv(flows.observability.tracing.SETTING, made.address)
     yield made
     made.close()
 
@@ -106,7 +106,7 @@ def upgrade():
 @pytest.fixture
 def revise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Adds a revision that lives for this test only; the reference of the self-check is made anew."""
-    monkeypatch.setattr(inventory, "_in_memory", unwrap(inventory._in_memory))
+    monkeypatch.setattr(schema_inventory, "_in_memory", unwrap(schema_inventory._in_memory))
     folder = tmp_path / "revisions"
     folder.mkdir()
     folders = migrations.runner.VERSIONS

@@ -15,23 +15,24 @@ from typing import Any
 import pytest
 import torch
 
-import flows.execute
-import flows.keep
-import flows.publish
-import flows.running
-import flows.slots
+import flows.releases.attempt
+import flows.releases.commit
+import flows.releases.execute
+import flows.releases.publish
+import flows.schedules.slots
+import tasks.analysis.facets.rule_based
 import tasks.corpus.ingest
 import tasks.ingest
-import tasks.insights.facet_fast
 import tasks.publishing.bundle
-import tasks.publishing.deposit
+import tasks.publishing.object_store_delivery
 from cli.app import app
-from models_db.services import artifacts, cohorts, ledger, schedules
-from tasks.generation import evolution_votes
-from tasks.generation.ink_rule import InvisibleInkRule
-from tasks.generation.systems import SYSTEMS
-from tasks.inference.backends.answers import Answers
-from tasks.stores.store import Store
+from models_db.services.catalogue import cohorts, schedules
+from models_db.services.lifecycle import artifacts, ledger
+from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.inference.backends.response_cache import Answers
+from tasks.object_storage.bucket import Store
+from tasks.pricing.registry import SYSTEMS
+from tasks.prompted_generation.evolution import voting
 from tests import tiny_embedder, tiny_model
 from tests.support import PATIENCE
 
@@ -39,44 +40,44 @@ Place = tuple[Any, str, int]
 """Whose function, its name, and which of its calls."""
 
 AFTER: dict[str, Place] = {
-    "after hold": (flows.running.Run, "hold", 1),
+    "after hold": (flows.releases.attempt.Run, "hold", 1),
     "while arming": (ledger, "arm", 1),  # in the transaction, before it commits
-    "after arm": (flows.running.Run, "arm", 1),
+    "after arm": (flows.releases.attempt.Run, "arm", 1),
     "mid generation": (InvisibleInkRule, "next_tokens", 6),
-    "after a step is kept": (flows.running.Run, "drawn", 9),
-    "after the first result is kept": (flows.running.Run, "keep_result", 1),
-    "after the second result is kept": (flows.running.Run, "keep_result", 2),
-    "after the third result is kept": (flows.running.Run, "keep_result", 3),
-    "after the fourth result is kept": (flows.running.Run, "keep_result", 4),
-    "among facets": (tasks.insights.facet_fast, "tidied", 5),
-    "among units": (evolution_votes, "points_of", 1),
-    "while the first result is drawn": (flows.running.Run, "drawing", 1),
-    "while the second result is drawn": (flows.running.Run, "drawing", 2),
-    "while the third result is drawn": (flows.running.Run, "drawing", 3),
-    "while the fourth result is drawn": (flows.running.Run, "drawing", 4),
+    "after a step is kept": (flows.releases.attempt.Run, "drawn", 9),
+    "after the first result is kept": (flows.releases.attempt.Run, "keep_result", 1),
+    "after the second result is kept": (flows.releases.attempt.Run, "keep_result", 2),
+    "after the third result is kept": (flows.releases.attempt.Run, "keep_result", 3),
+    "after the fourth result is kept": (flows.releases.attempt.Run, "keep_result", 4),
+    "among facets": (tasks.analysis.facets.rule_based, "tidied", 5),
+    "among units": (voting, "points_of", 1),
+    "while the first result is drawn": (flows.releases.attempt.Run, "drawing", 1),
+    "while the second result is drawn": (flows.releases.attempt.Run, "drawing", 2),
+    "while the third result is drawn": (flows.releases.attempt.Run, "drawing", 3),
+    "while the fourth result is drawn": (flows.releases.attempt.Run, "drawing", 4),
     "after two answers are kept": (Answers, "keep", 2),
     "after three answers are kept": (Answers, "keep", 3),
     "after eight answers are kept": (Answers, "keep", 8),
-    "after draft": (flows.keep, "write_draft", 1),
+    "after draft": (flows.releases.commit, "write_draft", 1),
     "while committing": (artifacts, "produce", 1),
-    "after commit": (flows.execute, "keep", 1),
+    "after commit": (flows.releases.execute, "keep", 1),
     "while publishing": (artifacts, "publish", 1),
     "with half a bundle": (tasks.publishing.bundle, "verify_release", 1),
     "with a claim in the store": (Store, "create", 1),
     "with half a bundle in the store": (Store, "create", 7),
-    "before the seal": (tasks.publishing.deposit, "measured", 2),
-    "with a sealed bundle": (tasks.publishing.deposit._Place, "fill", 1),
-    "before delivery is recorded": (flows.publish, "deliver", 1),
+    "before the seal": (tasks.publishing.object_store_delivery, "measured", 2),
+    "with a sealed bundle": (tasks.publishing.object_store_delivery._Place, "fill", 1),
+    "before delivery is recorded": (flows.releases.publish, "deliver", 1),
     "before a version is recorded": (tasks.corpus.ingest, "put_in_place", 1),
     "while a cohort is opened": (cohorts, "open_with", 1),  # in the transaction, before it commits
     "in the middle of an ingest": (tasks.corpus.ingest, "_insert", 20),
     "while a slot is decided": (schedules, "decide", 1),  # in the transaction, before it commits
-    "after a slot is decided": (flows.slots, "decide", 1),
+    "after a slot is decided": (flows.schedules.slots, "decide", 1),
 }
 BEFORE: dict[str, Place] = {
-    "before the first result is kept": (flows.running.Run, "keep_result", 1),
-    "before hold": (flows.running.Run, "hold", 1),
-    "before delivery": (flows.publish, "deliver", 1),
+    "before the first result is kept": (flows.releases.attempt.Run, "keep_result", 1),
+    "before hold": (flows.releases.attempt.Run, "hold", 1),
+    "before delivery": (flows.releases.publish, "deliver", 1),
 }
 
 

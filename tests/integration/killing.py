@@ -8,8 +8,9 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from models_db.budgets import Amount, total
-from models_db.services import datasets, ledger, releases, runs
+from models_db.services.catalogue import datasets, requests
+from models_db.services.lifecycle import attempts, ledger
+from models_db.values.amounts import Amount, total
 from tests.integration import kill_driver
 from tests.integration.story import Almoner
 from tests.support import PATIENCE, fetch
@@ -37,7 +38,7 @@ def killed(line: str, point: str, **more: Any) -> None:
 def instalments(almoner: Almoner, number: int = 1) -> list[Amount]:
     """The plan of a request, in the order in which it is armed."""
     with almoner.database.read() as session:
-        plan = json.loads(releases.find(session, number).canonical)["plan"]
+        plan = json.loads(requests.find(session, number).canonical)["plan"]
     return [
         Amount(int(part["rho"]), int(part["delta"]))
         for invocation in plan["invocations"]
@@ -64,7 +65,7 @@ def is_clean(almoner: Almoner, *, left: bool = False) -> None:
     assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-unfinished"] * left
     assert list(almoner.home.scratch.iterdir()) == []
     with almoner.database.read() as session:
-        assert runs.running(session) == []
+        assert attempts.running(session) == []
     assert balance(almoner).held == Amount()
     assert almoner.ask("doctor")["ok"] is True
 

@@ -64,9 +64,9 @@ class Nursery:
 
 
 def _serve(line: Connection) -> None:
-    import flows.execute  # noqa: F401
-    import tasks.runners.on_dask  # noqa: F401
-    from tasks.source import code_digest
+    import flows.releases.execute  # noqa: F401
+    import tasks.workers.dask_backend  # noqa: F401
+    from tasks.common.code_version import code_digest
 
     code_digest()  # each child would read all of the code again
     known: dict[int, int | None] = {}
@@ -135,7 +135,7 @@ def worker(port: int, folder: Path, witness: Path) -> None:
 
 def _watch(witness: Path) -> None:
     """One line for each step, written when it is paid and before it is made: its request, texts and draw numbers."""
-    from tasks.generation.ink_rule import InvisibleInkRule
+    from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 
     real, file = InvisibleInkRule.next_tokens, os.open(witness, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 

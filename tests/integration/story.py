@@ -15,10 +15,10 @@ import yaml
 from typer.testing import CliRunner
 
 from cli.app import app
-from models_db.canonical import digest
-from models_db.engine import Database
 from models_db.home import ProjectHome
-from tasks.corpus.demo import demo_notes, planted_secrets
+from models_db.sessions.database import Database
+from models_db.values.canonical_json import digest
+from tasks.corpus.demo.clinic import demo_notes, planted_secrets
 from tests import tiny_model
 from tests.conftest import PostgreSQL
 from tests.support import snapshot

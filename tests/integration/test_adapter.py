@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.summarization import adapter_course, adapter_training
-from tasks.summarization.adapter_network import freeze
+from tasks.summarization.adapter_training import loop, train
+from tasks.summarization.adapter_training.frozen_model import freeze
 from tests.integration.story import Almoner
 from tests.tiny_model import NAME, load_tiny, tiny_network
 
@@ -28,8 +28,8 @@ def school(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Almoner:
         return freeze(tiny_network(seed=7, spread=0.2)[0], torch.device("cpu"), dtype)
 
     monkeypatch.setenv("ALMONER_MODELS", str(almoner.folder / "models"))
-    monkeypatch.setattr(adapter_training, "load", load_tiny)
-    monkeypatch.setattr(adapter_training, "load_frozen", frozen)
+    monkeypatch.setattr(train, "load", load_tiny)
+    monkeypatch.setattr(train, "load_frozen", frozen)
     return almoner
 
 
@@ -63,16 +63,16 @@ def test_an_adapter_is_trained_listed_and_shown(school: Almoner) -> None:
 def test_training_goes_on_after_it_was_interrupted(school: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"adapter train {written(school)} --name {{}} {SMALL} --steps 40"
     whole = school.ask(line.format("whole"))
-    step = adapter_course.Course._step
+    step = loop.Course._step
     made: list[int] = []
 
-    def watched(course: adapter_course.Course) -> float:
+    def watched(course: loop.Course) -> float:
         made.append(course._state.step)
         if made[-1] == 31 and len(made) == 32:
             raise KeyboardInterrupt
         return step(course)
 
-    monkeypatch.setattr(adapter_course.Course, "_step", watched)
+    monkeypatch.setattr(loop.Course, "_step", watched)
     school.type(line.format("broken"), expected=130)
     assert school.ask("adapter list") == [whole]
     assert school.ask(line.format("broken") + " --seed 1", expected=2)["error"] == "OtherTraining"
@@ -86,12 +86,12 @@ def test_training_goes_on_after_it_was_interrupted(school: Almoner, monkeypatch:
 
 
 def test_an_interrupted_training_can_be_forgotten(school: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(course: adapter_course.Course) -> float:
+    def interrupted(course: loop.Course) -> float:
         raise KeyboardInterrupt
 
     line = f"adapter train {written(school)} --name words {SMALL} --steps 25"
     with monkeypatch.context() as patch:
-        patch.setattr(adapter_course.Course, "_rate", interrupted)
+        patch.setattr(loop.Course, "_rate", interrupted)
         school.type(line, expected=130)
     assert school.ask(f"{line} --seed 5 --anew")["seed"] == 5
 

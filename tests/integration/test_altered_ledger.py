@@ -2,8 +2,8 @@
 
 import pytest
 
-from models_db.engine import Database
-from tasks.accounting.lifetime import lifetime_claim
+from models_db.sessions.database import Database
+from tasks.accounting.lifetime_claims import lifetime_claim
 from tests.integration.story import Almoner
 from tests.support import fetch
 

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 import pytest
 from starlette.testclient import TestClient
 
+from cli.web.access import Asked, door
 from cli.web.application import application
-from cli.web.door import Asked, door
-from models_db.bounds import JSON
-from models_db.engine import Database
+from models_db.sessions.database import Database
+from models_db.writes.json_depth import JSON
 from tests.integration.story import Almoner
 from tests.integration.test_altered_ledger import alter
 

@@ -13,16 +13,17 @@ from pathlib import Path
 
 import pytest
 
-import cli.asking
-from flows.approval_files import SignedApproval
-from flows.workspace import open_workspace, signing_key_path
-from models_db.base import moment
-from models_db.budgets import DELTA_UNIT
-from models_db.services import datasets, motions, people, policies
-from models_db.services.datasets import LifetimeClaim
-from models_db.services.gates import withdrawal_statement
+import cli.framework.prompts
+from flows.approvals.offline_approval import SignedApproval
+from flows.workspace.workspace import open_workspace, signing_key_path
+from models_db.database.base import moment
+from models_db.services.catalogue import datasets, policies, principals
+from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services.lifecycle import proposals
+from models_db.services.lifecycle.gates import withdrawal_statement
+from models_db.values.amounts import DELTA_UNIT
 from tasks.accounting.zcdp import lifetime_cap
-from tasks.publishing.signing import SigningKey, verify
+from tasks.release.signatures.ed25519 import SigningKey, verify
 from tests.integration.story import Almoner
 from tests.support import PATIENCE, fetch, snapshot
 
@@ -65,9 +66,9 @@ class Team:
         self.at(self.root)
         workspace = open_workspace(self.root.home)
         with workspace.database.write() as session:
-            people.enrol(session, workspace.actor, name, self.key(name).public_key)
+            principals.enrol(session, workspace.actor, name, self.key(name).public_key)
             for role in roles:
-                people.grant(session, workspace.actor, name, role, "a test")
+                principals.grant(session, workspace.actor, name, role, "a test")
         return self.home(name)
 
 
@@ -177,7 +178,7 @@ def test_one_person_with_every_role_confirms_too(almoner: Almoner) -> None:
 
 def test_one_person_at_a_terminal_is_asked_all_the_same(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     almoner.submitted()
-    monkeypatch.setattr(cli.asking, "at_terminal", lambda: True)
+    monkeypatch.setattr(cli.framework.prompts, "at_terminal", lambda: True)
     refused(almoner, SPEND, "ConfirmationMissing")
     refused(almoner, SPEND, "ConfirmationWrong", piped="no\n")
     told = almoner.type(SPEND, piped="clinic\n")
@@ -353,7 +354,7 @@ def proposed_cap(team: Team) -> int:
         dataset, policy = datasets.find(session, "clinic"), policies.in_force(session)
         assert policy is not None
         reason, valid = "one more study", timedelta(days=7)
-        return motions.propose_cap(session, workspace.actor, dataset, policy, claim, reason, valid).id
+        return proposals.propose_cap(session, workspace.actor, dataset, policy, claim, reason, valid).id
 
 
 def test_a_motion_is_decided_like_a_request(any_team: Team) -> None:
@@ -456,9 +457,9 @@ def test_a_delegate_decides_in_the_name_of_a_steward(any_team: Team) -> None:
     sue = team.at(team.home("sue"))
     refused(team.at(tom), f"{SPEND} --on-behalf-of sue", "Denied", piped="clinic\n")
     workspace = open_workspace(team.at(sue).home)
-    mandate = people.Mandate("clinic", "tom", day(-1), day(9), "on leave")
+    mandate = principals.Mandate("clinic", "tom", day(-1), day(9), "on leave")
     with workspace.database.write() as session:
-        people.delegate(
+        principals.delegate(
             session,
             workspace.actor,
             datasets.find(session, "clinic").id,

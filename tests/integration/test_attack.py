@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-import flows.attack
-from flows.attack_store import results_for
+import flows.attacks.public_twin
+from flows.attacks.result_store import results_for
 from tasks import attack as attack_tasks
 from tasks.attack import Tools
-from tasks.attacks.suite import ATTACKS
+from tasks.attacks.registry import ATTACKS
 from tasks.values.metric_result import MetricResult
 from tests.integration.canary import leaks, text_of
 from tests.integration.story import REQUEST, Almoner
@@ -23,8 +23,10 @@ RUN = "attack run 1 --on plain --members 4 --canaries 1 --copies 2"
 @pytest.fixture
 def twin(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Almoner:
     """A home with a request on governed data, and a public corpus."""
-    monkeypatch.setattr(flows.attack, "load", load_tiny)
-    monkeypatch.setattr(flows.attack, "tools_at_hand", lambda model: Tools(uniform_score, WordEmbedder(), None))
+    monkeypatch.setattr(flows.attacks.public_twin, "load", load_tiny)
+    monkeypatch.setattr(
+        flows.attacks.public_twin, "tools_at_hand", lambda model: Tools(uniform_score, WordEmbedder(), None)
+    )
 
     def make() -> None:
         almoner.submitted()
@@ -92,7 +94,7 @@ def test_an_interrupted_attack_goes_on(twin: Almoner, monkeypatch: pytest.Monkey
             raise KeyboardInterrupt
         return honest(quote, corpus, model, key, what)
 
-    monkeypatch.setattr(flows.attack, "release", watched)
+    monkeypatch.setattr(flows.attacks.public_twin, "release", watched)
     twin.type(RUN, expected=130)
     (folder,) = (twin.home.root / "attacks").iterdir()
     stage, texts = (folder / "stage.json").read_bytes(), (folder / "texts-request.json").read_bytes()
@@ -117,7 +119,7 @@ def test_the_model_is_read_once(twin: Almoner, monkeypatch: pytest.MonkeyPatch) 
         read.append(precision)
         return load_tiny(name, device)
 
-    monkeypatch.setattr(flows.attack, "load", watched)
+    monkeypatch.setattr(flows.attacks.public_twin, "load", watched)
     twin.ask(RUN)
     assert read == ["float32"]
     read.clear()

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from flows.backup import take
-from flows.running import Run
+from flows.backup.create import take
+from flows.releases.attempt import Run
 from models_db.home import ProjectHome
 from tasks.common.files import document
 from tests.conftest import PostgreSQL
@@ -231,7 +231,7 @@ def test_a_backup_from_the_middle_of_a_run_begins_anew_and_pays_anew(
     assert almoner.state() == "running"
     armed = Decimal(spent(almoner))
     assert 0 < armed < price
-    monkeypatch.setattr("flows.sweep._alive", lambda _: False)  # the machine it ran on is gone
+    monkeypatch.setattr("flows.releases.sweep._alive", lambda _: False)  # the machine it ran on is gone
     almoner.type("run sweep")
     assert (almoner.state(), Decimal(spent(almoner))) == ("approved", armed)
     assert almoner.ask("run 1")["goes_on_from"] is None
@@ -313,12 +313,12 @@ def test_a_full_disk_leaves_nothing_behind(almoner: Almoner, monkeypatch: pytest
     almoner.submitted()
     file, before = taken(almoner), sorted(almoner.folder.iterdir())
     with monkeypatch.context() as patch:
-        patch.setattr("flows.backup_archive.os.fsync", full)
+        patch.setattr("flows.backup.archive.os.fsync", full)
         told = almoner.ask(f"backup --to {almoner.folder / 'more.tar'}", expected=2)
     assert (told["error"], sorted(almoner.folder.iterdir())) == ("FileUnwritable", before)
     lost(almoner)
     before = sorted(almoner.folder.iterdir())
-    for where in ("flows.backup_archive._new", "flows.restore.os.rename"):
+    for where in ("flows.backup.archive._new", "flows.backup.restore.os.rename"):
         with monkeypatch.context() as patch:
             patch.setattr(where, full)
             told = almoner.ask(f"restore {file} {NOTHING_SINCE}", expected=3)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import flows.assess
-from flows.assess import assess_internally
-from flows.execute import execute
+import flows.releases.evaluate_internal
+from flows.releases.evaluate_internal import assess_internally
+from flows.releases.execute import execute
 from models_db.errors import AlmonerError
 from tasks.corpus.store import Corpus
 from tasks.evaluation.registry import METRICS
-from tasks.generation.ink_rule import InvisibleInkRule
+from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.integration.canary import CANARIES, PRIVATE_TEXT, leaks, text_of
 from tests.integration.story import CONFIRMED, NOTES, SECRETS, Almoner, Told
 from tests.support import snapshot
@@ -129,7 +129,7 @@ def test_an_internal_evaluation_that_fails(
 ) -> None:
     replace(almoner, shelf=shelf).published()
     broken = {name: replace(metric, compute=failure) for name, metric in METRICS.items()}
-    monkeypatch.setattr(flows.assess, "METRICS", broken)
+    monkeypatch.setattr(flows.releases.evaluate_internal, "METRICS", broken)
     assert almoner.ask("evaluate 1 --internal", expected=3)["error"] == "TaskFailed"
     assert leaks(chain_of(lambda: assess_internally(almoner.home.root, 1))) == []
     searched(almoner)

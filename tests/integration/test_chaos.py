@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from models_db.budgets import Amount
-from models_db.services import datasets, ledger, releases, runs
+from models_db.services.catalogue import datasets
+from models_db.services.catalogue import requests as releases
+from models_db.services.lifecycle import attempts, ledger
+from models_db.values.amounts import Amount
 from tests.integration import nursery
 from tests.integration.nursery import Nursery
 from tests.integration.story import REQUEST, Almoner
@@ -169,7 +171,7 @@ def require_all_right(chaos: Chaos) -> None:
     assert any(spent for _, spent, _ in accounts)
     with almoner.database.read() as session:
         balance = ledger.balance(session, datasets.find(session, "clinic").account_id)
-        assert runs.running(session) == []
+        assert attempts.running(session) == []
     assert balance.held == Amount()
     assert sorted(int(path.name.split("-")[0]) for path in almoner.home.quarantine.iterdir()) == list(numbers)
     assert list(almoner.home.scratch.iterdir()) == []

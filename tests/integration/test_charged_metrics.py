@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from models_db.budgets import Amount, total
+from models_db.values.amounts import Amount, total
 from tests.integration.killing import balance, instalments, killed
 from tests.integration.story import REQUEST, Almoner
 

@@ -17,15 +17,16 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from cli.app import app
-from cli.web.answers import dataset_path
-from cli.web.chain_watch import ChainWatch
-from flows.pages import looking
-from flows.pages.looking import lookout
-from models_db.budgets import Amount
-from models_db.engine import LedgerUnreachable
-from models_db.reading import ReadingDatabase
-from models_db.services import datasets, envelopes, people, policies
+from cli.web.chain_status import ChainWatch
+from cli.web.responses import dataset_path
+from flows.dashboard import viewer
+from flows.dashboard.viewer import lookout
+from models_db.services.catalogue import datasets, policies, principals
+from models_db.services.lifecycle import envelopes
+from models_db.sessions.database import LedgerUnreachable
+from models_db.sessions.read_only import ReadingDatabase
 from models_db.tables import Audit
+from models_db.values.amounts import Amount
 from tests.dashboard_homes import EVIL, HOSTILE_NAMES, RTL, Home, grown, plenty
 from tests.support import PATIENCE, execute, snapshot
 
@@ -368,7 +369,7 @@ def only(home: Home, *roles: str) -> None:
     other = home.world.person("other", "admin", "steward")
     for role in {"analyst", "runner", "steward", "auditor", "admin"} - {*roles}:
         with home.world.database.write() as session:
-            people.revoke(session, other, owner.name, role, "for the test")
+            principals.revoke(session, other, owner.name, role, "for the test")
 
 
 def test_what_a_run_produced_is_for_stewards(own: Home) -> None:
@@ -405,8 +406,8 @@ def test_a_quiet_policy_keeps_figures_from_analysts(own: Home) -> None:
 
 
 def adopt(home: Home) -> None:
-    from flows.policy import put_in_force
-    from flows.policy_file import read_policy
+    from flows.governance.policy import put_in_force
+    from flows.workspace.policy_file import read_policy
 
     with home.world.database.write() as session:
         put_in_force(session, home.world.admin, read_policy(home.home.policy, "policy.yaml"))
@@ -415,8 +416,8 @@ def adopt(home: Home) -> None:
 
 def test_a_home_whose_owner_is_nobody_shows_nothing(own: Home) -> None:
     found = lookout(own.home)
-    stranger = looking.Lookout(found.home, found.database, "0" * 64)
-    with pytest.raises(people.PrincipalUnknown), stranger.look():
+    stranger = viewer.Lookout(found.home, found.database, "0" * 64)
+    with pytest.raises(principals.PrincipalUnknown), stranger.look():
         pass
 
 
@@ -440,7 +441,7 @@ def test_a_broken_chain_is_told_everywhere_once_it_was_walked(own: Home) -> None
 
 
 def test_a_long_walk_does_not_keep_a_page_waiting(own: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.web.chain_watch.PATIENCE", 0.01)
+    monkeypatch.setattr("cli.web.chain_status.PATIENCE", 0.01)
     go, walks = threading.Event(), []
 
     def slow(record: object) -> object:
@@ -448,7 +449,7 @@ def test_a_long_walk_does_not_keep_a_page_waiting(own: Home, monkeypatch: pytest
         go.wait(PATIENCE)
         return walked(record)
 
-    from flows.record import verify
+    from flows.audit.verify import verify
 
     walked = lambda record: verify(record).chain  # noqa: E731
     watch = ChainWatch(own.home, slow)
@@ -503,7 +504,7 @@ def test_many_requests_take_no_more_statements_than_few(tmp_path: Path, monkeypa
     home.cohort("grown")
     home.spent("clinic", 10**9)
     home.world.cap(home.world.balance().cap * 2, carry=False)
-    monkeypatch.setattr(looking, "ReadingDatabase", Counted)
+    monkeypatch.setattr(viewer, "ReadingDatabase", Counted)
     client = home.client(tell=raised)
     counts = []
     for more in (0, 60):

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from cli.app import app
 from cli.web import application as put_together
-from cli.web.door import Asked, Door, door
+from cli.web.access import Asked, Door, door
 from cli.web.sessions import WRONG
 from tests.dashboard_homes import TOKEN, Home
 from tests.support import PATIENCE

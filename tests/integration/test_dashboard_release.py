@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from cli.web.access import Asked, door
 from cli.web.application import application
-from cli.web.door import Asked, door
-from flows.workspace import signing_key_path
-from models_db.services import people
-from tasks.publishing.signing import SigningKey
+from flows.workspace.workspace import signing_key_path
+from models_db.services.catalogue import principals
+from tasks.release.signatures.ed25519 import SigningKey
 from tests.integration.story import SECRETS, Almoner
 from tests.integration.test_report import SENTINELS, plant
 
@@ -95,8 +95,8 @@ def test_papers_are_those_of_the_commands(almoner: Almoner) -> None:
 def test_everybody_reads_what_is_out_and_stewards_the_rest(almoner: Almoner) -> None:
     almoner.published()
     with almoner.database.write() as session:
-        owner = people.acting(session, SigningKey.load(signing_key_path(almoner.home)).public_key)
-        people.revoke(session, owner, owner.name, "steward", "only an analyst now")
+        owner = principals.acting(session, SigningKey.load(signing_key_path(almoner.home)).public_key)
+        principals.revoke(session, owner, owner.name, "steward", "only an analyst now")
     client = client_of(almoner)
     assert (release(client)["reports"], release(client)["card"]) == (["public"], True)
     assert client.get("/releases/1/report").status_code == client.get("/releases/1/card").status_code == 200
@@ -132,7 +132,7 @@ def test_on_postgresql_nothing_can_be_written(any_almoner: Almoner, backend: str
     from sqlalchemy import delete
     from sqlalchemy.exc import InternalError
 
-    from flows.pages.looking import lookout
+    from flows.dashboard.viewer import lookout
     from models_db.tables import AuditHead
 
     any_almoner.ingested()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import cli.demo
+import cli.commands.release.demo
 from tests import tiny_model
 from tests.integration.canary import text_of
 from tests.integration.story import SECRETS, Almoner
@@ -14,7 +14,11 @@ from tests.integration.story import SECRETS, Almoner
 @pytest.fixture(autouse=True)
 def tiny_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     short = {"samples": 2, "references": 5, "max_new_tokens": 4, "temperature": 0.9, "max_reference_tokens": 16}
-    monkeypatch.setattr(cli.demo, "REQUEST", cli.demo.REQUEST | {"model": tiny_model.NAME, "parameters": short})
+    monkeypatch.setattr(
+        cli.commands.release.demo,
+        "REQUEST",
+        cli.commands.release.demo.REQUEST | {"model": tiny_model.NAME, "parameters": short},
+    )
 
 
 def test_the_demo_ends_well_and_keeps_what_it_made(almoner: Almoner) -> None:

@@ -13,8 +13,8 @@ import yaml
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
-from models_db.engine import Database, LedgerUnreachable
-from models_db.services import access
+from models_db.services.catalogue import database_access
+from models_db.sessions.database import Database, LedgerUnreachable
 from tests.conftest import PostgreSQL
 from tests.integration.story import Almoner
 from tests.tls_relay import Authority, Relay
@@ -173,7 +173,7 @@ def typist(
 
 
 def access_groups() -> list[str]:
-    return [access.group("almoner", kind) for kind in ("writer", "reader")]
+    return [database_access.group("almoner", kind) for kind in ("writer", "reader")]
 
 
 @pytest.mark.slow

@@ -9,13 +9,14 @@ from datetime import timedelta
 
 import pytest
 
-from flows import decide as deciding
-from flows.lifetime import require_motion
-from flows.workspace import Workspace, open_workspace
-from models_db.budgets import Amount
-from models_db.services import datasets, gates, motions, policies
-from models_db.services.datasets import LifetimeClaim
-from tasks.accounting.lifetime import AmountsDiffer, lifetime_claim
+from flows.approvals import decide as deciding
+from flows.audit.lifetime_claims import require_motion
+from flows.workspace.workspace import Workspace, open_workspace
+from models_db.services.catalogue import datasets, policies
+from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services.lifecycle import gates, proposals
+from models_db.values.amounts import Amount
+from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_claim
 from tests.integration.story import Almoner
 from tests.support import any_amounts, fetch, snapshot
 
@@ -38,7 +39,7 @@ def propose(workspace: Workspace, claim: LifetimeClaim = LIE) -> int:
         policy = policies.in_force(session)
         assert policy is not None
         dataset = datasets.find(session, "clinic")
-        return motions.propose_cap(session, workspace.actor, dataset, policy, claim, "a study", timedelta(days=7)).id
+        return proposals.propose_cap(session, workspace.actor, dataset, policy, claim, "a study", timedelta(days=7)).id
 
 
 def force(workspace: Workspace, claim: LifetimeClaim = LIE) -> None:
@@ -120,7 +121,7 @@ def _record(workspace: Workspace, number: int) -> object:
 def _carry(workspace: Workspace, number: int) -> object:
     """All signatures are there."""
     with workspace.database.write() as session:
-        return motions.carry(session, workspace.actor, motions.find(session, number), require_motion)
+        return proposals.carry(session, workspace.actor, proposals.find(session, number), require_motion)
 
 
 @pytest.mark.parametrize("place", [_sign, _bring, _sign_elsewhere, _record, _carry])

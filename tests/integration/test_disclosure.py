@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from flows.workspace import Workspace, open_workspace
-from models_db.base import moment
-from models_db.budgets import DELTA_UNIT
-from models_db.canonical import digest
-from models_db.services import datasets, gates, motions, policies, releases
-from models_db.services.gates import Decision
+from flows.workspace.workspace import Workspace, open_workspace
+from models_db.database.base import moment
+from models_db.services.catalogue import datasets, policies, requests
+from models_db.services.lifecycle import gates, proposals
+from models_db.services.lifecycle.gates import Decision
 from models_db.tables import Dataset, DatasetVersion, Motion, PolicyVersion
+from models_db.values.amounts import DELTA_UNIT
+from models_db.values.canonical_json import digest
 from tasks.accounting.zcdp import lifetime_cap
-from tasks.publishing.card_text import CAP_CHANGES, STANDING
+from tasks.release.wording.card_text import CAP_CHANGES, STANDING
 from tests.integration.story import Almoner
 from tests.support import any_amounts
 
@@ -45,16 +46,16 @@ def raise_the_cap(workspace: Workspace, epsilon: str) -> None:
     cap = lifetime_cap(epsilon, "1e-6")
     claim = datasets.LifetimeClaim(epsilon, "0.000001", int(cap.delta_conv * DELTA_UNIT), cap.amount)
     with workspace.database.write() as session:
-        asked = motions.propose_cap(session, workspace.actor, *parts(session), claim, "one more study", WEEK)
+        asked = proposals.propose_cap(session, workspace.actor, *parts(session), claim, "one more study", WEEK)
         assert approve(workspace, session, asked) == "carried"
 
 
 def authorise(workspace: Workspace, body: dict[str, Any]) -> int:
     """A standing authorisation for requests like `body`."""
     cost = sum(int(part["rho"]) for i in body["plan"]["invocations"] for part in i["instalments"])
-    wanted = motions.Authorisation(releases.configuration(body), cost, 0, 2, SOON)
+    wanted = proposals.Authorisation(requests.configuration(body), cost, 0, 2, SOON)
     with workspace.database.write() as session:
-        asked = motions.propose_standing(session, workspace.actor, *parts(session), wanted, "every month", WEEK)
+        asked = proposals.propose_standing(session, workspace.actor, *parts(session), wanted, "every month", WEEK)
         assert approve(workspace, session, asked) == "carried"
         return asked.id
 
@@ -63,14 +64,14 @@ def submit_under(workspace: Workspace, body: dict[str, Any], standing: int) -> i
     with workspace.database.write() as session:
         dataset, policy = parts(session)
         version: DatasetVersion = datasets.newest_version(session, dataset)
-        authorised = motions.authorised(session, standing, body)
-        return releases.submit(session, workspace.actor, dataset, version, policy, body, WEEK, standing=authorised).id
+        authorised = proposals.authorised(session, standing, body)
+        return requests.submit(session, workspace.actor, dataset, version, policy, body, WEEK, standing=authorised).id
 
 
 def retract(workspace: Workspace, request: int) -> None:
     with workspace.database.write() as session:
         _, policy = parts(session)
-        asked = motions.propose_retraction(session, workspace.actor, request, policy, "it names a street", WEEK)
+        asked = proposals.propose_retraction(session, workspace.actor, request, policy, "it names a street", WEEK)
         assert approve(workspace, session, asked) == "carried"
 
 
@@ -80,7 +81,7 @@ def two_bundles(almoner: Almoner) -> tuple[Path, Path]:
     almoner.published()
     workspace = open_workspace(almoner.home)
     with workspace.database.read() as session:
-        body = json.loads(releases.find(session, 1).canonical) | {"nonce": secrets.token_hex(16)}
+        body = json.loads(requests.find(session, 1).canonical) | {"nonce": secrets.token_hex(16)}
     raise_the_cap(workspace, "9")
     number = submit_under(workspace, body, authorise(workspace, body))
     retract(workspace, 1)
@@ -99,7 +100,7 @@ def test_later_bundles_disclose_what_stewards_decided(almoner: Almoner, two_bund
         {"old_epsilon": "8", "old_delta": "0.000001", "new_epsilon": "9", "new_delta": "0.000001"}
     ]
     assert record["lifetime"]["epsilon"] == "9"
-    assert record["standing"]["said"]["config_digest"] == digest(releases.configuration(record["request"]))
+    assert record["standing"]["said"]["config_digest"] == digest(requests.configuration(record["request"]))
     assert [one["gate"] for one in read(second, "approvals.json")] == ["motion", "publish"]
     card = (second / "README.md").read_text()
     assert CAP_CHANGES in card

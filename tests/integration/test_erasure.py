@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-import flows.erasure
-import flows.erasure_places
-import flows.execute
-from flows.resuming import journal_folder
-from models_db.services import people
-from models_db.services.audits import Actor
+import flows.datasets.erase
+import flows.datasets.erasure_places
+import flows.releases.execute
+from flows.releases.resume import journal_folder
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import principals
+from tasks.analysis.facets import cache as facet_cache
 from tasks.corpus.versions import version_uids
-from tasks.insights import facet_cache
 from tasks.values.insight import Facets
 from tests.integration.canary import spans
 from tests.integration.story import NOTES, SECRETS, Almoner
@@ -79,7 +79,7 @@ def live_in(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
         almoner.type(f"release request {almoner.request_file(**SMALL)}")
         almoner.type(f'approve {number} --gate spend --reason "again"')
     with monkeypatch.context() as patch:
-        patch.setattr(flows.execute, "keep", interrupted)
+        patch.setattr(flows.releases.execute, "keep", interrupted)
         almoner.type("run 2", 1)
     almoner.type("run 3")
     almoner.type('reject 3 --gate publish --reason "too short"')
@@ -143,23 +143,23 @@ def test_no_file_holds_it(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch,
     healthy(almoner)
 
 
-@pytest.mark.parametrize("kind", [*flows.erasure_places.PLACES, "stores", "beside stores", "sweep"])
+@pytest.mark.parametrize("kind", [*flows.datasets.erasure_places.PLACES, "stores", "beside stores", "sweep"])
 def test_the_proof_finds_each_place_that_is_left_out(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     lived_in(almoner, monkeypatch)
-    if kind in flows.erasure_places.PLACES:
-        places = dict(flows.erasure_places.PLACES)
+    if kind in flows.datasets.erasure_places.PLACES:
+        places = dict(flows.datasets.erasure_places.PLACES)
         del places[kind]
-        monkeypatch.setattr(flows.erasure_places, "PLACES", places)
+        monkeypatch.setattr(flows.datasets.erasure_places, "PLACES", places)
         if kind == "scratch":
-            monkeypatch.setattr(flows.erasure, "remove_orphans", lambda workspace: 0)
+            monkeypatch.setattr(flows.datasets.erase, "remove_orphans", lambda workspace: 0)
     elif kind == "stores":
-        monkeypatch.setattr(flows.erasure, "remove_version", lambda home, uid: None)
+        monkeypatch.setattr(flows.datasets.erase, "remove_version", lambda home, uid: None)
     elif kind == "sweep":
-        monkeypatch.setattr(flows.erasure, "remove_orphans", lambda workspace: 0)
+        monkeypatch.setattr(flows.datasets.erase, "remove_orphans", lambda workspace: 0)
     else:
-        monkeypatch.setattr(flows.erasure, "remove_beside", lambda home, uid: None)
+        monkeypatch.setattr(flows.datasets.erase, "remove_beside", lambda home, uid: None)
     scope = "unit" if kind == "beside stores" else "all"
     erase(almoner, scope)
     assert left_of(almoner, scope) != {}
@@ -235,12 +235,12 @@ def test_a_unit_that_is_not_there_yet_stays_out(almoner: Almoner) -> None:
 def test_an_analyst_does_not_erase(almoner: Almoner) -> None:
     almoner.ingested()
     with almoner.database.write() as session:
-        owner = people.every(session)[0]
+        owner = principals.every(session)[0]
         for role in ("steward", "admin"):
             if role == "admin":
-                other = people.enrol(session, Actor(owner.id, owner.name), "other", "key of other")
-                people.grant(session, Actor(owner.id, owner.name), other.name, "admin", "takes over")
-            people.revoke(session, Actor(owner.id, owner.name), owner.name, role, "only an analyst now")
+                other = principals.enrol(session, Actor(owner.id, owner.name), "other", "key of other")
+                principals.grant(session, Actor(owner.id, owner.name), other.name, "admin", "takes over")
+            principals.revoke(session, Actor(owner.id, owner.name), owner.name, role, "only an analyst now")
     almoner.type("dataset list")  # the home sees the newest link
     before = almoner.everything()
     for option in ("", "--dry-run"):
@@ -270,7 +270,7 @@ def test_an_erasure_that_is_cut_short_is_known_and_finished(
     almoner = any_almoner
     almoner.ingested()
     with monkeypatch.context() as patch:
-        patch.setattr(f"flows.erasure.{step}", killed)
+        patch.setattr(f"flows.datasets.erase.{step}", killed)
         with pytest.raises(Killed):
             erase(almoner, "unit")
     [finding] = [one for one in almoner.ask("doctor", 3)["findings"] if not one["ok"]]

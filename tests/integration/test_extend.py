@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-import flows.keep
-from flows.extend import LARGEST, Parent, ValuesUnwritable, keep_values, read_values
-from flows.sweep import sweep
-from models_db.budgets import Amount
-from models_db.canonical import digest
+import flows.releases.commit
+from flows.releases.extend import LARGEST, Parent, ValuesUnwritable, keep_values, read_values
+from flows.releases.sweep import sweep
 from models_db.home import ProjectHome
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import digest
 from tasks.common import files
 from tasks.corpus.store import Corpus
-from tasks.generation.keyphrase_settings import MOST_SELECTED
-from tasks.insights.keyword_spelling import LONGEST
-from tasks.mechanisms import kde
+from tasks.mechanisms.vectors import kde_sketch
+from tasks.prompted_generation.keyphrases.parameters import MOST_SELECTED
+from tasks.text.keyword_normalisation import LONGEST
 from tests.integration.killing import balance
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_keyphrases import PARAMETERS, SECRET, SEEDED, approved
@@ -147,13 +147,13 @@ def test_values_of_a_run_that_died_are_swept_and_others_are_not(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     approved(almoner, parameters=COUNTED)
-    commit = flows.keep._commit
+    commit = flows.releases.commit._commit
 
     def dies(*given: Any) -> str:
         raise ValuesUnwritable("this process is about to die")
 
     with monkeypatch.context() as patch:
-        patch.setattr(flows.keep, "_commit", dies)
+        patch.setattr(flows.releases.commit, "_commit", dies)
         assert refused(almoner, "run 1") == "ValuesUnwritable"
     (orphan,) = almoner.home.released.iterdir()
     (almoner.home.released / f".{orphan.name}.0123456789abcdef").touch()  # one that was half written
@@ -165,7 +165,7 @@ def test_values_of_a_run_that_died_are_swept_and_others_are_not(
         found.append(sweep(run.workspace).folders)
         return commit(run, *given)
 
-    monkeypatch.setattr(flows.keep, "_commit", swept_meanwhile)
+    monkeypatch.setattr(flows.releases.commit, "_commit", swept_meanwhile)
     almoner.type("run 1")
     almoner.type("run sweep")
     assert found == [0]
@@ -175,7 +175,7 @@ def test_values_of_a_run_that_died_are_swept_and_others_are_not(
 
 def test_the_largest_values_there_are_can_be_read_again(tmp_path: Path) -> None:
     """Whoever has paid for them may extend them; other documents may not be so large."""
-    numbers = kde.LARGEST * 8 * 4 // 3
+    numbers = kde_sketch.LARGEST * 8 * 4 // 3
     words = MOST_SELECTED * (LONGEST + 3) * 4
     assert numbers + words < LARGEST
     assert files._LARGEST_DOCUMENT < LARGEST

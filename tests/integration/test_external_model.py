@@ -13,17 +13,17 @@ import pytest
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import flows.assess
-import flows.execute
-from models_db.budgets import Amount
+import flows.releases.evaluate_internal
+import flows.releases.execute
+from models_db.values.amounts import Amount
 from tasks.evaluate import SCORER
-from tasks.generation.external import FACT, shows_private_text
-from tasks.generation.systems import SYSTEMS
-from tasks.inference.backends.answers import FILE
-from tasks.inference.backends.http import HttpBackend
+from tasks.inference.backends.chat_completions import HttpBackend
 from tasks.inference.backends.interface import SEES, Sampling
-from tasks.inference.loading import located
-from tasks.inference.registry import ModelNotPulled, find, list_models
+from tasks.inference.backends.response_cache import FILE
+from tasks.inference.catalogue.registry import ModelNotPulled, find, list_models
+from tasks.inference.loading.loading import located
+from tasks.pricing.external_models import FACT, shows_private_text
+from tasks.pricing.registry import SYSTEMS
 from tests.integration.canary import CANARIES, PRIVATE_TEXT
 from tests.integration.killing import balance, killed
 from tests.integration.story import CONFIRMED, Almoner, Told
@@ -54,7 +54,7 @@ def office(
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("OFFICE_KEY", KEY)
     monkeypatch.setitem(SYSTEMS, Counted.name, Counted())
-    monkeypatch.setattr(flows.assess, "load", flows.execute.load)
+    monkeypatch.setattr(flows.releases.evaluate_internal, "load", flows.releases.execute.load)
     told: list[str] = []
     real = Almoner.type
 
@@ -259,8 +259,8 @@ def test_without_a_local_model_its_figures_are_null(
         assert name == SCORER
         raise ModelNotPulled(name)
 
-    monkeypatch.setattr(flows.assess, "load", load)
-    monkeypatch.setattr(flows.execute, "load", load)
+    monkeypatch.setattr(flows.releases.evaluate_internal, "load", load)
+    monkeypatch.setattr(flows.releases.execute, "load", load)
     approved(office, evaluation=["length", "perplexity", "judge"])
     office.type("run 1")
     written = json.loads((office.home.quarantine / "1-1" / "evaluation.json").read_bytes())["metrics"]

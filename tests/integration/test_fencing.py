@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-import flows.execute
-import flows.heartbeat
-import flows.keep
-import flows.sweep
-from models_db.budgets import Amount, total
-from models_db.recording import take_lease
+import flows.releases.commit
+import flows.releases.execute
+import flows.releases.heartbeat
+import flows.releases.sweep
 from models_db.tables import Lease
-from tasks.generation.ink_rule import InvisibleInkRule
+from models_db.values.amounts import Amount, total
+from models_db.writes.insert import take_lease
+from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.integration.killing import balance, instalments, is_clean, killed
 from tests.integration.story import Almoner
 from tests.support import fetch
@@ -43,7 +43,7 @@ def when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, int, Act], None
 def sweep_the_living(almoner: Almoner) -> None:
     """Another machine believes that this process is gone."""
     with pytest.MonkeyPatch.context() as elsewhere:
-        elsewhere.setattr(flows.sweep, "is_dead", lambda lease: True)
+        elsewhere.setattr(flows.releases.sweep, "is_dead", lambda lease: True)
         assert almoner.ask("run sweep")["requests"] == [1]
 
 
@@ -65,7 +65,7 @@ def test_a_swept_run_arms_nothing_more(any_almoner: Almoner, when: Any) -> None:
 def test_what_a_swept_run_has_made_is_not_taken(any_almoner: Almoner, when: Any) -> None:
     almoner = any_almoner
     almoner.approved()
-    when(flows.keep, "write_draft", 1, lambda: sweep_the_living(almoner))
+    when(flows.releases.commit, "write_draft", 1, lambda: sweep_the_living(almoner))
     assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
     assert fetch(almoner.database, "SELECT * FROM artifact") == []
     assert sorted(folder.name for folder in almoner.home.quarantine.iterdir()) == ["1-1", "1-unfinished"]
@@ -88,7 +88,7 @@ def test_a_swept_run_does_not_touch_the_one_that_came_after(almoner: Almoner, wh
     if late == "while generating":
         when(InvisibleInkRule, "next_tokens", 3, another)
     else:
-        when(flows.keep, "write_draft", 1, another)
+        when(flows.releases.commit, "write_draft", 1, another)
     assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
     assert produced["state"] == almoner.state() == "produced"
     wasted = total(plan[:2] if late == "while generating" else plan)
@@ -125,7 +125,7 @@ def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
 ) -> None:
     """Texts of released values are written when all is armed: other machines see of such a run its lease alone."""
     almoner = any_almoner
-    monkeypatch.setattr(flows.heartbeat, "BEAT", 0.0)
+    monkeypatch.setattr(flows.releases.heartbeat, "BEAT", 0.0)
     expiries: list[object] = []
 
     def written(*given: Any) -> None:
@@ -133,27 +133,27 @@ def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
             expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
             bench.progress("texts", done, 2)
         expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
-        monkeypatch.setattr(flows.heartbeat, "BEAT", 3600.0)
+        monkeypatch.setattr(flows.releases.heartbeat, "BEAT", 3600.0)
         bench.progress("texts", 2, 2)
         expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
         with almoner.database.write() as session:  # swept away, and begun anew elsewhere
             held = session.scalars(select(Lease)).one()
             other = Lease(request_id=1, attempt=2, token="t", owner="o", expires_at=held.expires_at)
             take_lease(session, other)
-        monkeypatch.setattr(flows.heartbeat, "BEAT", 0.0)
+        monkeypatch.setattr(flows.releases.heartbeat, "BEAT", 0.0)
         bench.progress("texts", 2, 2)
         raise AssertionError("the run goes on")
 
     bench: Any = None
-    made = flows.execute.prepare
+    made = flows.releases.execute.prepare
 
     def prepared(*given: Any) -> Any:
         nonlocal bench
         bench = made(*given)
         return bench
 
-    monkeypatch.setattr(flows.execute, "prepare", prepared)
-    monkeypatch.setattr(flows.execute, "generate_texts", written)
+    monkeypatch.setattr(flows.releases.execute, "prepare", prepared)
+    monkeypatch.setattr(flows.releases.execute, "generate_texts", written)
     almoner.approved()
     assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
     first, second, third, fourth = expiries
@@ -179,7 +179,7 @@ def test_two_sweeps_at_once_both_end_well(almoner: Almoner, monkeypatch: pytest.
     almoner.approved()
     killed("run 1", "mid generation")
     plan = instalments(almoner)
-    is_dead, seen = flows.sweep.is_dead, []
+    is_dead, seen = flows.releases.sweep.is_dead, []
 
     def another_is_faster(lease: Lease) -> bool:
         found = is_dead(lease)
@@ -188,7 +188,7 @@ def test_two_sweeps_at_once_both_end_well(almoner: Almoner, monkeypatch: pytest.
             assert almoner.ask("run sweep")["requests"] == [1]
         return found
 
-    monkeypatch.setattr(flows.sweep, "is_dead", another_is_faster)
+    monkeypatch.setattr(flows.releases.sweep, "is_dead", another_is_faster)
     assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 0}
     assert balance(almoner).spent == total(plan[:3])
     is_clean(almoner, left=True)

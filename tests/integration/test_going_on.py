@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from models_db.budgets import Amount, total
-from tasks.generation.journal import FILE, Contents, Journal
+from models_db.values.amounts import Amount, total
+from tasks.generation.decoding.journal import FILE, Contents, Journal
 from tests.integration.killing import balance, instalments, is_clean, killed
 from tests.integration.story import Almoner
 from tests.support import fetch

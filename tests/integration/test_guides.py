@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from models_db.budgets import Amount, total
-from tasks.attacks.audit_cases import case_of
-from tasks.corpus.demo import write_demo_corpus
-from tasks.mechanisms import histogram
+from models_db.values.amounts import Amount, total
+from tasks.auditing.audit_cases import case_of
+from tasks.corpus.demo.clinic import write_demo_corpus
+from tasks.mechanisms.counts import noisy_histogram
 from tests import tiny_model
 from tests.integration.story import Almoner
 
@@ -122,10 +122,10 @@ def test_the_files_that_a_mechanism_needs_are_there() -> None:
 @pytest.mark.parametrize(
     ("name", "file"),
     [
-        ("EVENTS", "tests/unit/tasks/mechanisms/test_catalogue.py"),
-        ("FREE", "tests/unit/tasks/mechanisms/test_catalogue.py"),
+        ("EVENTS", "tests/unit/tasks/mechanisms/test_registry.py"),
+        ("FREE", "tests/unit/tasks/mechanisms/test_registry.py"),
         ("SEEN", "tests/statistical/test_privacy_audits.py"),
-        ("CASES", "tasks/attacks/audit_cases.py"),
+        ("CASES", "tasks/auditing/audit_cases.py"),
     ],
 )
 def test_the_tables_that_a_mechanism_is_entered_in_are_there(name: str, file: str) -> None:
@@ -136,5 +136,5 @@ def test_the_tables_that_a_mechanism_is_entered_in_are_there(name: str, file: st
 def test_the_parts_of_the_mechanism_are_there() -> None:
     parts = re.findall(r"^\| `(\w+)(?:\(.*?\))?` \|", ADDING, re.MULTILINE)
     assert parts == ["MECHANISM", "loss", "event", "from_event", "draw", "calibrate_histogram"]
-    assert [p for p in parts if not (hasattr(histogram, p) or hasattr(histogram.NoisyHistogram, p))] == []
-    assert case_of(histogram.MECHANISM).neighbours == "100 units in one bin, and one more in another"
+    assert [p for p in parts if not (hasattr(noisy_histogram, p) or hasattr(noisy_histogram.NoisyHistogram, p))] == []
+    assert case_of(noisy_histogram.MECHANISM).neighbours == "100 units in one bin, and one more in another"

@@ -13,17 +13,17 @@ import pytest
 from sqlalchemy import Connection, text
 from starlette.testclient import TestClient
 
+from cli.web.access import Asked, door
 from cli.web.application import application
-from cli.web.door import Asked, door
-from flows.notices import notices
-from models_db.base import moment
-from models_db.canonical import Json
-from models_db.chain import link_hash
-from models_db.engine import Database
-from models_db.link_body import MOST_BYTES, parse_body
-from models_db.links import UPGRADED
-from models_db.services import comparing, told
-from models_db.services.comparing import STEPS
+from flows.notifications.notify import notices
+from models_db.database.base import moment
+from models_db.services.audit.link_body import MOST_BYTES, parse_body
+from models_db.services.verification import compare_rows, verify_rows
+from models_db.services.verification.compare_rows import STEPS
+from models_db.sessions.database import Database
+from models_db.values.canonical_json import Json
+from models_db.writes.link_content import UPGRADED
+from models_db.writes.link_hash import link_hash
 from tests.conftest import Ledgers
 from tests.contracts import whole_story
 from tests.integration.story import Almoner
@@ -221,9 +221,9 @@ def test_doctor_reports_them(implanted: Implanted) -> None:
 
 
 def test_the_comparison_names_every_one_of_them(implanted: Implanted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing, "SHOWN", len(implanted.numbers) * 2)
+    monkeypatch.setattr(compare_rows, "SHOWN", len(implanted.numbers) * 2)
     with implanted.almoner.database.read() as session:
-        found = told.differences(session)
+        found = verify_rows.differences(session)
     named = {int(number) for each in found for number in re.findall(r"\blink (\d+)", each)}
     assert set(implanted.numbers) <= named
 

@@ -7,9 +7,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
-import cli.home
-from flows.workspace import signing_key_path
-from tasks.publishing.signing import SigningKey, fingerprint
+import cli.commands.operations.home
+from flows.workspace.workspace import signing_key_path
+from tasks.release.signatures.ed25519 import SigningKey, fingerprint
 from tests.integration.story import Almoner
 
 WORD = "correct horse"
@@ -45,7 +45,7 @@ def test_the_passphrase_is_asked_for_once(
     assert almoner.ask(f"init --key {path}", expected=2)["error"] == "PassphraseMissing"
     assert not signing_key_path(almoner.home).exists()
     asked: list[str] = []
-    monkeypatch.setattr(cli.home, "passphrase", lambda: asked.append(WORD) or WORD)
+    monkeypatch.setattr(cli.commands.operations.home, "passphrase", lambda: asked.append(WORD) or WORD)
     told = almoner.type(f"init --key {path}")
     almoner.type("dataset list")
     assert asked == [WORD]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import flows.execute
+import flows.releases.execute
 from tests import tiny_model
 from tests.integration.killing import goes_on, killed
 from tests.integration.story import Almoner
@@ -44,7 +44,7 @@ KEYWORDS = ["set_histogram", "partition_selection", "set_histogram"]
 @pytest.fixture(autouse=True)
 def a_model_that_ends(monkeypatch: pytest.MonkeyPatch, almoner: Almoner) -> None:
     """An answer under a grammar ends with a token that says so."""
-    monkeypatch.setattr(flows.execute, "load", tiny_model.load_tiny_that_ends)
+    monkeypatch.setattr(flows.releases.execute, "load", tiny_model.load_tiny_that_ends)
 
 
 def approved(almoner: Almoner, asked: dict[str, Any] = INSIGHTS, notes: Any = NOTES) -> None:

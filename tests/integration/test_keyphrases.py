@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from models_db.budgets import Amount, total
-from models_db.services import ledger
+from models_db.services.lifecycle import ledger
+from models_db.values.amounts import Amount, total
 from tasks.inference.backends.local import LocalBackend
 from tests.integration.killing import balance, goes_on, instalments, killed
 from tests.integration.story import Almoner

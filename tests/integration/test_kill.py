@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from models_db.budgets import Amount, total
+from models_db.values.amounts import Amount, total
 from tests.integration import kill_driver
 from tests.integration.killing import balance, instalments, is_clean, killed, nothing_is_out, start
 from tests.integration.story import Almoner

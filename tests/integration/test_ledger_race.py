@@ -5,11 +5,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 
-from models_db.budgets import Amount
-from models_db.engine import Database
-from models_db.services import artifacts, audit_check, ledger
-from models_db.services.audits import Actor
-from models_db.services.ledger import Attempt
+from models_db.services.audit import verify_chain
+from models_db.services.audit.chain import Actor
+from models_db.services.lifecycle import artifacts, ledger
+from models_db.services.lifecycle.ledger import Attempt
+from models_db.sessions.database import Database
+from models_db.values.amounts import Amount
 from tests.support import PROVENANCE, World, fetch, planned
 
 PROCESSES = 8
@@ -81,7 +82,7 @@ def test_exactly_the_affordable_holds_succeed(world: World) -> None:
     assert world.balance().left == Amount(99, 1)
     with world.database.read() as session:
         assert ledger.recomputed(session) == []
-        report = audit_check.verify(session)
+        report = verify_chain.verify(session)
     assert report.holds, report
     kinds = dict(fetch(world.database, "SELECT kind, count(*) FROM entry GROUP BY kind"))
     assert kinds == dict.fromkeys(("HOLD", "ARM", "COMMIT"), AFFORDABLE * BLOCKS * 2)

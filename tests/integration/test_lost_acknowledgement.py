@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import flows.sweep
-from models_db.budgets import Amount, total
-from models_db.services import artifacts, ledger, runs
-from tasks.generation.ink_rule import InvisibleInkRule
+import flows.releases.sweep
+from models_db.services.lifecycle import artifacts, attempts, ledger
+from models_db.values.amounts import Amount, total
+from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.integration.killing import balance, instalments, is_clean, nothing_is_out
 from tests.integration.losing import BrokenDisk, Fate, Loss, Relay
 from tests.integration.story import Almoner
@@ -110,7 +110,7 @@ def test_a_ledger_that_stays_away_gives_nothing_back(
     assert almoner.state() == "running"
     nothing_is_out(almoner)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(flows.sweep, "is_dead", lambda lease: True)
+        elsewhere.setattr(flows.releases.sweep, "is_dead", lambda lease: True)
         assert almoner.ask("run sweep")["requests"] == [1]
     assert balance(almoner).spent == armed
     is_clean(almoner, left=True)
@@ -122,7 +122,7 @@ def test_a_run_that_began_unheard(any_almoner: Almoner, losing: Any, fate: Fate)
     almoner = any_almoner
     almoner.approved()
     plan = instalments(almoner)
-    losing(runs, "start", 1, fate)
+    losing(attempts, "start", 1, fate)
     if fate == "undone":
         assert almoner.ask("run 1", expected=3)["error"] == "OutcomeUnknown"
         assert almoner.state() == "approved"

@@ -18,11 +18,11 @@ from sqlalchemy import Connection, inspect, text
 
 import migrations.runner
 import migrations.upgrade as upgrading
-from migrations.inventory import Item, NoScratchSchema, compare, differences, expected, inventory
-from migrations.keeping import ProtectionLost
+from migrations.protections import ProtectionLost
+from migrations.schema_inventory import Item, NoScratchSchema, compare, differences, expected, inventory
 from migrations.upgrade import SchemaDiffers, SchemaUnknown, upgrade
-from models_db.base import Base
-from models_db.engine import Database, LedgerUnreachable
+from models_db.database.base import Base
+from models_db.sessions.database import Database, LedgerUnreachable
 from tests.support import World, execute, fetch, snapshot
 
 CONDITIONS = frozenset({"table", "column", "constraint", "index"})

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from flows.workspace import open_workspace
-from models_db.services import datasets, motions, policies, releases
-from tasks.publishing.card_text import CAP_CHANGES, STANDING
+from flows.workspace.workspace import open_workspace
+from models_db.services.catalogue import datasets, policies, requests
+from models_db.services.lifecycle import proposals
+from tasks.release.wording.card_text import CAP_CHANGES, STANDING
 from tests.integration.story import NOTES, Almoner
 from tests.integration.test_approving import Team
 from tests.support import fetch, snapshot
@@ -200,7 +201,7 @@ def test_another_configuration_is_told_by_its_fields(authorised: Team, changes: 
 
 
 def test_another_version_of_almoner_ends_it(authorised: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.pricing.code_digest", lambda: "c" * 64)
+    monkeypatch.setattr("flows.releases.pricing.code_digest", lambda: "c" * 64)
     root = authorised.root
     told = refused(root, f"release request {root.request_file(**SMALL)} --standing 1", "StandingExhausted")
     assert told["facts"]["differs"] == ["code"]
@@ -244,11 +245,11 @@ def test_less_than_a_run_costs_covers_none(team: Team) -> None:
     with workspace.database.write() as session:
         policy = policies.in_force(session)
         assert policy is not None
-        request, dataset = releases.find(session, 1), datasets.find(session, "clinic")
-        wanted = motions.Authorisation(
-            releases.configuration(json.loads(request.canonical)), 5, 0, 3, "2099-12-31T23:59:59.000000Z"
+        request, dataset = requests.find(session, 1), datasets.find(session, "clinic")
+        wanted = proposals.Authorisation(
+            requests.configuration(json.loads(request.canonical)), 5, 0, 3, "2099-12-31T23:59:59.000000Z"
         )
-        motions.propose_standing(session, workspace.actor, dataset, policy, wanted, "monthly", timedelta(days=7))
+        proposals.propose_standing(session, workspace.actor, dataset, policy, wanted, "monthly", timedelta(days=7))
     told = refused(team.at(team.home("sue")), 'approve 1 --gate motion --reason "agreed"', "AuthorisationDiffers")
     assert "it allows rho 0.000000000005" in told["message"]
     refused(team.at(root), f"release request {root.request_file(**SMALL)} --standing 1", "StandingExhausted")

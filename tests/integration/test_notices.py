@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from flows.notices import deliver
+from flows.notifications.notify import deliver
 from tests.integration.canary import leaks
 from tests.integration.story import Almoner
 from tests.integration.test_schedules import SMALL, authorised, scheduled
@@ -94,7 +94,7 @@ def test_a_webhook_is_told_what_waits_was_skipped_and_failed(
     assert almoner.ask("notify send")[0]["sent"] == 0  # what happened before is nobody's news
     scheduled(almoner)
     with monkeypatch.context() as patch:
-        patch.setattr("flows.running.code_digest", lambda: "c" * 64)
+        patch.setattr("flows.releases.attempt.code_digest", lambda: "c" * 64)
         almoner.type("serve --once --without-prefect")
     almoner.type("run 1")
     almoner.type(f"release request {almoner.request_file(**SMALL)}")

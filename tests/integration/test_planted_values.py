@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tasks.corpus import records
-from tasks.corpus.labels import LONGEST_LABEL, normalise_label
-from tasks.corpus.units import UnitInvalid, normalise_unit
+from tasks.corpus.identity.labels import LONGEST_LABEL, normalise_label
+from tasks.corpus.identity.units import UnitInvalid, normalise_unit
+from tasks.corpus.readers import documents
 from tests.integration.story import Almoner
 
 PLANT = "zq-planted-7f3a"
@@ -60,7 +60,7 @@ def test_a_record_that_cannot_be_taken_in_is_not_repeated(
 def test_a_unit_in_an_error_would_be_noticed(
     almoner: Almoner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records.NoUnit, "problem", f"has the unit {PLANT}")
+    monkeypatch.setattr(documents.NoUnit, "problem", f"has the unit {PLANT}")
     almoner.registered()
     source = almoner.write("bad.jsonl", json.dumps(GOOD | {"patient_id": [PLANT]}))
     assert PLANT.encode() in traces(almoner, caplog, f"dataset ingest clinic {source}")

@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 import yaml
 
-import flows.decide
-import flows.policy
-import flows.propose
-from flows.workspace import open_workspace
-from models_db.services import people, policies
+import flows.approvals.decide
+import flows.governance.policy
+import flows.releases.propose
+from flows.workspace.workspace import open_workspace
+from models_db.services.catalogue import policies, principals
 from tests.integration.story import REQUEST, Almoner
 from tests.support import fetch
 
@@ -126,7 +126,7 @@ def test_a_request_that_passed_by_another_door_is_not_run(
     almoner.ingested()
     set_rules(almoner, mechanisms=["public_only"])
     with monkeypatch.context() as door:
-        door.setattr(flows.propose, "require_policy", lambda *given: None)
+        door.setattr(flows.releases.propose, "require_policy", lambda *given: None)
         almoner.type(f"release request {request_file(almoner)}")
     almoner.type('approve 1 --gate spend --reason "overlooked"')
     assert broken(refused(almoner, "run 1", "PolicyForbids")) == ["mechanisms"]
@@ -145,7 +145,7 @@ def test_a_release_outside_its_bounds_is_neither_approved_nor_published(
     told = refused(almoner, 'approve 1 --gate publish --reason "looks fine"', "OutsideBounds")
     assert told["facts"]["outside"] == [{"figure": "length.texts", "value": 3, "allowed": "at most 2"}]
     with monkeypatch.context() as door:
-        door.setattr(flows.decide, "require_bounds", lambda *given: None)
+        door.setattr(flows.approvals.decide, "require_bounds", lambda *given: None)
         almoner.type('approve 1 --gate publish --reason "by another door"')
     refused(almoner, f"publish 1 --to {almoner.folder / 'out'}", "OutsideBounds")
     assert not (almoner.folder / "out").exists()
@@ -245,13 +245,13 @@ def only(almoner: Almoner, *roles: str) -> None:
     """Leave the owner of the home with these roles; somebody else is admin from now on."""
     workspace = open_workspace(almoner.home)
     with workspace.database.write() as session:
-        people.enrol(session, workspace.actor, "boss", "b" * 64)
+        principals.enrol(session, workspace.actor, "boss", "b" * 64)
         for role in ("admin", "steward"):
-            people.grant(session, workspace.actor, "boss", role, "takes over")
+            principals.grant(session, workspace.actor, "boss", role, "takes over")
     with workspace.database.write() as session:
-        boss = people.identify(session, "b" * 64)
-        for role in people.roles_of(session, workspace.actor.id) - set(roles):
-            people.revoke(session, boss, workspace.actor.name, role, "one role each")
+        boss = principals.identify(session, "b" * 64)
+        for role in principals.roles_of(session, workspace.actor.id) - set(roles):
+            principals.revoke(session, boss, workspace.actor.name, role, "one role each")
 
 
 def test_only_an_admin_adopts_and_others_ask_under_the_policy_in_force(almoner: Almoner) -> None:
@@ -349,7 +349,7 @@ def test_a_run_that_cannot_be_afforded_is_refused_quietly(almoner: Almoner, monk
     almoner.type("run 1")
     assert refused(almoner, "run 2", "BudgetExceeded")["facts"]["left_rho"]
     runner = SimpleNamespace(roles_of=lambda session, principal: frozenset({"runner"}))
-    monkeypatch.setattr(flows.policy, "people", runner)
+    monkeypatch.setattr(flows.governance.policy, "people", runner)
     told = refused(almoner, "run 2", "BudgetRefused")
     assert told["facts"] == {"dataset": "clinic"}
     assert almoner.state(2) == "approved"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-import flows.execute
-from tasks.inference.precision import Precision, PrecisionMissing
+import flows.releases.execute
+from tasks.inference.catalogue.precision import Precision, PrecisionMissing
 from tests.integration.story import REQUEST, Almoner
 from tests.unit.tasks.inference.processors import AVX2, WHOLE, is_available, use_processor
 
@@ -87,7 +87,7 @@ def test_a_precision_is_refused_before_the_run_of_another_device(
     almoner.ingested()
     almoner.type(f"release request {almoner.request_file(**fields('int8'))}")
     almoner.type('approve 1 --gate spend --reason "a first look"')
-    monkeypatch.setattr(flows.execute, "load", load)
+    monkeypatch.setattr(flows.releases.execute, "load", load)
     assert almoner.ask("run 1", expected=3)["error"] == "PrecisionMissing"
     assert almoner.state() == "approved"
     assert almoner.ask("release show 1")["rho_spent"] == "0"

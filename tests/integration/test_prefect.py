@@ -16,17 +16,17 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows import telemetry
-from flows.deployed import THREAD, deployments, prefect_beside
-from flows.execute import execute
-from flows.knock import knock
-from flows.poller import Settings
-from flows.propose import propose
-from flows.publish import publish
-from flows.workspace import open_workspace
-from models_db.services.gates import GateClosed
-from tasks.failures import TaskFailed
-from tasks.generation.ink_rule import InvisibleInkRule
+from flows.observability import tracing
+from flows.releases.execute import execute
+from flows.releases.propose import propose
+from flows.releases.publish import publish
+from flows.schedules.poller import Settings
+from flows.schedules.prefect_deployments import THREAD, deployments, prefect_beside
+from flows.schedules.prefect_trigger import knock
+from flows.workspace.workspace import open_workspace
+from models_db.services.lifecycle.gates import GateClosed
+from tasks.common.task_errors import TaskFailed
+from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.collector import Collector
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.story import REQUEST, Almoner
@@ -88,7 +88,7 @@ def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path, collec
     almoner.type(f"verify-release {published.place}")
     almoner.type("doctor")
     # With a global provider of OpenTelemetry, Prefect would send spans of its own, parameters among them.
-    assert {span.name for spans in collector.traces for span in spans} <= {*telemetry.FLOWS, *telemetry.STAGES}
+    assert {span.name for spans in collector.traces for span in spans} <= {*tracing.FLOWS, *tracing.STAGES}
     assert [spans[0].name for spans in collector.traces] == ["propose", "execute", "publish"]
 
     rows = known_to_prefect(prefect_home, tasks=len(TASKS))
@@ -140,7 +140,7 @@ def test_a_schedule_is_a_deployment_that_knocks(almoner: Almoner, prefect_home: 
         scheduled(almoner, rule)
     made = deployments(open_workspace(almoner.home), Settings())
     assert [each.name for each in made] == ["clinic-1", "clinic-2", "clinic-3"]
-    assert {each.entrypoint for each in made} == {"flows.knock.knock"}
+    assert {each.entrypoint for each in made} == {"flows.schedules.prefect_trigger.knock"}
     known = [each.apply() for each in made]
     with get_client(sync_client=True) as client:
         found = [client.read_deployment(each) for each in known]

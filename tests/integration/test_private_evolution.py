@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from models_db.budgets import Amount
+from models_db.values.amounts import Amount
 from tests.integration.canary import CANARIES, leaks, text_of
 from tests.integration.killing import balance, goes_on, instalments, killed
 from tests.integration.story import NOTES, REQUEST, Almoner

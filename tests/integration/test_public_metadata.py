@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from tasks.publishing.layout import CARD, CROISSANT, DEPLOYMENT, RECORD
+from tasks.release.file_names import CARD, CROISSANT, DEPLOYMENT, RECORD
 from tests.integration.story import Almoner
 
 WITH_THE_DATASET = {"name": "Visits", "licence": "CC-BY-4.0", "language": "en", "creators": "The clinic"}

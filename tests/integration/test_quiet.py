@@ -73,7 +73,13 @@ def observed(folder: Path, imports: str, mutation: str = "", **environment: str)
 
 
 @pytest.mark.parametrize(
-    "imports", ["import flows", "import flows.propose", "from tasks.shell import private_task", "import cli.app"]
+    "imports",
+    [
+        "import flows",
+        "import flows.releases.propose",
+        "from tasks.prefect_task import private_task",
+        "import cli.app",
+    ],
 )
 def test_no_telemetry_leaves_a_script(tmp_path: Path, imports: str) -> None:
     told = observed(tmp_path, imports)
@@ -82,7 +88,7 @@ def test_no_telemetry_leaves_a_script(tmp_path: Path, imports: str) -> None:
 
 def test_telemetry_that_leaves_would_be_noticed(tmp_path: Path) -> None:
     """The same script, in which almoner sets nothing."""
-    told = observed(tmp_path, "import flows.propose", NO_SETTING)
+    told = observed(tmp_path, "import flows.releases.propose", NO_SETTING)
     assert ["track", "first_sdk_import"] in told["left"]
     assert ["track", "first_flow_defined"] in told["left"]
 
@@ -91,9 +97,11 @@ def test_each_of_the_two_settings_keeps_it_back(tmp_path: Path) -> None:
     for name, loud in (("DO_NOT_TRACK", "0"), ("PREFECT_SERVER_ANALYTICS_ENABLED", "true")):
         folder = tmp_path / name
         folder.mkdir()
-        assert observed(folder, "import flows.propose", **{name: loud})["left"] == []
+        assert observed(folder, "import flows.releases.propose", **{name: loud})["left"] == []
 
 
 def test_what_a_user_has_set_stands(tmp_path: Path) -> None:
-    told = observed(tmp_path, "import flows.propose", DO_NOT_TRACK="0", PREFECT_SERVER_ANALYTICS_ENABLED="true")
+    told = observed(
+        tmp_path, "import flows.releases.propose", DO_NOT_TRACK="0", PREFECT_SERVER_ANALYTICS_ENABLED="true"
+    )
     assert ["track", "first_sdk_import"] in told["left"]

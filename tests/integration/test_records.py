@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import flows.execute
+import flows.releases.execute
 from tests.integration.story import REQUEST, Almoner
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.record_schemas import FILM, is_valid
@@ -17,7 +17,7 @@ RECORDS: dict[str, Any] = {"kind": "records", "parameters": PARAMETERS, "evaluat
 @pytest.fixture(autouse=True)
 def a_model_that_ends(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record ends with a token that says so."""
-    monkeypatch.setattr(flows.execute, "load", lambda *names, **precision: tiny_model())
+    monkeypatch.setattr(flows.releases.execute, "load", lambda *names, **precision: tiny_model())
 
 
 def test_records_from_the_request_to_the_verified_bundle(almoner: Almoner) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import flows.execute
-import flows.running
+import flows.releases.attempt
+import flows.releases.execute
 from tests.integration.story import CONFIRMED, NOTES, REQUEST, Almoner
 from tests.support import fetch
 
@@ -259,15 +259,18 @@ def test_a_run_that_may_not_begin_is_refused_before_anything_is_loaded_for_it(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     almoner.submitted()
-    monkeypatch.setattr(flows.execute, "execute", None)
+    monkeypatch.setattr(flows.releases.execute, "execute", None)
     refused(almoner, "run 1", 1, "GateClosed")
     almoner.type('approve 1 --gate spend --reason "a first look"')
-    monkeypatch.setattr(flows.running, "code_digest", lambda: "another")
+    monkeypatch.setattr(flows.releases.attempt, "code_digest", lambda: "another")
     refused(almoner, "run 1", 1, "PlanChanged")
 
 
 def test_what_is_refused_early_needs_no_language_model() -> None:
-    code = "import sys, cli.app, flows.running, flows.sweep, flows.publish; print('torch' in sys.modules)"
+    code = (
+        "import sys, cli.app, flows.releases.attempt, flows.releases.sweep, flows.releases.publish; "
+        "print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
@@ -380,17 +383,17 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 def test_only_what_was_approved_is_run(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     almoner.approved()
-    priced = flows.running.quote
+    priced = flows.releases.attempt.quote
     for part, change in CHANGES.items():
 
         def quote(*given: Any, change: Any = change) -> Any:
             made = priced(*given)
             return replace(made, body=change(dict(made.body)))
 
-        monkeypatch.setattr(flows.running, "quote", quote)
+        monkeypatch.setattr(flows.releases.attempt, "quote", quote)
         refused(almoner, "run 1", 1, "PlanChanged")
         assert almoner.ask("run 1", expected=1)["facts"]["changed"] == part
-    monkeypatch.setattr(flows.running, "quote", priced)
+    monkeypatch.setattr(flows.releases.attempt, "quote", priced)
     almoner.type("run 1")
 
 
@@ -434,7 +437,7 @@ def test_the_policy_limits_the_attempts(almoner: Almoner, monkeypatch: pytest.Mo
     almoner.type('approve 1 --gate spend --reason "twice at most"')
     set_policy(almoner, "attempts: 2", "attempts: 100")
     with monkeypatch.context() as broken:
-        broken.setattr(flows.execute, "load", no_memory)
+        broken.setattr(flows.releases.execute, "load", no_memory)
         for _ in range(2):
             with pytest.raises(MemoryError):
                 almoner.type("run 1")
@@ -448,7 +451,7 @@ def no_memory(name: str, device: str, precision: str = "float32") -> None:
 def test_a_running_request_is_not_run_twice(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     almoner.approved()
     seen: list[Any] = []
-    load = flows.execute.load
+    load = flows.releases.execute.load
 
     def while_running(name: str, device: str, precision: str = "float32") -> Any:
         refused(almoner, "run 1", 1, "StillRunning")
@@ -459,7 +462,7 @@ def test_a_running_request_is_not_run_twice(almoner: Almoner, monkeypatch: pytes
         seen.append(name)
         return load(name, device)
 
-    monkeypatch.setattr(flows.execute, "load", while_running)
+    monkeypatch.setattr(flows.releases.execute, "load", while_running)
     almoner.type("run 1")
     assert len(seen) == 1
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from flows.attack_store import AttackFolder, configuration_of
-from models_db.canonical import digest
-from models_db.services import artifacts, internal_views, people
-from models_db.services.audits import Actor
+from flows.attacks.result_store import AttackFolder, configuration_of
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import internal_views, principals
+from models_db.services.lifecycle import artifacts
+from models_db.values.canonical_json import digest
 from tasks.values.metric_result import MetricResult
 from tests.integration.story import SECRETS, Almoner
 from tests.unit.tasks.reporting.a_report import STORED
@@ -33,7 +34,7 @@ def plant(almoner: Almoner, request: int = 1) -> None:
 
 def acting(session: Session) -> Actor:
     """The owner of the home."""
-    owner = people.every(session)[0]
+    owner = principals.every(session)[0]
     return Actor(owner.id, owner.name)
 
 

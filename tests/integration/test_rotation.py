@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from flows.workspace import open_workspace, partition_key_path
-from models_db.services import datasets
+from flows.workspace.workspace import open_workspace, partition_key_path
+from models_db.services.catalogue import datasets
 from tasks.corpus import store
-from tasks.corpus.keys import load_key
+from tasks.corpus.identity.keys import load_key
 from tasks.corpus.partition import PartitionScheme
-from tasks.generation.rotation import Rotation
+from tasks.planning.block_rotation import Rotation
 from tasks.values.plan import Plan
 from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.integration.test_extend import COUNTED

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from cli import progress
-from flows import serving
-from flows import slots as deciding
-from flows.poller import Poller, Settings
-from flows.slots import BUSY
-from flows.workspace import open_workspace
-from models_db.engine import LedgerUnreachable, OutcomeUnknown
+from cli.framework import progress
+from flows.schedules import serve
+from flows.schedules import slots as deciding
+from flows.schedules.poller import Poller, Settings
+from flows.schedules.slots import BUSY
+from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError
-from models_db.services.denials import ClockWentBack
-from tasks.inference.registry import ModelNotPulled
-from tasks.progress import report
+from models_db.sessions.database import LedgerUnreachable, OutcomeUnknown
+from models_db.writes.database_errors import ClockWentBack
+from tasks.common.progress import report
+from tasks.inference.catalogue.registry import ModelNotPulled
 from tests.integration.killing import killed
 from tests.integration.story import Almoner
 from tests.integration.test_approving import Team
@@ -198,7 +198,7 @@ def test_what_failed_is_given_up_and_told(almoner: Almoner, monkeypatch: pytest.
     authorised(almoner)
     scheduled(almoner)
     with monkeypatch.context() as patch:
-        patch.setattr("flows.running.code_digest", lambda: "c" * 64)
+        patch.setattr("flows.releases.attempt.code_digest", lambda: "c" * 64)
         done = look(almoner)
     assert [(run["outcome"], run["reason"]) for run in done["runs"]] == [("given up", "PlanChanged")]
     assert look(almoner)["runs"] == []
@@ -217,7 +217,7 @@ def test_what_is_missing_here_decides_nothing(almoner: Almoner, monkeypatch: pyt
         raise ModelNotPulled("tiny")
 
     with monkeypatch.context() as patch:
-        patch.setattr("flows.pricing.model_facts", not_there)
+        patch.setattr("flows.releases.pricing.model_facts", not_there)
         assert [problem["error"] for problem in look(almoner)["problems"]] == ["ModelNotPulled"]
     assert slots(almoner) == []
     assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
@@ -282,8 +282,8 @@ def test_an_attempt_that_this_process_has_lost_is_gone_on_from(
         raise LedgerUnreachable("somewhere")
 
     with monkeypatch.context() as patch:
-        patch.setattr("models_db.services.ledger.arm", gone)
-        patch.setattr("models_db.services.runs.fail", gone)
+        patch.setattr("models_db.services.lifecycle.ledger.arm", gone)
+        patch.setattr("models_db.services.lifecycle.attempts.fail", gone)
         done = look(almoner)
     assert [(run["outcome"], run["reason"]) for run in done["runs"]] == [("not now", "LedgerUnreachable")]
     assert almoner.state() == "running"
@@ -302,7 +302,7 @@ def test_an_attempt_that_lost_its_ledger_for_a_moment_is_gone_on_from(
         raise problem
 
     with monkeypatch.context() as patch:
-        patch.setattr("models_db.services.ledger.arm", gone)
+        patch.setattr("models_db.services.lifecycle.ledger.arm", gone)
         done = look(almoner)
     assert [(run["outcome"], run["reason"]) for run in done["runs"]] == [("not now", problem.name)]
     assert almoner.state() == "approved"
@@ -372,7 +372,7 @@ def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner, monkeypatch: pyt
     authorised(almoner)
     scheduled(almoner)
     almoner.type('schedule pause 1 --reason "a short look"')
-    before, real, seen = signal.getsignal(signal.SIGTERM), serving._told, []
+    before, real, seen = signal.getsignal(signal.SIGTERM), serve._told, []
 
     def told(poller: Poller) -> Any:
         report("a run", 1, 2)
@@ -381,7 +381,7 @@ def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner, monkeypatch: pyt
             os.kill(os.getpid(), signal.SIGTERM)
         return seen[-1]
 
-    monkeypatch.setattr(serving, "_told", told)
+    monkeypatch.setattr(serve, "_told", told)
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     done = almoner.type("serve --without-prefect --every 1")
     assert (done.out, done.err) == ("Stopped after 1 looks.\n", "a run: 50 %\n" * 2)

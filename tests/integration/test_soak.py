@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from models_db.engine import Database
+from models_db.sessions.database import Database
 from tests.conftest import in_memory
 from tests.integration.canary import PRIVATE_TEXT
 from tests.integration.story import Almoner

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tasks.stores.store import Store
+from tasks.object_storage.bucket import Store
 from tests.integration.canary import leaks, text_of
 from tests.integration.killing import killed
 from tests.integration.story import Almoner

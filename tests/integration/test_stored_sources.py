@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flows.stores import source_at
+from flows.workspace.object_stores import source_at
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
-from tasks.corpus import sources
-from tasks.corpus.readers import read_documents
-from tasks.corpus.sources import SourceChanged
-from tasks.stores.address import Address, located
-from tasks.stores.failures import StoreUnreachable
+from tasks.corpus.readers import sources
+from tasks.corpus.readers.readers import read_documents
+from tasks.corpus.readers.sources import SourceChanged
+from tasks.object_storage.address import Address, located
+from tasks.object_storage.errors import StoreUnreachable
 from tests.integration.canary import leaks, text_of
 from tests.integration.story import NOTES, Almoner
 from tests.object_store import SECRET, ObjectStore
@@ -27,7 +27,7 @@ JSONL = "".join(json.dumps(note) + "\n" for note in NOTES).encode()
 def manifest(almoner: Almoner) -> list[tuple[str, str]]:
     """Content and source marks of all versions: equal for equal corpora."""
     with almoner.database.read() as session:
-        from models_db.services import datasets
+        from models_db.services.catalogue import datasets
 
         rows = datasets.versions(session, datasets.find(session, "clinic"))
         return [(row.manifest_mark, row.source_mark) for row in rows]
@@ -141,8 +141,8 @@ def test_a_file_of_a_folder_is_named_by_its_number(almoner, s3, bucket):
 
 @pytest.mark.parametrize("kind", ["jsonl", *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS[1:])])
 def test_what_changes_while_it_is_read_is_not_kept(s3, bucket, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr("tasks.stores.store._READ_AHEAD", 1 << 10)  # several requests even for a small object
-    monkeypatch.setattr("tasks.stores.store._BUFFER", 1 << 9)
+    monkeypatch.setattr("tasks.object_storage.bucket._READ_AHEAD", 1 << 10)  # several requests even for a small object
+    monkeypatch.setattr("tasks.object_storage.bucket._BUFFER", 1 << 9)
     path = written(tmp_path, kind)
     s3.told_to(tmp_path, bucket)
     address = sent(s3, bucket, path)

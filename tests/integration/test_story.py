@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tasks.evaluation.registry import names
-from tasks.inference.registry import list_models
+from tasks.inference.catalogue.registry import list_models
 from tests.integration.story import REQUEST, Almoner
 from tests.support import require, shared_data
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-import flows.assess
-import flows.execute
-from models_db.budgets import Amount, total
-from tasks.inference.language_model import LanguageModel
-from tasks.inference.precision import Precision
-from tasks.publishing.layout import CARD, RECORD, TEXTS
-from tasks.summarization.adapter import tensors_of
-from tasks.summarization.adapter_store import save_adapter
+import flows.releases.evaluate_internal
+import flows.releases.execute
+from models_db.values.amounts import Amount, total
+from tasks.inference.catalogue.precision import Precision
+from tasks.inference.network.language_model import LanguageModel
+from tasks.release.file_names import CARD, RECORD, TEXTS
+from tasks.summarization.adapters.adapter import tensors_of
+from tasks.summarization.adapters.store import save_adapter
 from tests.integration.canary import text_of
 from tests.integration.killing import balance, instalments, killed
 from tests.integration.story import NOTES, REQUEST, Almoner
@@ -61,7 +61,7 @@ def load_with_end(name: str, device: str, precision: Precision = "float32") -> L
 @pytest.fixture
 def groups(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Almoner:
     """A dataset whose owner has declared groups, ingested with them."""
-    for room in (flows.execute, flows.assess):
+    for room in (flows.releases.execute, flows.releases.evaluate_internal):
         monkeypatch.setattr(room, "load", load_with_end)
     monkeypatch.setenv("ALMONER_MODELS", str(almoner.folder / "models"))
     declared = almoner.write("declared.yaml", {"name": "Visits", "groups": CATALOGUE})

@@ -12,8 +12,8 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from models_db.base import moment
-from models_db.services import access
+from models_db.database.base import moment
+from models_db.services.catalogue import database_access
 from tests.conftest import PostgreSQL
 from tests.integration.story import Almoner
 from tests.support import snapshot
@@ -86,7 +86,7 @@ def town(almoner: Almoner, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPat
 
 
 def access_groups(database: str) -> list[str]:
-    return [access.group(database, kind) for kind in ("writer", "reader")]
+    return [database_access.group(database, kind) for kind in ("writer", "reader")]
 
 
 def founded(town: Team) -> Almoner:
@@ -166,7 +166,7 @@ def auditing(team: Team, bundle: Path) -> None:
     before = snapshot(olga.database)
     told = olga.ask(f"audit checkpoint --to {olga.folder / 'head.json'}", expected=3)
     assert told["error"] == "LedgerForbidden"
-    for table in access.LEDGER:
+    for table in database_access.LEDGER:
         for statement in (f"INSERT INTO {table} DEFAULT VALUES", f"DELETE FROM {table}", f"TRUNCATE {table} CASCADE",
                           f"LOCK TABLE {table} IN SHARE MODE"):  # fmt: skip
             assert "permission denied" in team.denied("olga", statement)

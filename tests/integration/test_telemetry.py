@@ -11,11 +11,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
-from flows import metrics, telemetry
-from flows.workspace import Record, open_record
-from models_db.budgets import RHO_UNIT, Amount
+from flows.observability import prometheus, tracing
+from flows.workspace.workspace import Record, open_record
 from models_db.home import ProjectHome
-from models_db.reading import ReadingDatabase
+from models_db.sessions.read_only import ReadingDatabase
+from models_db.values.amounts import RHO_UNIT, Amount
 from tests.collector import Collector, attributes
 from tests.integration.story import SECRETS, Almoner
 from tests.support import PATIENCE, World, fetch
@@ -54,10 +54,10 @@ def test_a_whole_release_says_what_is_on_the_list_and_nothing_else(almoner: Almo
 def only_what_may_be_said(span: SentSpan) -> None:
     """Names, attributes, times and status of one span; events and links have room for anything, so there are none."""
     said = attributes(span)
-    assert telemetry.told(said) == said  # type: ignore[arg-type]
-    assert span.name in (*telemetry.FLOWS, *telemetry.STAGES)
+    assert tracing.told(said) == said  # type: ignore[arg-type]
+    assert span.name in (*tracing.FLOWS, *tracing.STAGES)
     assert (list(span.events), list(span.links), span.status.message, span.trace_state) == ([], [], "", "")
-    assert span.start_time_unix_nano % (telemetry.HOUR * 10**9) == 0
+    assert span.start_time_unix_nano % (tracing.HOUR * 10**9) == 0
     took = span.end_time_unix_nano - span.start_time_unix_nano
     assert took == int(str(said["almoner.at_most_seconds"])) * 10**9
 
@@ -65,11 +65,11 @@ def only_what_may_be_said(span: SentSpan) -> None:
 def test_nothing_is_sent_and_nothing_loaded_while_it_is_off(
     almoner: Almoner, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(telemetry.SETTING)
+    monkeypatch.delenv(tracing.SETTING)
     almoner.approved()
     almoner.type("run 1")
     assert collector.bodies == []
-    code = "import sys, flows.telemetry; print(*(m for m in sys.modules if m.startswith('opentelemetry')))"
+    code = "import sys, flows.observability.tracing; print(*(m for m in sys.modules if m.startswith('opentelemetry')))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
@@ -90,7 +90,7 @@ def test_metrics_are_what_the_ledger_says(world: World, tmp_path: Path) -> None:
     world.request()
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     record = Record(ProjectHome(tmp_path), ReadingDatabase(world.database.url), "")
-    for sample in metrics.read(record):
+    for sample in prometheus.read(record):
         found.setdefault(sample.metric, {})[sample.labels] = sample.value
     [[name]] = fetch(world.database, "SELECT d.name FROM dataset d JOIN request r ON r.dataset_id = d.id"
                      " WHERE r.id = :id", id=request_id)  # fmt: skip
@@ -112,13 +112,13 @@ def test_a_scrape_asks_as_little_of_a_long_ledger_as_of_a_short_one(world: World
     database = ReadingDatabase(world.database.url)
     record, asked = Record(ProjectHome(tmp_path), database, ""), []
     event.listen(database.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
-    metrics.read(record)
+    prometheus.read(record)
     short = len(asked)
     for name in ("ward", "harbour"):
         world.dataset(name)
         world.published(name)
     asked.clear()
-    assert len(metrics.read(record)) > len(metrics.METRICS)
+    assert len(prometheus.read(record)) > len(prometheus.METRICS)
     assert len(asked) == short
 
 
@@ -142,11 +142,11 @@ def test_the_page_lists_every_metric_with_its_labels(almoner: Almoner) -> None:
     rows = re.findall(r"^\| `(almoner_\w+)` \| ([^|]*)\|", PAGE, re.MULTILINE)
     written = {name: tuple(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
     suffix = {"counter": "_total", "gauge": ""}
-    assert written == {each.name + suffix[each.kind]: each.labels for each in metrics.METRICS}
+    assert written == {each.name + suffix[each.kind]: each.labels for each in prometheus.METRICS}
     almoner.submitted()
-    samples = metrics.read(open_record(almoner.home))
-    assert {each.metric for each in samples} <= {each.name for each in metrics.METRICS}
-    labels = {each.name: each.labels for each in metrics.METRICS}
+    samples = prometheus.read(open_record(almoner.home))
+    assert {each.metric for each in samples} <= {each.name for each in prometheus.METRICS}
+    labels = {each.name: each.labels for each in prometheus.METRICS}
     assert all(tuple(name for name, _ in each.labels) == labels[each.metric] for each in samples)
 
 
@@ -156,14 +156,14 @@ def test_failed_attempts_are_counted_by_name_and_nothing_else_of_a_reason_is_tol
     almoner.approved()
     for problem in (ValueError("Ann Smith"), MemoryError("Ann Smith")):
         with monkeypatch.context() as patch:
-            patch.setattr("flows.execute.generate_texts", raising(problem))
+            patch.setattr("flows.releases.execute.generate_texts", raising(problem))
             with pytest.raises(type(problem)):
                 almoner.type("run 1", expected=None)
     found = scraped(almoner.type("metrics").out)
     assert found["almoner_attempts_failed_total"] == {
         (("refusal", "ValueError"),): 1, (("refusal", "MemoryError"),): 1,
     }  # fmt: skip
-    assert metrics._named("the text of Ann Smith") == "other"
+    assert prometheus._named("the text of Ann Smith") == "other"
 
 
 def raising(problem: Exception) -> object:
@@ -175,7 +175,7 @@ def raising(problem: Exception) -> object:
 
 def test_a_scrape_reads_the_ledger_again_and_writes_nothing(almoner: Almoner) -> None:
     almoner.submitted()
-    with metrics.served(open_record(almoner.home), 0) as port:
+    with prometheus.served(open_record(almoner.home), 0) as port:
         before = almoner.everything()
         first = scraped(fetched(port))
         assert almoner.everything() == before
@@ -194,7 +194,7 @@ def fetched(port: int) -> str:
 def test_a_port_that_is_taken_is_told(almoner: Almoner) -> None:
     almoner.submitted()
     record = open_record(almoner.home)
-    with metrics.served(record, 0) as port:
+    with prometheus.served(record, 0) as port:
         told = almoner.ask(f"metrics --port {port}", expected=3)
     assert told["error"] == "PortTaken"
     assert almoner.ask("metrics --to /proc/almoner.prom", expected=3)["error"] == "MetricsUnwritable"

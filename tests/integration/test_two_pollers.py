@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from flows import slots as deciding
-from flows.propose import priced_for
-from flows.slots import BUSY
-from flows.workspace import open_workspace
-from models_db.services import schedules
+from flows.releases.propose import priced_for
+from flows.schedules import slots as deciding
+from flows.schedules.slots import BUSY
+from flows.workspace.workspace import open_workspace
+from models_db.services.catalogue import schedules
 from tests.integration.story import Almoner
 from tests.integration.test_schedules import authorised, look, scheduled, slots
 
@@ -21,7 +21,7 @@ def test_what_another_poller_gave_up_meanwhile_is_not_run(almoner: Almoner, monk
     workspace = open_workspace(almoner.home)
     real = schedules.unfinished
     with monkeypatch.context() as patch:
-        patch.setattr("flows.running.code_digest", lambda: "c" * 64)
+        patch.setattr("flows.releases.attempt.code_digest", lambda: "c" * 64)
         patch.setattr(schedules, "unfinished", lambda *_: [])
         assert [slot["request"] for slot in look(almoner)["slots"]] == [1]
         patch.setattr(schedules, "unfinished", real)

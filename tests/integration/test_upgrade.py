@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import MetaData, event, text
 
-from migrations.inventory import Item, differences, inventory
+from migrations.schema_inventory import Item, differences, inventory
 from migrations.upgrade import SchemaDiffers, upgrade
-from models_db.engine import Database
-from models_db.services import artifacts, audit_check, health
-from models_db.services.audit_check import Anchor
+from models_db.services.audit import verify_chain
+from models_db.services.audit.verify_chain import Anchor
+from models_db.services.lifecycle import artifacts
+from models_db.services.queries import health
+from models_db.sessions.database import Database
 from tests.conftest import Ledgers
 from tests.integration import upgrade_driver
 from tests.integration.story import Almoner
@@ -110,7 +112,7 @@ def test_work_goes_on(used: World, old: Database, revision: Path) -> None:
     with old.write() as session:
         artifacts.publish(session, used.runner, int(str(number)))
     with old.read() as session:
-        found = audit_check.verify(session, [Anchor(str(head), "k", int(str(seq)))])
+        found = verify_chain.verify(session, [Anchor(str(head), "k", int(str(seq)))])
     assert found.holds
     assert [each.verdict for each in found.placed] == ["on the chain"]
     is_sound(old)

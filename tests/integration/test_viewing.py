@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from cli.web.access import Asked, door
 from cli.web.application import application
-from cli.web.door import Asked, door
-from models_db.viewing import CONDITIONAL
+from models_db.values.internal_view import CONDITIONAL
 from tasks.common.files import document
 from tests.integration.story import NOTES, Almoner
 from tests.support import fetch

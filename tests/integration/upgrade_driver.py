@@ -8,7 +8,7 @@ from sqlalchemy import event
 
 import migrations.runner
 from migrations.upgrade import upgrade
-from models_db.engine import Database
+from models_db.sessions.database import Database
 
 
 def upgrade_and_die(url: str, revisions: Path, statement: int | None) -> None:

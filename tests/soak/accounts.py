@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from models_db.engine import Database
+from models_db.sessions.database import Database
 from tests.support import fetch
 
 Draw = tuple[int, int]

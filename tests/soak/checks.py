@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from models_db.engine import Database
+from models_db.sessions.database import Database
 from tests.integration.canary import leaks
 from tests.integration.story import Almoner
 from tests.soak import accounts, world

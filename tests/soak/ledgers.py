@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
-from models_db.engine import Database
 from models_db.home import ProjectHome
+from models_db.sessions.database import Database
 from tests.soak.faults import Backend, Fault
 from tests.soak.network import Network
 from tests.support import PATIENCE

@@ -26,17 +26,17 @@ import pytest
 import torch
 
 import cli.app  # noqa: F401  (what a look needs is imported in the fork server, once)
-import flows.execute
-import flows.running
-from flows.notices import deliver
-from flows.poller import Poller
-from models_db import engine
+import flows.releases.attempt
+import flows.releases.execute
+from flows.notifications.notify import deliver
+from flows.schedules.poller import Poller
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
-from tasks.accounting import report  # noqa: F401
-from tasks.generation import constraints  # noqa: F401
-from tasks.generation.ink_rule import InvisibleInkRule
-from tasks.mechanisms import token_scores
+from models_db.sessions import database
+from tasks.accounting import dp_accounting_check  # noqa: F401
+from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.inference.structured_output import schema_constraint  # noqa: F401
+from tasks.mechanisms.tokens import utility_scores
 from tests import tiny_model
 from tests.soak.faults import PLACES, Fault
 
@@ -117,7 +117,7 @@ def _redirect(told: Path) -> None:
 
 def _prepare(patch: pytest.MonkeyPatch, work: Work, pipe: _Pipe) -> None:
     tiny_model.install(patch)
-    patch.setattr(engine, "_PRAGMAS", (f"busy_timeout={BUSY_MILLISECONDS}", *engine._PRAGMAS[1:]))
+    patch.setattr(database, "_PRAGMAS", (f"busy_timeout={BUSY_MILLISECONDS}", *database._PRAGMAS[1:]))
     clock = Clock(work.skew)
     _set_clock(patch, clock)
     _watch_draws(patch, pipe)
@@ -159,7 +159,7 @@ def _set_clock(patch: pytest.MonkeyPatch, clock: Clock) -> None:
 
 def _watch_draws(patch: pytest.MonkeyPatch, pipe: _Pipe) -> None:
     """Tell of each draw before it is made: of which request, text and number, on which split into batches."""
-    begin, next_tokens, draw = flows.running.begin, InvisibleInkRule.next_tokens, token_scores.draw_tokens
+    begin, next_tokens, draw = flows.releases.attempt.begin, InvisibleInkRule.next_tokens, utility_scores.draw_tokens
     now: dict[str, Any] = {}
 
     def begun(*args: Any, **kwargs: Any) -> Any:
@@ -176,9 +176,9 @@ def _watch_draws(patch: pytest.MonkeyPatch, pipe: _Pipe) -> None:
         pipe.tell("drawn", dict(now))
         return draw(*args, **kwargs)
 
-    patch.setattr(flows.execute, "begin", begun)
+    patch.setattr(flows.releases.execute, "begin", begun)
     patch.setattr(InvisibleInkRule, "next_tokens", stepping)
-    patch.setattr(token_scores, "draw_tokens", drawing)
+    patch.setattr(utility_scores, "draw_tokens", drawing)
 
 
 # --- what happens at a place -----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from models_db.engine import Database
+from models_db.sessions.database import Database
 from tests.soak.soak import Soak
 from tests.support import fetch
 

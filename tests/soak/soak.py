@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from flows.notices import deliver
-from models_db.engine import Database
+from flows.notifications.notify import deliver
+from models_db.sessions.database import Database
 from tests.integration import kill_driver
 from tests.integration.story import Almoner
 from tests.soak import checks, poller, world

@@ -13,16 +13,16 @@ import pytest
 import torch
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
-from tasks.generation.decoding import DrawMeter, DrawRule, Job, Step, decode
-from tasks.generation.ink_rule import InvisibleInkRule
-from tasks.inference.engine import Engine
-from tasks.inference.plan import Sizes
-from tasks.inference.prompts import PromptPieces
-from tasks.mechanisms import samplers, token_scores
-from tasks.mechanisms.rng import OS_RANDOM, RandomSource
-from tasks.mechanisms.samplers import Draw
-from tasks.mechanisms.token_scores import Candidates
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
+from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.generation.decoding.loop import DrawMeter, DrawRule, Job, Step, decode
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.shapes import Sizes
+from tasks.inference.prompts.render import PromptPieces
+from tasks.mechanisms.core.rng import OS_RANDOM, RandomSource
+from tasks.mechanisms.tokens import sampler, utility_scores
+from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.utility_scores import Candidates
 from tests.tiny_model import tiny_model
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
@@ -49,7 +49,7 @@ class Watched:
     logs: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def next_tokens(self, step: Step) -> list[int]:
-        honest = token_scores.draw_tokens
+        honest = utility_scores.draw_tokens
 
         def draw(kind: Draw, found: Candidates, summed: torch.Tensor, rng: RandomSource) -> list[int]:
             given = self.forced
@@ -63,7 +63,7 @@ class Watched:
             return tokens
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(token_scores, "draw_tokens", draw)
+            patch.setattr(utility_scores, "draw_tokens", draw)
             return self.rule.next_tokens(step)
 
     def facts(self, number: int) -> Mapping[str, float]:
@@ -94,7 +94,7 @@ def audit(draw: Draw, copies: int = 1, trials: int = TRIALS) -> float:
 
 
 def test_texts_stay_below_the_claim_and_those_of_a_unit_that_is_there_three_times_do_not() -> None:
-    draw = samplers.calibrate("table", rho_of("1", DELTA), DRAWS, ROWS, "1")
+    draw = sampler.calibrate("table", rho_of("1", DELTA), DRAWS, ROWS, "1")
     assert 0.999 < epsilon_of(draw.event(DRAWS).loss.rho, DELTA) <= CLAIM
     # 0 to 0.2 in repeated runs: how much shows in few trials is chance. That a loss can be seen, the twin shows.
     assert audit(draw) < CLAIM

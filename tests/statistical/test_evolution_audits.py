@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from models_db.budgets import Amount
+from models_db.values.amounts import Amount
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.attacks.audit_cases import DELTA, EPSILON
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
+from tasks.auditing.audit_cases import DELTA, EPSILON
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.store import Corpus
-from tasks.generation.evolution_votes import Electorate, Voters
-from tasks.insights.points import points_of
-from tasks.mechanisms.grid_points import GridPoints
-from tasks.mechanisms.histogram import NoisyHistogram
-from tasks.mechanisms.rng import OS_RANDOM
+from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
+from tasks.mechanisms.vectors.fixed_point import GridPoints
 from tasks.prompted_generation.evolution.schedule import Schedule
+from tasks.prompted_generation.evolution.voting import Electorate, Voters
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.electing import corpus_of, note, settings
 from tests.unit.tasks.generation.workshop import Workshop

@@ -6,7 +6,7 @@ with probability at most 1 - CONFIDENCE; the honest true epsilons are about 0.8 
 those of the twins are at least 1.8, and the numbers of trials put them beyond doubt.
 
 That the noise of the threshold is drawn afresh is no subject here: keeping it would cost less in pure differential
-privacy (`tasks.mechanisms.sparse_vector`), so no audit could object. The rule's tests look at it.
+privacy (`tasks.mechanisms.tokens.sparse_vector`), so no audit could object. The rule's tests look at it.
 """
 
 import math
@@ -17,14 +17,14 @@ import pytest
 import torch
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
-from tasks.mechanisms.recentred_scores import blended, clip_recentred
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.samplers import Draw, calibrate
-from tasks.mechanisms.sparse_vector import NOISE_GRID, NORM, SparseVector
-from tasks.mechanisms.token_draw import LARGEST_CLIP_STEPS, TokenDraw
-from tasks.mechanisms.token_scores import Candidates, draw_tokens
-from tasks.mechanisms.worst_case import EVEN, FIRST, SECOND, distance, near_and_far, run_length
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
+from tasks.auditing.worst_case_tokens import EVEN, FIRST, SECOND, distance, near_and_far, run_length
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.tokens.clipped_logits import blended, clip_recentred
+from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, TokenDraw
+from tasks.mechanisms.tokens.sampler import Draw, calibrate
+from tasks.mechanisms.tokens.sparse_vector import NOISE_GRID, NORM, SparseVector
+from tasks.mechanisms.tokens.utility_scores import Candidates, draw_tokens
 
 pytestmark = pytest.mark.statistical
 

@@ -5,14 +5,14 @@ from fractions import Fraction
 import pytest
 import torch
 
-from tasks.generation.decoding import DrawMeter
-from tasks.generation.private_icl_rule import PrivateIclRule
-from tasks.generation.private_prediction_rule import PrivatePredictionRule
-from tasks.mechanisms import samplers
-from tasks.mechanisms.integer_draw import WHOLE_TABLE_NATS
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.samplers import public_draw
-from tasks.mechanisms.sparse_vector import SparseVector
+from tasks.generation.decoding.loop import DrawMeter
+from tasks.generation.private_decoding.private_icl_rule import PrivateIclRule
+from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.tokens import sampler
+from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS
+from tasks.mechanisms.tokens.sampler import public_draw
+from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tests.statistical.harness import P_THRESHOLD, p_value
 from tests.unit.tasks.generation.fake_step import FakeSteps
 
@@ -41,12 +41,12 @@ def stated(scores: torch.Tensor, temperature: float) -> dict[int, float]:
     return dict(enumerate((scores / temperature).softmax(0).tolist()))
 
 
-def calibrated(kind: samplers.Kind, temperature: str) -> samplers.Draw:
-    return samplers.calibrate(kind, RHO, 3, ROWS, temperature, head_room_nats=WHOLE_TABLE_NATS)
+def calibrated(kind: sampler.Kind, temperature: str) -> sampler.Draw:
+    return sampler.calibrate(kind, RHO, 3, ROWS, temperature, head_room_nats=WHOLE_TABLE_NATS)
 
 
-@pytest.mark.parametrize("kind", samplers.KINDS)
-def test_private_icl_draws_from_the_blend(kind: samplers.Kind) -> None:
+@pytest.mark.parametrize("kind", sampler.KINDS)
+def test_private_icl_draws_from_the_blend(kind: sampler.Kind) -> None:
     draw = calibrated(kind, "2")  # a temperature of 1
     rule = PrivateIclRule(draw, 0, OS_RANDOM, FREE)
     fake, c = steps(), float(draw.clip_norm)
@@ -58,7 +58,7 @@ def test_private_icl_draws_from_the_blend(kind: samplers.Kind) -> None:
     assert p_value(sample, stated(recentred(PUBLIC, c) / 2, 1.0)) < P_THRESHOLD
 
 
-def amin(kind: samplers.Kind, threshold: Fraction) -> PrivatePredictionRule:
+def amin(kind: sampler.Kind, threshold: Fraction) -> PrivatePredictionRule:
     """A text with more private tokens than any of these tests draws."""
     return PrivatePredictionRule(
         draw=calibrated(kind, "1"),
@@ -72,8 +72,8 @@ def amin(kind: samplers.Kind, threshold: Fraction) -> PrivatePredictionRule:
     )
 
 
-@pytest.mark.parametrize("kind", samplers.KINDS)
-def test_private_tokens_come_from_the_mean_of_the_rows_alone(kind: samplers.Kind) -> None:
+@pytest.mark.parametrize("kind", sampler.KINDS)
+def test_private_tokens_come_from_the_mean_of_the_rows_alone(kind: sampler.Kind) -> None:
     rule, fake = amin(kind, Fraction(0)), steps()  # whatever is further than nothing is private
     sample = [rule.next_tokens(fake.step(position))[0] for position in range(TRIALS)]
     c = float(rule.draw.clip_norm)
@@ -84,8 +84,8 @@ def test_private_tokens_come_from_the_mean_of_the_rows_alone(kind: samplers.Kind
     assert p_value(sample, stated(total / ROWS, 1.6)) < P_THRESHOLD
 
 
-@pytest.mark.parametrize("kind", samplers.KINDS)
-def test_public_tokens_come_from_the_public_model_at_their_own_temperature(kind: samplers.Kind) -> None:
+@pytest.mark.parametrize("kind", sampler.KINDS)
+def test_public_tokens_come_from_the_public_model_at_their_own_temperature(kind: sampler.Kind) -> None:
     rule, fake = amin(kind, Fraction(2)), steps()  # nothing is further
     sample = [rule.next_tokens(fake.step(position))[0] for position in range(TRIALS)]
     assert rule.facts(0) == {"private_tokens": 0.0}

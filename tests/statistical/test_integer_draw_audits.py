@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from tasks.accounting.zcdp import rho_of
-from tasks.attacks.audit_cases import DELTA, DRAWS, EPSILON, REFERENCES
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
-from tasks.mechanisms.integer_draw import IntegerDraw, calibrate
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.token_draw import LARGEST_CLIP_STEPS
-from tasks.mechanisms.weight_table import WeightTable, weight_table
-from tasks.mechanisms.worst_case import PUBLIC, PUSH, pushed_scores, pushed_tokens
+from tasks.auditing.audit_cases import DELTA, DRAWS, EPSILON, REFERENCES
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
+from tasks.auditing.worst_case_tokens import PUBLIC, PUSH, pushed_scores, pushed_tokens
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS
+from tasks.mechanisms.tokens.integer_table import IntegerDraw, calibrate
+from tasks.mechanisms.tokens.weight_table import WeightTable, weight_table
 
 pytestmark = pytest.mark.statistical
 

@@ -10,10 +10,10 @@ from fractions import Fraction
 import pytest
 import torch
 
-from tasks.mechanisms import integer_draw, samplers
-from tasks.mechanisms.integer_draw import IntegerDraw
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.token_scores import Candidates, candidates, clip_rows, draw_tokens, scores, sum_rows
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.tokens import integer_table, sampler
+from tasks.mechanisms.tokens.integer_table import IntegerDraw
+from tasks.mechanisms.tokens.utility_scores import Candidates, candidates, clip_rows, draw_tokens, scores, sum_rows
 from tests.statistical.harness import (
     P_THRESHOLD,
     TEMPERATURE_ERROR,
@@ -26,8 +26,8 @@ from tests.statistical.harness import (
 pytestmark = pytest.mark.statistical
 
 RHO, DRAWS, REFERENCES = 266313968646, 48, 7
-DRAW = samplers.calibrate("table", RHO, DRAWS, REFERENCES, "1")
-OPENDP = samplers.calibrate("opendp", RHO, DRAWS, REFERENCES, "1")
+DRAW = sampler.calibrate("table", RHO, DRAWS, REFERENCES, "1")
+OPENDP = sampler.calibrate("opendp", RHO, DRAWS, REFERENCES, "1")
 SCALE = REFERENCES * 2.0**20
 TRIALS = 400_000
 SLOW_TRIALS = 40_000  # what OpenDP draws in some seconds
@@ -49,7 +49,7 @@ def of_table(draw: IntegerDraw, row: list[int]) -> dict[int, float]:
     return {place: weight / total for place, weight in enumerate(weights)}
 
 
-def drawn(draw: samplers.Draw, row: list[int], trials: int) -> list[int]:
+def drawn(draw: sampler.Draw, row: list[int], trials: int) -> list[int]:
     many = torch.tensor([row]).expand(trials, len(row))
     found = Candidates(torch.arange(len(row)).expand_as(many), torch.ones_like(many, dtype=torch.bool))
     return draw_tokens(draw, found, many, OS_RANDOM)
@@ -92,7 +92,7 @@ def test_numbers_by_remainder_are_caught(monkeypatch):
     def by_remainder(bounds: list[int], rng) -> list[int]:
         return [int.from_bytes(rng.random_bytes(16), "big") % 2 ** bound.bit_length() % bound for bound in bounds]
 
-    monkeypatch.setattr(integer_draw, "uniform_below_each", by_remainder)
+    monkeypatch.setattr(integer_table, "uniform_below_each", by_remainder)
     assert p_value(drawn(DRAW, SCORES, SLOW_TRIALS), of_table(DRAW, SCORES)) < P_THRESHOLD
 
 
@@ -117,8 +117,8 @@ def test_the_samplers_agree_from_logits_to_tokens(temperature):
     public, private = torch.randn(1, 60) * 2, torch.randn(7, 60) * 2
     rows = torch.zeros(7, dtype=torch.int64)
 
-    def sample(kind: samplers.Kind, trials: int) -> list[int]:
-        draw = samplers.calibrate(kind, RHO, DRAWS, REFERENCES, temperature)
+    def sample(kind: sampler.Kind, trials: int) -> list[int]:
+        draw = sampler.calibrate(kind, RHO, DRAWS, REFERENCES, temperature)
         found = candidates(public, 20, draw)
         known, own = found.of_public(public), found.of_rows(private, rows)
         sums = sum_rows(clip_rows(draw, own, known, rows, "log_probability"), rows, 1)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.attacks.audit_cases import DELTA, DRAWS, EPSILON, REFERENCES
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
-from tasks.mechanisms.gaussian import SIGMA_GRID
-from tasks.mechanisms.kde import STEPS, KdeSketches, Sums, calibrate_kde
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.worst_kde import features_of, observed, sums_of
+from tasks.auditing.audit_cases import DELTA, DRAWS, EPSILON, REFERENCES
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
+from tasks.auditing.worst_case_kde import features_of, observed, sums_of
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
+from tasks.mechanisms.vectors.kde_sketch import STEPS, KdeSketches, Sums, calibrate_kde
 from tests.statistical.harness import P_THRESHOLD, SCALE_ERROR, discrete_gaussian, p_value
 
 pytestmark = pytest.mark.statistical

@@ -15,12 +15,12 @@ from random import SystemRandom
 import pytest
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.attacks.audit_cases import COUNT, DELTA, EPSILON
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
-from tasks.mechanisms.contributed_sets import units_naming
-from tasks.mechanisms.partition_selection import PartitionSelection
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.set_histogram import Noise, SetHistogram, calibrate_set_histogram
+from tasks.auditing.audit_cases import COUNT, DELTA, EPSILON
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.counts.contribution_bound import units_naming
+from tasks.mechanisms.counts.partition_selection import PartitionSelection
+from tasks.mechanisms.counts.set_histogram import Noise, SetHistogram, calibrate_set_histogram
 
 pytestmark = pytest.mark.statistical
 

@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from models_db.budgets import DELTA_UNIT, Amount, total
+from models_db.values.amounts import DELTA_UNIT, Amount, total
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
-from tasks.insights import keyword_sets, keyword_tfidf
-from tasks.insights.keyword_sets import KeywordSet, keyword_set_for
-from tasks.insights.keyword_settings import KeywordSettings
-from tasks.insights.keyword_tfidf import Bag, TermWeights
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.set_histogram import calibrate_set_histogram
+from tasks.analysis.keywords import keyword_set as keyword_sets
+from tasks.analysis.keywords import tfidf
+from tasks.analysis.keywords.keyword_set import KeywordSet, keyword_set_for
+from tasks.analysis.keywords.parameters import KeywordSettings
+from tasks.analysis.keywords.tfidf import Bag, TermWeights
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.counts.set_histogram import calibrate_set_histogram
 from tasks.values.insight import Facets
 
 pytestmark = pytest.mark.statistical
@@ -64,7 +65,7 @@ def test_a_unit_moves_the_table_by_no_more_than_is_charged():
 @pytest.mark.slow
 def test_a_unit_all_of_whose_words_count_exceeds_the_claim(monkeypatch):
     """The noise is for w words of a unit."""
-    monkeypatch.setattr(keyword_tfidf, "counting_words", lambda bag, most, key: list(bag))
+    monkeypatch.setattr(tfidf, "counting_words", lambda bag, most, key: list(bag))
     assert bound(of_the_table) > CLAIMED
 
 
@@ -152,5 +153,5 @@ def test_a_unit_that_is_given_another_s_words_exceeds_the_claim(monkeypatch):
     epsilon, delta = claim_of(keyword_set)
     sample = released(keyword_set, [unit("tea")] * 30, unit("zebra"))
     assert bound(sample, delta, TRIALS_OF_SETS) < epsilon
-    monkeypatch.setattr(keyword_tfidf, "best_words", from_the_whole_table)
+    monkeypatch.setattr(tfidf, "best_words", from_the_whole_table)
     assert bound(sample, delta, TRIALS_OF_SETS) > epsilon

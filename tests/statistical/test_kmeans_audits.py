@@ -13,15 +13,15 @@ import pytest
 import torch
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.attacks.audit_cases import DELTA, DRAWS, EPSILON, REFERENCES
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
-from tasks.insights.cluster_settings import ClusterSettings
-from tasks.insights.clusters import clusterer_for
-from tasks.insights.coreset import Coreset
-from tasks.mechanisms.gaussian import SIGMA_GRID
-from tasks.mechanisms.kmeans import KMeansRounds, Rounds, binned_sums, calibrate_rounds
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.worst_rounds import LONG, observed
+from tasks.analysis.clustering.coreset import Coreset
+from tasks.analysis.clustering.parameters import ClusterSettings
+from tasks.analysis.clustering.registry import clusterer_for
+from tasks.auditing.audit_cases import DELTA, DRAWS, EPSILON, REFERENCES
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
+from tasks.auditing.worst_case_kmeans import LONG, observed
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
+from tasks.mechanisms.vectors.kmeans_rounds import KMeansRounds, Rounds, binned_sums, calibrate_rounds
 
 pytestmark = pytest.mark.statistical
 

@@ -6,9 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tasks.mechanisms.kmeans import KMeansRounds
-from tasks.mechanisms.noisy_mean import NoisyMean
-from tasks.mechanisms.rng import OS_RANDOM
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.vectors.kmeans_rounds import KMeansRounds
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tests.statistical.harness import P_THRESHOLD, SCALE_ERROR, discrete_gaussian, p_value
 
 pytestmark = pytest.mark.statistical

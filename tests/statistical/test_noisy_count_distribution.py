@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from tasks.mechanisms.gaussian import NoisyCount, calibrate_count
-from tasks.mechanisms.rng import OS_RANDOM
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tests.statistical.harness import P_THRESHOLD, SCALE_ERROR, discrete_gaussian, p_value
 
 pytestmark = pytest.mark.statistical

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.attacks.audit_cases import DELTA, EPSILON, REFERENCES
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
-from tasks.mechanisms.gaussian import SIGMA_GRID
-from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.token_scores import sum_rows
-from tasks.mechanisms.worst_case import LONG, along, pushed_sums
+from tasks.auditing.audit_cases import DELTA, EPSILON, REFERENCES
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
+from tasks.auditing.worst_case_tokens import LONG, along, pushed_sums
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
+from tasks.mechanisms.tokens.utility_scores import sum_rows
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 
 pytestmark = pytest.mark.statistical
 

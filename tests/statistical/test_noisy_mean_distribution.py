@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy.special import ndtr
 
-from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
-from tasks.mechanisms.rng import OS_RANDOM
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 from tests.statistical.harness import P_THRESHOLD, SCALE_ERROR, discrete_gaussian, p_value
 
 pytestmark = pytest.mark.statistical

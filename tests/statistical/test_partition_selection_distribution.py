@@ -5,8 +5,8 @@ from math import comb
 
 import pytest
 
-from tasks.mechanisms.partition_selection import PartitionSelection
-from tasks.mechanisms.rng import OS_RANDOM
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.counts.partition_selection import PartitionSelection
 from tests.statistical.harness import P_THRESHOLD, miss_probability, p_value
 
 pytestmark = pytest.mark.statistical

@@ -13,14 +13,14 @@ import opendp.prelude as dp
 import pytest
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.attacks.audit_cases import CASES, COUNT, DELTA, DRAWS, EPSILON, case_of
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
-from tasks.attacks.mechanism_audit import audit as audit_case
-from tasks.mechanisms.gaussian import NoisyCount, calibrate_count
-from tasks.mechanisms.histogram import calibrate_histogram
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.token_draw import LARGEST_CLIP_STEPS, TokenDraw, calibrate
-from tasks.mechanisms.worst_case import PUBLIC, pushed_scores, pushed_tokens
+from tasks.auditing.audit import audit as audit_case
+from tasks.auditing.audit_cases import CASES, COUNT, DELTA, DRAWS, EPSILON, case_of
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
+from tasks.auditing.worst_case_tokens import PUBLIC, pushed_scores, pushed_tokens
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
+from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
+from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, TokenDraw, calibrate
 
 pytestmark = pytest.mark.statistical
 

@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.set_histogram import SetHistogram, calibrate_set_histogram
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
 from tests.statistical.harness import (
     P_THRESHOLD,
     SCALE_ERROR,

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom, RandomSource
-from tasks.mechanisms.sparse_vector import NORM, SparseVector
+from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom, RandomSource
+from tasks.mechanisms.tokens.sparse_vector import NORM, SparseVector
 from tests.statistical.harness import P_THRESHOLD, SCALE_ERROR, p_value
 
 pytestmark = pytest.mark.statistical

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.attacks.audit_cases import DELTA, EPSILON
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
-from tasks.inference.session import RowValues
-from tasks.mechanisms.noisy_mean import NoisyMean, calibrate_mean
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.summarization.noisy_means import noisy_means
+from tasks.auditing.audit_cases import DELTA, EPSILON
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
+from tasks.inference.engine.session import RowValues
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
+from tasks.summarization.group_means import noisy_means
 from tests.unit.tasks.summarization.planted import adapter
 
 pytestmark = pytest.mark.statistical

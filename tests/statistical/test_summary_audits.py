@@ -14,15 +14,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from models_db.budgets import Amount
+from models_db.values.amounts import Amount
 from tasks.accounting.zcdp import epsilon_of, rho_of
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.partition import PartitionScheme
-from tasks.generation.decoding import DrawMeter
-from tasks.inference.session import RowHidden, RowValues
-from tasks.mechanisms.noisy_mean import NoisyMean
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.summarization.adapter import Adapter, Space
+from tasks.generation.decoding.loop import DrawMeter
+from tasks.inference.engine.session import RowHidden, RowValues
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean
+from tasks.summarization.adapters.adapter import Adapter, Space
 from tasks.summarization.one_shot import OneShotParameters, OneShotSummary, UsedAdapter, _Reading
 from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.summarization.token_level_rule import TokenLevelRule

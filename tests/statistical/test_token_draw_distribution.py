@@ -6,9 +6,9 @@ from fractions import Fraction
 import pytest
 import torch
 
-from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
-from tasks.mechanisms.token_draw import TokenDraw, calibrate
-from tasks.mechanisms.token_scores import candidates, clip_rows, scores, sum_rows
+from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
+from tasks.mechanisms.tokens.exponential_mechanism import TokenDraw, calibrate
+from tasks.mechanisms.tokens.utility_scores import candidates, clip_rows, scores, sum_rows
 from tests.statistical.harness import P_THRESHOLD, TEMPERATURE_ERROR, miss_probability, p_value, softmax
 
 pytestmark = pytest.mark.statistical

@@ -16,24 +16,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models_db.budgets import DELTA_UNIT, Amount, total
 from models_db.home import ProjectHome
+from models_db.values.amounts import DELTA_UNIT, Amount, total
 from tasks.accounting.zcdp import epsilon_of, release_amount
-from tasks.attacks.epsilon_lower_bound import epsilon_lower_bound
+from tasks.analysis.facets.extractor import extractor_for
+from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.keywords.assign import FastChooser
+from tasks.analysis.keywords.keyword_set import even_count
+from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.store import UnitDocuments
-from tasks.insights import urania_run
-from tasks.insights.choosing import FastChooser
-from tasks.insights.facet_settings import FacetSettings
-from tasks.insights.facets import extractor_for
-from tasks.insights.keyword_sets import even_count
-from tasks.insights.points import points_of
+from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.insights.private_units import PrivateUnits
-from tasks.insights.tools import Tools
-from tasks.insights.urania import Urania
-from tasks.insights.urania_parameters import UraniaParameters
-from tasks.insights.urania_run import UraniaRun
-from tasks.insights.urania_stages import Stages
-from tasks.mechanisms.rng import OS_RANDOM
+from tasks.insights.run_tools import Tools
+from tasks.insights.urania import run as urania_run
+from tasks.insights.urania.parameters import UraniaParameters
+from tasks.insights.urania.planner import Urania
+from tasks.insights.urania.run import UraniaRun
+from tasks.insights.urania.stages import Stages
+from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.values.plan import Ask, Plan
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.workshop import Workshop, store

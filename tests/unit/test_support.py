@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from models_db import moving
-from models_db.base import moment
+from models_db.database.base import moment
+from models_db.writes import budget_steps
 from tests.support import World, later, require, snapshot
 
 
@@ -37,5 +37,5 @@ def test_a_snapshot_sees_every_change(world: World) -> None:
 
 def test_later_is_later_and_ends() -> None:
     with later(timedelta(days=2)):
-        assert moving.moment() > moment()
-    assert moving.moment is moment
+        assert budget_steps.moment() > moment()
+    assert budget_steps.moment is moment

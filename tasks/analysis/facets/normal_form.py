@@ -3,8 +3,8 @@
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
-from tasks.corpus.units import is_unicode
-from tasks.insights.facet_settings import FacetField
+from tasks.analysis.facets.parameters import FacetField
+from tasks.corpus.identity.units import is_unicode
 from tasks.values.insight import KEYWORDS, Facets
 
 

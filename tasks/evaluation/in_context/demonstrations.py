@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from models_db.errors import UsageError
-from tasks.evaluation.in_context.definitions import Task
+from tasks.evaluation.in_context.task_definitions import Task
 
 Choice: TypeAlias = Literal["balanced", "random"]
 

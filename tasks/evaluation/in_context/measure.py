@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from models_db.errors import UsageError
-from tasks.evaluation.in_context.answers import first_token_bias, greedy_answers, label_scores
+from tasks.evaluation.core.in_context_result import InContextResult, Run, Score
 from tasks.evaluation.in_context.calibration import calibrated_labels, content_free
-from tasks.evaluation.in_context.definitions import Task
 from tasks.evaluation.in_context.demonstrations import Choice, Example, choose, require_labels
+from tasks.evaluation.in_context.predictions import first_token_bias, greedy_answers, label_scores
 from tasks.evaluation.in_context.prompts import CONTENT_FREE, PromptWriter, SharedPrompt, Tokens
-from tasks.evaluation.in_context.reading import read_prompt
-from tasks.evaluation.in_context.results import InContextResult, Run, Score
-from tasks.inference.language_model import LanguageModel
-from tasks.inference.rows import RowBatch
+from tasks.evaluation.in_context.shared_prompt import read_prompt
+from tasks.evaluation.in_context.task_definitions import Task
+from tasks.inference.engine.row_batch import RowBatch
+from tasks.inference.network.language_model import LanguageModel
 
 MAX_TEXT_TOKENS = 128
 """Tokens of a text in a prompt, unless told."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from models_db.errors import UsageError
-from tasks.evaluation.in_context.definitions import Task
 from tasks.evaluation.in_context.demonstrations import Example
-from tasks.inference.prompts import reference_tokens
+from tasks.evaluation.in_context.task_definitions import Task
+from tasks.inference.prompts.render import reference_tokens
 
 END = "\n\n"
 """What ends an answer."""

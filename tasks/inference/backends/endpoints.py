@@ -11,9 +11,9 @@ from urllib.parse import SplitResult
 
 from pydantic import Field, model_validator
 
-from models_db.canonical import Json, digest
 from models_db.errors import UsageError
-from models_db.requests import Exact, Line, Written, as_json
+from models_db.values.canonical_json import Json, digest
+from models_db.values.requests import Exact, Line, Written, as_json
 from tasks.common.network import PREFIX, Address, Variable, is_loopback, split_url
 
 PAGE: Final = "docs/external-models.md"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from models_db.requests import Exact
+from models_db.values.requests import Exact
 
 SYSTEM = "You write texts. You answer with the text that is asked for, and with nothing beside it."
 """What a model is told about itself where nothing else is said."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tasks.inference.backends.interface import SYSTEM, Sampling, Written
-from tasks.inference.prompt_spec import PromptSpec
-from tasks.inference.prompts import private_prompt, reference_tokens
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.render import private_prompt, reference_tokens
 
 if TYPE_CHECKING:  # pricing a request must not load torch
-    from tasks.inference.language_model import LanguageModel
+    from tasks.inference.network.language_model import LanguageModel
 
 
 class Drawn(Protocol):
@@ -70,7 +70,7 @@ class LocalBackend:
 
     def _asked(self, prompts: Sequence[str], how: Sampling) -> list[tuple[int, ...]]:
         """The tokens of every prompt, if they and an answer fit."""
-        from tasks.inference.plan import ContextTooLong
+        from tasks.inference.engine.shapes import ContextTooLong
 
         tokenizer, positions = self.model.tokenizer, self.model.positions
         system = (how.system or SYSTEM).replace("{", "{{").replace("}", "}}")  # plain characters, not a template

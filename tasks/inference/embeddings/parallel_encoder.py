@@ -11,11 +11,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.inference.embedding import load_embedder
-from tasks.inference.kit import Kit, Workplace, settle
-from tasks.inference.spread import Spread, Tool, WorkerSet, spread_of
-from tasks.insights.points import points_of
-from tasks.progress import Progress
+from tasks.common.progress import Progress
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.embeddings.parallel_map import Spread, Tool, WorkerSet, spread_of
+from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.inference.embeddings.worker_environment import Kit, Workplace, settle
 from tasks.text.interfaces import Embedder, Pieces
 
 

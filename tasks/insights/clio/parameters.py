@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tasks.insights.insight_parameters import InsightParameters
+from tasks.insights.parameters import InsightParameters
 
 
 class ClioParameters(InsightParameters):

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from models_db.events import PrivacyEvent
-from tasks.generation.batches import BatchLayout
-from tasks.generation.evolution_settings import EvolutionParameters
-from tasks.mechanisms.histogram import NoisyHistogram, calibrate_histogram
+from models_db.values.events import PrivacyEvent
+from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
+from tasks.planning.batches import BatchLayout
+from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 
 VARIATION = "Rewrite the following text {way}:\n\n{text}"
 """How the model is asked for a rewording; `{text}` is the candidate, and all that it is told.

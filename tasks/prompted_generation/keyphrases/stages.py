@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from models_db.budgets import Amount
-from models_db.events import PrivacyEvent
-from tasks.generation.batches import BatchLayout
-from tasks.generation.keyphrase_settings import KeyphraseParameters
-from tasks.generation.keyphrase_vocabulary import Vocabulary, vocabulary_for
-from tasks.mechanisms.kde import KdeSketches, calibrate_kde
+from models_db.values.amounts import Amount
+from models_db.values.events import PrivacyEvent
+from tasks.mechanisms.vectors.kde_sketch import KdeSketches, calibrate_kde
+from tasks.planning.batches import BatchLayout
+from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
+from tasks.prompted_generation.keyphrases.vocabulary import Vocabulary, vocabulary_for
 
 SHARED = Fraction(1, 100)
 """The noise of a score is told in relation to what a phrase scores that so many of n units have."""

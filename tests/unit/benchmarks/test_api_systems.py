@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tasks.generation import evolution_run, keyphrase_run
-from tasks.generation.evolution_settings import EvolutionParameters
-from tasks.generation.keyphrase_settings import KeyphraseParameters
-from tasks.inference.engine import Engine
+from tasks.inference.engine.engine import Engine
+from tasks.prompted_generation.evolution import run
+from tasks.prompted_generation.evolution.parameters import EvolutionParameters
+from tasks.prompted_generation.keyphrases import run as keyphrase_run
+from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model
 
@@ -44,7 +45,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def place(bench: dict[str, ModuleType], data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Everything embedded by letters, everything written by a tiny model."""
-    for room in (keyphrase_run, evolution_run, bench["api_systems"]):
+    for room in (keyphrase_run, run, bench["api_systems"]):
         monkeypatch.setattr(room, "load_embedder", lambda *_, **__: Letters())
     monkeypatch.setattr(bench["api_systems"], "ABOUT", {"agnews": "News."})
     (data / "work").mkdir()
@@ -152,11 +153,11 @@ def test_private_texts_that_invisible_ink_shows_are_counted(bench: dict[str, Mod
 def test_points_are_made_once_when_they_are_remembered(bench: dict[str, ModuleType], monkeypatch: Any) -> None:
     systems, made = bench["api_systems"], []
     monkeypatch.setattr(systems, "points_of", lambda embed, texts: made.extend(texts) or embed(texts))
-    for reader in (systems.keyphrase_units, systems.evolution_votes):
+    for reader in (systems.unit_phrases, systems.voting):
         monkeypatch.setattr(reader, "points_of", None)
     systems.remember_points()
-    first = systems.keyphrase_units.points_of(Letters(), ["a", "b", "a"])
-    second = systems.evolution_votes.points_of(Letters(), ["b", "c"])
+    first = systems.unit_phrases.points_of(Letters(), ["a", "b", "a"])
+    second = systems.voting.points_of(Letters(), ["b", "c"])
     assert made == ["a", "b", "c"]
     assert (first[1] == second[0]).all()
     assert (first[0] == first[2]).all()

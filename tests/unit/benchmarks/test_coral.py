@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.evaluation.softmax import fit
+from tasks.evaluation.algorithms.logistic_regression import fit
 from tasks.text.interfaces import Points
 from tests.unit.benchmarks.scripts import load
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.evaluation.embedded import points
-from tasks.insights.facet_settings import FacetSettings
-from tasks.insights.facets import extractor_for
-from tasks.insights.keyword_settings import KeywordSettings
+from tasks.analysis.facets.extractor import extractor_for
+from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.keywords.parameters import KeywordSettings
+from tasks.evaluation.core.embedded_texts import points
 from tasks.text.interfaces import Entity
 
 SCRIPTS = ("insights", "insights_data", "insights_metrics", "insights_systems", "insights_tables", "insights_topics")

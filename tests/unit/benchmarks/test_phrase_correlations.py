@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.generation.keyphrase_units import _together
-from tasks.mechanisms.fourier_features import on_grid
-from tasks.mechanisms.rng import DeterministicRandom
+from tasks.mechanisms.core.rng import DeterministicRandom
+from tasks.mechanisms.vectors.random_fourier_features import on_grid
+from tasks.prompted_generation.keyphrases.unit_phrases import _together
 
 SCRIPTS = (
     "phrase_correlations",

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tasks.inference import representations
-from tasks.inference.engine import Engine
-from tasks.summarization.training_data import read_training_data
+from tasks.inference.engine import hidden_states
+from tasks.inference.engine.engine import Engine
+from tasks.summarization.adapter_training.dataset import read_training_data
 from tests.tiny_model import tiny_model
 
 SCRIPTS = (
@@ -126,13 +126,13 @@ def test_documents_are_read_once(bench: dict[str, ModuleType], monkeypatch: pyte
         reads.append(references)
         return iter([1, 2])
 
-    monkeypatch.setattr(representations, "last_hidden", read)
+    monkeypatch.setattr(hidden_states, "last_hidden", read)
     with bench["summaries"].documents_read_once():
-        once = [list(representations.last_hidden(None, ["p"], [[(1, 2)]], "s")) for _ in range(3)]  # type: ignore[arg-type]
-        list(representations.last_hidden(None, ["p"], [[(1, 3)]], "s"))  # type: ignore[arg-type]
+        once = [list(hidden_states.last_hidden(None, ["p"], [[(1, 2)]], "s")) for _ in range(3)]  # type: ignore[arg-type]
+        list(hidden_states.last_hidden(None, ["p"], [[(1, 3)]], "s"))  # type: ignore[arg-type]
     assert once == [[1, 2]] * 3
     assert len(reads) == 2
-    assert representations.last_hidden is read
+    assert hidden_states.last_hidden is read
 
 
 @pytest.mark.parametrize("name", ["token_level", "token_level_paper", "ink", "public_only", "non_private"])
@@ -221,7 +221,7 @@ def test_reading_anew_draws_every_token(bench: dict[str, ModuleType], data: Path
 
     def counting(*given: Any) -> Iterator[Any]:
         reads.append(given)
-        return representations.last_hidden(*given)
+        return hidden_states.last_hidden(*given)
 
     clock.last_hidden, kept = counting, clock.last_hidden
     try:

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.inference.engine import Engine
-from tasks.inference.plan import Sizes
-from tasks.inference.prompt_spec import PromptSpec
-from tasks.inference.prompts import prompts_for
-from tasks.mechanisms.sparse_vector import NORM, SparseVector
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.shapes import Sizes
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.render import prompts_for
+from tasks.mechanisms.tokens.sparse_vector import NORM, SparseVector
 from tests.tiny_model import tiny_model
 
 SCRIPTS = ("utility", "utility_systems", "utility_texts")

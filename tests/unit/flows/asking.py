@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flows.kinds import at_publish, at_spend
-from flows.matter import Grid, Lines, Matter, Texts, Warnings
-from flows.question import Question
-from models_db.canonical import canonical
-from tasks.accounting.lifetime import lifetime_claim
+from flows.approvals.build_review import at_publish, at_spend
+from flows.approvals.request_review import Question
+from flows.approvals.review import Grid, Lines, Matter, Texts, Warnings
+from models_db.values.canonical_json import canonical
+from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.files import FileTable
 from tasks.publishing.draft import write_draft
-from tasks.publishing.record import Person
-from tasks.publishing.signing import SigningKey
+from tasks.release.record import Person
+from tasks.release.signatures.ed25519 import SigningKey
 from tests.unit.tasks.publishing.builders import POLICY, TEXTS, a_record, a_request, metrics_of, people
 
 BUDGET = {

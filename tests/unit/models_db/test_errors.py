@@ -7,7 +7,7 @@ import pytest
 
 import models_db
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
-from models_db.services.denials import Denied
+from models_db.writes.database_errors import Denied
 
 
 def every_error() -> list[type[AlmonerError]]:

@@ -7,14 +7,14 @@ import pytest
 
 import tasks.evaluate
 from models_db.home import ProjectHome
-from tasks import progress
 from tasks.attack import attack_release, copied, everything_there_is, tools_at_hand, units_of
-from tasks.attacks.suite import ATTACKS
-from tasks.attacks.twin import set_stage
+from tasks.attacks.public_twin import set_stage
+from tasks.attacks.registry import ATTACKS
+from tasks.common import progress
 from tasks.corpus.ingest import ingest
 from tasks.corpus.store import open_corpus
-from tasks.inference.registry import ModelNotPulled
-from tasks.mechanisms.rng import OS_RANDOM
+from tasks.inference.catalogue.registry import ModelNotPulled
+from tasks.mechanisms.core.rng import OS_RANDOM
 from tests.tiny_model import tiny_model
 
 LINES = "".join(

@@ -8,7 +8,7 @@ import pytest
 from tasks import evaluate
 from tasks.evaluate import evaluate_texts, require_tools
 from tasks.evaluation.registry import METRICS
-from tasks.inference.registry import ModelNotPulled
+from tasks.inference.catalogue.registry import ModelNotPulled
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import texts
 

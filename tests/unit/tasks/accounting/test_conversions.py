@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import exp, inf, log, mp, mpf, pi, quad, sqrt
 
-from models_db.budgets import Amount
+from models_db.values.amounts import Amount
 from tasks.accounting import conversions
 from tests.golden.accounting_oracle import GOLDEN
 

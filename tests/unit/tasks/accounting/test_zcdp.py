@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from models_db.budgets import Amount
-from tasks.accounting.amounts import InexactNumber
+from models_db.values.amounts import Amount
+from tasks.accounting.rounding import InexactNumber
 from tasks.accounting.zcdp import (
     InvalidTarget,
     epsilon_of,

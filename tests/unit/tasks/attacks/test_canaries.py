@@ -17,8 +17,8 @@ from tasks.attacks.canaries import (
     make_canaries,
     plant,
 )
-from tasks.attacks.language import ReleaseLanguage
-from tasks.mechanisms.rng import OS_RANDOM, DeterministicRandom
+from tasks.attacks.unigram_model import ReleaseLanguage
+from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tests.unit.tasks.attacks.people import random_texts
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from models_db.home import ProjectHome
 from tasks.corpus import cohorts as cohorts_module
 from tasks.corpus.cohorts import Cohorts
+from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.ingest import ingest
-from tasks.corpus.marks import mark_of
 from tasks.corpus.partition import NOWHERE, PartitionScheme, SomeBlocks
 from tasks.corpus.store import PartOfCorpus, iter_marks, open_corpus
 

@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 from models_db.errors import AlmonerError, Refused
 from models_db.home import HomeMissing, ProjectHome
 from tasks.corpus import ingest as ingest_module
+from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.ingest import IngestedVersion, ingest
-from tasks.corpus.marks import mark_of
-from tasks.corpus.records import DuplicateDocument, NotJson
-from tasks.corpus.sources import SourceChanged
+from tasks.corpus.readers.documents import DuplicateDocument, NotJson
+from tasks.corpus.readers.sources import SourceChanged
 from tasks.corpus.store import DATABASE, iter_marks, open_corpus
 from tasks.corpus.versions import (
     StoreNotWritable,

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from models_db import units as unit_marks
 from models_db.home import ProjectHome
-from models_db.services import datasets
+from models_db.services.catalogue import datasets
+from models_db.writes import unit_claims as unit_marks
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import iter_marks, open_corpus

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from models_db.budgets import Amount
+from models_db.values.amounts import Amount
 from tasks.accounting.zcdp import release_amount
-from tasks.generation.invisible_ink import InvisibleInkParameters
+from tasks.generation.private_decoding.invisible_ink import InvisibleInkParameters
 from tasks.values.plan import Ask
 
 AMOUNT = release_amount("4", "1e-7")

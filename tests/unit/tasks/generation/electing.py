@@ -5,17 +5,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from models_db.budgets import Amount
 from models_db.home import ProjectHome
+from models_db.values.amounts import Amount
 from tasks.corpus.store import Corpus
-from tasks.generation.evolution import PrivateEvolution
-from tasks.generation.evolution_run import EvolutionRun
-from tasks.generation.evolution_settings import EvolutionParameters
-from tasks.generation.evolution_votes import Electorate
-from tasks.generation.interface import Bench
+from tasks.generation.decoding.run_context import Bench
 from tasks.inference.backends.interface import Sampling, Written
-from tasks.inference.prompt_spec import PromptSpec
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.prompted_generation.evolution.parameters import EvolutionParameters
+from tasks.prompted_generation.evolution.planner import PrivateEvolution
+from tasks.prompted_generation.evolution.run import EvolutionRun
 from tasks.prompted_generation.evolution.schedule import Schedule
+from tasks.prompted_generation.evolution.voting import Electorate
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.workshop import store

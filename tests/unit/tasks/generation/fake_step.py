@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding import Step
-from tasks.inference.session import RowLogits
+from tasks.generation.decoding.loop import Step
+from tasks.inference.engine.session import RowLogits
 
 
 @dataclass

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from models_db.home import ProjectHome
-from tasks.corpus.demo import demo_notes
+from tasks.corpus.demo.clinic import demo_notes
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.generation.interface import Bench
-from tasks.inference.engine import Engine
-from tasks.inference.prompt_spec import PromptSpec
-from tasks.mechanisms.rng import DeterministicRandom, RandomSource
+from tasks.generation.decoding.run_context import Bench
+from tasks.inference.engine.engine import Engine
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.mechanisms.core.rng import DeterministicRandom, RandomSource
 from tests.tiny_model import tiny_model
 
 KEY = b"k" * 32

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tasks.inference.quiet import quiet_libraries
+from tasks.inference.catalogue.silence_libraries import quiet_libraries
 
 SMALL: Mapping[str, Any] = {
     "vocab_size": 300,

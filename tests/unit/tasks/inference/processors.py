@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tasks.inference import capabilities
-from tasks.inference.adoption import adopt
-from tasks.inference.capabilities import CPU, CpuCapabilities, check_available, cpu_capabilities
-from tasks.inference.precision import Precision, PrecisionMissing
-from tests.unit.tasks.inference.conftest import tiny_network
+from tasks.inference.catalogue.precision import Precision, PrecisionMissing
+from tasks.inference.loading.adopt import adopt
+from tasks.inference.network import capabilities
+from tasks.inference.network.capabilities import CPU, CpuCapabilities, check_available, cpu_capabilities
+from tests.unit.tasks.inference.fixtures import tiny_network
 
 WHOLE = CpuCapabilities(("avx512_bf16", "avx512_vnni"), frozenset((torch.float32, torch.bfloat16)), True, True)
 """Every precision, with instructions of its own."""

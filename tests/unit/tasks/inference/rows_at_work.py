@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from tasks.inference.engine import Engine
-from tasks.inference.plan import Sizes
-from tasks.inference.prompts import PromptPieces
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.shapes import Sizes
+from tasks.inference.prompts.render import PromptPieces
 
 Rows = Sequence[Mapping[str, Sequence[int]]]
 """[generation] name of the row -> tokens of its reference."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tasks.inference.engine import Engine
-from tasks.inference.plan import Sizes
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.shapes import Sizes
 from tests.unit.tasks.inference.rows_at_work import PRIVATE, PUBLIC, text
 
 MOST, NEW = 14, 24

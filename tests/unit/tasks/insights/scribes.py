@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from tasks.insights.writing import Record, Schema
+from tasks.generation.decoding.structured_output import Record, Schema
 
 
 def last_line(prompt: str, start: str) -> list[str]:

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from tasks.generation.decoding.structured_output import Record
 from tasks.insights.hierarchy import Cluster, hierarchy
-from tasks.insights.hierarchy_settings import HierarchySettings
-from tasks.insights.writing import Record
+from tasks.insights.hierarchy_parameters import HierarchySettings
 from tasks.values.insight import Insight, Topic
 from tests.unit.tasks.insights.scribes import Scribe, last_line, of_names
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from models_db.home import ProjectHome
+from tasks.analysis.facets.cache import BATCH, cached
+from tasks.analysis.facets.extractor import extractor_for
+from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.keywords.assign import FastChooser
 from tasks.corpus.store import Corpus
-from tasks.insights.choosing import FastChooser
-from tasks.insights.facet_cache import BATCH, cached
-from tasks.insights.facet_settings import FacetSettings
-from tasks.insights.facets import extractor_for
 from tasks.insights.private_units import PrivateUnits
-from tasks.insights.tools import told_extractor
-from tasks.insights.urania_parameters import UraniaParameters
+from tasks.insights.run_tools import told_extractor
+from tasks.insights.urania.parameters import UraniaParameters
 from tasks.values.insight import Facets
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.workshop import Workshop, store

@@ -7,37 +7,30 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from models_db.canonical import digest
-from models_db.events import PrivacyEvent
-from models_db.policy import Policy, RequiredApprovals
-from models_db.requests import Prompt, as_json
-from models_db.services.gates import Decision
-from models_db.services.releases import configuration
+from models_db.policies.policy import Policy, RequiredApprovals
+from models_db.services.catalogue.requests import configuration
+from models_db.services.lifecycle.gates import Decision
+from models_db.values.canonical_json import digest
+from models_db.values.events import PrivacyEvent
+from models_db.values.requests import Prompt, as_json
 from tasks.accounting.zcdp import release_amount, rho_of
 from tasks.common.files import FileTable
+from tasks.evaluation.core.subject import Subject
 from tasks.evaluation.registry import METRICS, evaluate
-from tasks.evaluation.subject import Subject
-from tasks.generation.baselines import BaselineParameters
-from tasks.generation.invisible_ink import InvisibleInkParameters
-from tasks.generation.quote import plan_json
-from tasks.generation.systems import system_for
-from tasks.inference.prompt_spec import prompt_json
-from tasks.mechanisms.token_draw import calibrate
-from tasks.publishing.approvals import SignedDecision
-from tasks.publishing.attestation import attest, attestation_payload
+from tasks.generation.private_decoding.baselines import BaselineParameters
+from tasks.generation.private_decoding.invisible_ink import InvisibleInkParameters
+from tasks.inference.prompts.prompt_spec import prompt_json
+from tasks.mechanisms.tokens.exponential_mechanism import calibrate
+from tasks.pricing.quote import plan_json
+from tasks.pricing.registry import system_for
 from tasks.publishing.bundle import Papers, WrittenBundle, write_bundle
 from tasks.publishing.draft import write_draft
-from tasks.publishing.layout import RECORD
-from tasks.publishing.record import (
-    Authorisation,
-    Lifetime,
-    People,
-    Person,
-    ReleaseRecord,
-    Standing,
-)
-from tasks.publishing.second_opinion import second_opinion
-from tasks.publishing.signing import SigningKey
+from tasks.release.file_names import RECORD
+from tasks.release.independent_accountant import second_opinion
+from tasks.release.record import Authorisation, Lifetime, People, Person, ReleaseRecord, Standing
+from tasks.release.signatures.approvals import SignedDecision
+from tasks.release.signatures.attestation import attest, attestation_payload
+from tasks.release.signatures.ed25519 import SigningKey
 from tasks.summarization.token_level import TokenLevelParameters
 from tasks.values.insight import Insight
 from tasks.values.metric_result import MetricResult

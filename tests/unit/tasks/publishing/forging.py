@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from models_db.canonical import digest
+from models_db.values.canonical_json import digest
 from tasks.common.files import document, measure
 from tasks.publishing.bundle import BundleInvalid, _sha256
-from tasks.publishing.checkpoint import Checkpoint
-from tasks.publishing.formats import drafted_files, stated_kind, summed_files
-from tasks.publishing.layout import CHECKPOINT, RECORD, sums
-from tasks.publishing.seal import Seal
-from tasks.publishing.signing import SigningKey
 from tasks.publishing.verify import VerificationReport
+from tasks.release.file_names import CHECKPOINT, RECORD, sums
+from tasks.release.format_versions import drafted_files, stated_kind, summed_files
+from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.signatures.ed25519 import SigningKey
+from tasks.release.signatures.seal import Seal
 from tests.unit.tasks.publishing.builders import HEAD, Release
 
 Json = dict[str, Any]

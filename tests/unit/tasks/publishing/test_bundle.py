@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from models_db.canonical import digest
+from models_db.values.canonical_json import digest
 from tasks.publishing import bundle
-from tasks.publishing.approvals import NotApproved
-from tasks.publishing.attestation import NotAttested
 from tasks.publishing.bundle import BundleExists, BundleInvalid, DestinationUnusable
-from tasks.publishing.formats import bundle_files
-from tasks.publishing.layout import DRAFT_FILES, bundle_name
 from tasks.publishing.verify import verify_release
 from tasks.release.errors import ArtifactChanged
+from tasks.release.file_names import DRAFT_FILES, bundle_name
+from tasks.release.format_versions import bundle_files
+from tasks.release.signatures.approvals import NotApproved
+from tasks.release.signatures.attestation import NotAttested
 from tests.support import require
 from tests.unit.tasks.publishing.builders import HEAD, TEXTS, Steward, a_record, a_request
 

@@ -6,11 +6,11 @@ import stat
 
 import pytest
 
-from tasks.publishing.disclosure import UnpublishableMetric
 from tasks.publishing.draft import DraftUnwritable, rehash, write_draft
-from tasks.publishing.layout import DRAFT_FILES
-from tasks.publishing.rows import read_labelled
 from tasks.release.errors import ArtifactChanged
+from tasks.release.file_names import DRAFT_FILES
+from tasks.release.public_content import UnpublishableMetric
+from tasks.release.text_rows import read_labelled
 from tests.unit.tasks.publishing.builders import TEXTS, a_record, a_request, metrics_of
 
 

@@ -14,21 +14,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models_db.canonical import digest
-from models_db.events import PrivacyEvent
-from models_db.policy import Policy, RequiredApprovals
-from models_db.requests import as_json
+from models_db.policies.policy import Policy, RequiredApprovals
+from models_db.values.canonical_json import digest
+from models_db.values.events import PrivacyEvent
+from models_db.values.requests import as_json
 from tasks.common.files import document, measure
-from tasks.mechanisms.uncharged import uncharged
-from tasks.publishing.approvals import NotApproved
-from tasks.publishing.checkpoint import Checkpoint
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.draft import write_draft
-from tasks.publishing.formats import bundle_files
-from tasks.publishing.layout import CARD, CHECKPOINT, DRAFT_FILES, EVALUATION, RECORD, TEXTS
-from tasks.publishing.record import planned_events
-from tasks.publishing.second_opinion import second_opinion
-from tasks.publishing.signing import NotAPublicKey
 from tasks.publishing.verify import NoBundle, verify_release
+from tasks.release.file_names import CARD, CHECKPOINT, DRAFT_FILES, EVALUATION, RECORD, TEXTS
+from tasks.release.format_versions import bundle_files
+from tasks.release.independent_accountant import second_opinion
+from tasks.release.record import planned_events
+from tasks.release.signatures.approvals import NotApproved
+from tasks.release.signatures.chain_checkpoint import Checkpoint
+from tasks.release.signatures.ed25519 import NotAPublicKey
 from tests.unit.tasks.publishing.builders import (
     BASELINE,
     DRAW,

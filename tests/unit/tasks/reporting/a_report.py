@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from models_db.canonical import digest
-from models_db.policy import Policy
-from models_db.requests import as_json
-from tasks.publishing.record import ReleaseRecord
-from tasks.reporting import parts
-from tasks.reporting.facts import Fact
-from tasks.reporting.release import Text, release_facts
-from tasks.reporting.twin import TwinAttacks
+from models_db.policies.policy import Policy
+from models_db.values.canonical_json import digest
+from models_db.values.requests import as_json
+from tasks.release.record import ReleaseRecord
+from tasks.reporting import sections
+from tasks.reporting.attack_sections import TwinAttacks
+from tasks.reporting.audience_filter import Fact
+from tasks.reporting.release_sections import Text, release_facts
 from tasks.values.metric_result import MetricResult
 from tests.unit.tasks.publishing.builders import a_record, a_request, metrics_of
 
@@ -96,7 +96,7 @@ STORED: dict[str, Any] = {
     ],
 }
 TWIN = TwinAttacks.of(STORED, "c0" * 32)
-BUDGET = parts.Budget(
+BUDGET = sections.Budget(
     delta_cap="1e-6",
     cap="1",
     before="0.215",
@@ -138,7 +138,7 @@ def _facts() -> Iterator[Fact]:
     yield from (Fact("ledger", said) for said in of_the_ledger())
     yield from (Fact("public", point) for point in the_points())
     for release, this, value in ((3, False, "0.6931"), (1, True, "0.5772")):
-        point = parts.Point(release, this, "produced", "invisible_ink", "4", "mauve", "mauve", value, None, None)
+        point = sections.Point(release, this, "produced", "invisible_ink", "4", "mauve", "mauve", value, None, None)
         yield Fact("internal", point)
     yield Fact("public", the_map())
 
@@ -146,26 +146,30 @@ def _facts() -> Iterator[Fact]:
 def of_the_ledger() -> Iterator[Any]:
     """What only stewards are told."""
     yield BUDGET
-    yield parts.Warned("You asked for this release yourself.")
-    yield parts.Decision("spend", "sue", None, "approve", "agreed in the March board", True, None)
-    yield parts.Decision("publish", "tom", "sue", "approve", "names nobody", True, None)
-    yield parts.Table("Policy it was asked under", (), (("approvals needed", "1 to spend, 2 to publish"),), "")
-    yield parts.Table("Difference to release 1", ("field", "then", "now"), (("epsilon", "2", "4"),), "")
-    yield parts.Gate("produced", "ab" * 32, 1, 2, ('almoner approve 1 --gate publish --reason "..."',))
+    yield sections.Warned("You asked for this release yourself.")
+    yield sections.Decision("spend", "sue", None, "approve", "agreed in the March board", True, None)
+    yield sections.Decision("publish", "tom", "sue", "approve", "names nobody", True, None)
+    yield sections.Table("Policy it was asked under", (), (("approvals needed", "1 to spend, 2 to publish"),), "")
+    yield sections.Table("Difference to release 1", ("field", "then", "now"), (("epsilon", "2", "4"),), "")
+    yield sections.Gate("produced", "ab" * 32, 1, 2, ('almoner approve 1 --gate publish --reason "..."',))
 
 
-def the_points() -> Iterator[parts.Point]:
+def the_points() -> Iterator[sections.Point]:
     """Three releases with two figures."""
     for release, epsilon, value in ((3, "1", 41.3), (5, "2", 30.2), (1, "4", 21.4)):
         own = release == 1
         state = "produced" if own else "published"
         ends = (f"{value * 0.85:.3f}", f"{value * 1.2:.3f}")
-        yield parts.Point(release, own, state, "invisible_ink", epsilon, "perplexity", "perplexity", str(value), *ends)
+        yield sections.Point(
+            release, own, state, "invisible_ink", epsilon, "perplexity", "perplexity", str(value), *ends
+        )
         variety = f"{0.3 + release / 100:.4f}"
-        yield parts.Point(release, own, state, "invisible_ink", epsilon, "distinct", "distinct_2", variety, None, None)
+        yield sections.Point(
+            release, own, state, "invisible_ink", epsilon, "distinct", "distinct_2", variety, None, None
+        )
 
 
-def the_map() -> parts.Map:
+def the_map() -> sections.Map:
     """A spiral."""
     points = tuple((f"{n * math.cos(n) / 20:.4f}", f"{n * math.sin(n) / 20:.4f}") for n in range(len(TEXTS)))
-    return parts.Map("all-minilm-l6-v2 0.1", "37", len(TEXTS), points, tuple(text.label or "" for text in TEXTS))
+    return sections.Map("all-minilm-l6-v2 0.1", "37", len(TEXTS), points, tuple(text.label or "" for text in TEXTS))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tasks.common.svg_axes import WIDTH, Axis
 from tasks.reporting import charts
-from tasks.reporting.projection import text_map
-from tasks.reporting.release import Text
+from tasks.reporting.embedding_map import text_map
+from tasks.reporting.release_sections import Text
 from tests.unit.tasks.reporting.a_report import BUDGET, TWIN, the_map, the_points
 
 

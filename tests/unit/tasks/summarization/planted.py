@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from tasks.summarization.adapter import Adapter, Decoder, Space
-from tasks.summarization.adapter_lens import lens_of
-from tasks.summarization.adapter_meta import AdapterMeta, AdapterWording, Fit, TrainingSet
+from tasks.summarization.adapters.adapter import Adapter, Decoder, Space
+from tasks.summarization.adapters.logit_lens import lens_of
+from tasks.summarization.adapters.metadata import AdapterMeta, AdapterWording, Fit, TrainingSet
 from tests.tiny_model import DIGEST, NAME, SPEC, tiny_model
 
 WORDING = AdapterWording(

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from tasks.summarization.adapter_lessons import Lessons
-from tasks.summarization.adapter_network import FrozenNetwork, freeze
-from tasks.summarization.adapter_settings import Order, TrainingSettings, default_wording
-from tasks.summarization.adapter_training import lessons_of
-from tasks.summarization.training_data import Example, TrainingData
+from tasks.summarization.adapter_training.dataset import Example, TrainingData
+from tasks.summarization.adapter_training.examples import Lessons
+from tasks.summarization.adapter_training.frozen_model import FrozenNetwork, freeze
+from tasks.summarization.adapter_training.settings import Order, TrainingSettings, default_wording
+from tasks.summarization.adapter_training.train import lessons_of
 from tests.tiny_model import NAME, tiny_model, tiny_network
 
 KINDS = ("aaaa", "zzzz")

@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-import tasks.generation.decoding
+import tasks.generation.decoding.loop
 from models_db.home import ProjectHome
-from models_db.requests import Prompt
+from models_db.values.requests import Prompt
 from tasks.corpus.store import Corpus
-from tasks.generation.interface import Bench
-from tasks.inference.engine import Engine
-from tasks.inference.language_model import LanguageModel
-from tasks.inference.precision import Precision
-from tasks.inference.prompt_spec import PromptSpec
-from tasks.mechanisms import token_scores
-from tasks.mechanisms.noisy_mean import NoisyMean
-from tasks.summarization import noisy_means
+from tasks.generation.decoding.run_context import Bench
+from tasks.inference.catalogue.precision import Precision
+from tasks.inference.engine.engine import Engine
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.mechanisms.tokens import utility_scores
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean
+from tasks.summarization import group_means
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.workshop import Workshop, store
 
@@ -127,7 +127,7 @@ class Diary:
         """Write the rows down, and add them up."""
         self.rows.append(clipped.clone())
         self.places.append(generation.clone())
-        return token_scores.sum_rows(clipped, generation, generations)
+        return utility_scores.sum_rows(clipped, generation, generations)
 
     def choose(self, *given: Any) -> list[int]:
         """Tokens that only candidates and the number of the call decide, as in the proofs: outputs are given."""
@@ -141,9 +141,9 @@ class Diary:
         """Without noise, with given tokens, and with so many generations at once."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(NoisyMean, "draw", lambda mechanism, sums, rng: self.draw(mechanism, sums))
-            patch.setattr(noisy_means, "sum_rows", self.sum_rows)
-            patch.setattr(token_scores, "draw_tokens", self.choose)
-            patch.setattr(tasks.generation.decoding, "generations_at_once", lambda *sizes: places)
+            patch.setattr(group_means, "sum_rows", self.sum_rows)
+            patch.setattr(utility_scores, "draw_tokens", self.choose)
+            patch.setattr(tasks.generation.decoding.loop, "generations_at_once", lambda *sizes: places)
             yield
 
 

@@ -9,26 +9,26 @@ import numpy as np
 import pytest
 
 from models_db.home import ProjectHome
+from tasks.analysis.facets.extractor import extractor_for
+from tasks.analysis.facets.parameters import FacetSettings
+from tasks.analysis.keywords.assign_with_model import ModelChooser
 from tasks.corpus.store import Corpus
-from tasks.generation.adapmixed import AdaPMixed, AdaPMixedParameters
-from tasks.generation.interface import Bench
-from tasks.generation.invisible_ink import InvisibleInk, InvisibleInkParameters
-from tasks.generation.private_icl import PrivateIcl, PrivateIclParameters
-from tasks.generation.private_prediction import PrivatePrediction, PrivatePredictionParameters
-from tasks.inference.cache import KeyValueCache
-from tasks.inference.engine import Engine
-from tasks.inference.isolation import IsolationCheck, RowsNotIsolated
-from tasks.inference.memory import NotEnoughMemory
-from tasks.insights.choosing_model import ModelChooser
-from tasks.insights.facet_settings import FacetSettings
-from tasks.insights.facets import extractor_for
+from tasks.generation.decoding.run_context import Bench
+from tasks.generation.private_decoding.adapmixed import AdaPMixed, AdaPMixedParameters
+from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
+from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
+from tasks.generation.private_decoding.private_prediction import PrivatePrediction, PrivatePredictionParameters
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.memory import NotEnoughMemory
+from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
+from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.summarization.one_shot import OneShotParameters, OneShotSummary
 from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.values.insight import Facets
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
-from tests.unit.tasks.summarization.test_escapes import GROUPS, planted
+from tests.unit.tasks.summarization.adapters.test_escapes import GROUPS, planted
 
 pytestmark = pytest.mark.dear
 

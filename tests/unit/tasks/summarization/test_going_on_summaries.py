@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from flows import resuming
+from flows.releases import resume
 from tasks.corpus.store import Corpus
-from tasks.generation.interface import Bench
-from tasks.generation.journal import Contents, Earlier, Journal
-from tasks.mechanisms.rng import DeterministicRandom
+from tasks.generation.decoding.journal import Contents, Earlier, Journal
+from tasks.generation.decoding.run_context import Bench
+from tasks.mechanisms.core.rng import DeterministicRandom
 from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.summarization.token_level_rule import TokenLevelRule
 from tasks.values.generated import Generated
@@ -112,9 +112,9 @@ class Ward:
     def _accepted(self, found: Contents) -> None:
         """What the flow holds against the ledger must let this go on."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(resuming.ledger, "armed_by", lambda *given: {0: set(self.armed)})
+            patch.setattr(resume.ledger, "armed_by", lambda *given: {0: set(self.armed)})
             request: Any = SimpleNamespace(id=1, digest="d")
-            resumed = resuming.resumed(None, request, self.plan, found)  # type: ignore[arg-type]
+            resumed = resume.resumed(None, request, self.plan, found)  # type: ignore[arg-type]
         assert (resumed.earlier.armed, resumed.earlier.lost) == (len(self.armed), len(found.attempts))
 
     def _watch(self, patch: pytest.MonkeyPatch) -> None:
@@ -222,5 +222,5 @@ def test_interrupted_as_often_as_a_text_has_draws_there_is_nothing_to_go_on_with
     for _ in range(3):
         with pytest.raises(Killed):
             ward.run(die_at=1, written=False)
-    with pytest.raises(resuming.JournalUnfit, match="interrupted as often as a text has draws"):
+    with pytest.raises(resume.JournalUnfit, match="interrupted as often as a text has draws"):
         ward.run()

@@ -11,22 +11,22 @@ import mpmath
 import pytest
 from pydantic import ValidationError
 
-from models_db.canonical import canonical
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
-from models_db.requests import FileInvalid
+from models_db.values.canonical_json import canonical
+from models_db.values.requests import FileInvalid
 from tasks.corpus.store import Corpus, LabelsNotKept
-from tasks.generation.form import FormTooLong
-from tasks.generation.interface import Bench
-from tasks.generation.quote import Quote, quote, written_request
-from tasks.inference import representations
-from tasks.inference.plan import ContextTooLong
-from tasks.mechanisms.noisy_mean import NoisyMean
-from tasks.publishing.request import ApprovedRequest, PlanForeign
-from tasks.summarization import adapter_store
-from tasks.summarization.adapter import Adapter, tensors_of
-from tasks.summarization.adapter_meta import KnownAdapter
-from tasks.summarization.adapter_store import AdapterDamaged, AdapterUnfit, AdapterUnknown
+from tasks.generation.decoding.run_context import Bench
+from tasks.inference.engine import hidden_states
+from tasks.inference.engine.shapes import ContextTooLong
+from tasks.inference.structured_output.form import FormTooLong
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean
+from tasks.pricing.quote import Quote, quote, written_request
+from tasks.release.approved_request import ApprovedRequest, PlanForeign
+from tasks.summarization.adapters import store as adapter_store
+from tasks.summarization.adapters.adapter import Adapter, tensors_of
+from tasks.summarization.adapters.metadata import KnownAdapter
+from tasks.summarization.adapters.store import AdapterDamaged, AdapterUnfit, AdapterUnknown
 from tasks.summarization.one_shot import (
     AdapterChanged,
     AdapterUnlabelled,
@@ -39,8 +39,8 @@ from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSumm
 from tasks.values.generated import Generated
 from tasks.values.plan import Plan
 from tests.unit.tasks.generation.asking import AMOUNT, ask
-from tests.unit.tasks.generation.test_quote import MODEL, facts, priced
 from tests.unit.tasks.generation.workshop import NOTES, Step, Workshop, refusing, store
+from tests.unit.tasks.pricing.test_quote import MODEL, facts, priced
 from tests.unit.tasks.summarization.planted import WORDING, adapter
 from tests.unit.tasks.summarization.summing import (
     FORM,
@@ -240,13 +240,13 @@ def test_pricing_names_what_groups_lack() -> None:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
     """Every time the model reads documents goes onto this list (put it into a Workshop)."""
     seen: list[Step] = []
-    read = representations._read
+    read = hidden_states._read
 
     def watched(*given: Any) -> Any:
         seen.append(("read",))
         return read(*given)
 
-    monkeypatch.setattr(representations, "_read", watched)
+    monkeypatch.setattr(hidden_states, "_read", watched)
     return seen
 
 

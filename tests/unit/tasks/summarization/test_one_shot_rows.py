@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from tasks.corpus.store import Corpus
-from tasks.generation.interface import Bench
-from tasks.generation.journal import Earlier, Journal
-from tasks.inference.language_model import LanguageModel
-from tasks.mechanisms.noisy_mean import NoisyMean
-from tasks.mechanisms.rng import OS_RANDOM
+from tasks.generation.decoding.journal import Earlier, Journal
+from tasks.generation.decoding.run_context import Bench
+from tasks.inference.network.language_model import LanguageModel
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.summarization import one_shot
 from tasks.summarization.one_shot import MEANS, OneShotParameters
 from tasks.values.generated import Generated
@@ -161,7 +161,7 @@ class Ward:
     def _bench(self, journal: Journal, die: str) -> Bench:
         found, earlier = journal.open(), Earlier()
         if found is not None:
-            assert found.first == 1  # all that is charged lies behind it: see flows.resuming
+            assert found.first == 1  # all that is charged lies behind it: see flows.releases.resume
             earlier = Earlier(found.released)
             journal.go_on(self.attempts)
 

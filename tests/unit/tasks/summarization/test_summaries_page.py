@@ -10,12 +10,12 @@ import pytest
 import yaml
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
-from models_db.requests import PublicMetadata, ReleaseRequest, parse
+from models_db.values.requests import PublicMetadata, ReleaseRequest, parse
 from tasks.accounting.zcdp import release_amount
-from tasks.generation.groups import with_catalogue
-from tasks.generation.systems import SYSTEMS
-from tasks.mechanisms.noisy_mean import NoisyMean
-from tasks.publishing.claim import state_claim
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean
+from tasks.planning.labels_and_groups import with_catalogue
+from tasks.pricing.registry import SYSTEMS
+from tasks.release.claim import state_claim
 from tasks.values.plan import Ask, Plan
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "summaries.md").read_text()

@@ -13,20 +13,20 @@ import mpmath
 import pytest
 from pydantic import ValidationError
 
-from models_db.budgets import Amount
 from models_db.home import ProjectHome
-from models_db.requests import ReleaseRequest
+from models_db.values.amounts import Amount
+from models_db.values.requests import ReleaseRequest
 from tasks.accounting.conversions import replace_one
 from tasks.corpus.store import Corpus, LabelsNotKept
-from tasks.generation import decoding
-from tasks.generation.form import FormTooLong
-from tasks.inference.plan import ContextTooLong
-from tasks.inference.session import Session
-from tasks.mechanisms.catalogue import MECHANISMS
-from tasks.mechanisms.gaussian import SIGMA_GRID, NoiseInvalid
-from tasks.mechanisms.noisy_mean import MeanInvalid, NoisyMean
-from tasks.mechanisms.rng import OS_RANDOM
-from tasks.mechanisms.token_draw import TokenDrawInvalid
+from tasks.generation.decoding import loop
+from tasks.inference.engine.session import Session
+from tasks.inference.engine.shapes import ContextTooLong
+from tasks.inference.structured_output.form import FormTooLong
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.counts.noisy_count import SIGMA_GRID, NoiseInvalid
+from tasks.mechanisms.registry import MECHANISMS
+from tasks.mechanisms.tokens.exponential_mechanism import TokenDrawInvalid
+from tasks.mechanisms.vectors.noisy_mean import MeanInvalid, NoisyMean
 from tasks.summarization.token_level import CLIP_NORMS, NOISE, TokenLevelParameters, TokenLevelSummary
 from tasks.summarization.token_level_rule import TokenLevelRule
 from tasks.values.plan import Plan
@@ -190,9 +190,9 @@ def test_parameters_out_of_range_are_refused(own: dict[str, Any]) -> None:
 def test_pricing_loads_no_torch() -> None:
     code = """
 import sys
-from models_db.budgets import Amount
-from tasks.generation.interface import Ask
-from tasks.generation.systems import system_for
+from models_db.values.amounts import Amount
+from tasks.generation.decoding.run_context import Ask
+from tasks.pricing.registry import system_for
 system = system_for('token_level_summary', 'summaries')
 wanted = system.parameters.model_validate(
     {'groups': ['a'], 'references': 4, 'max_new_tokens': 9, 'temperature': 1, 'form': 'It is {x}.', 'slot_tokens': 2})
@@ -241,12 +241,12 @@ def test_a_text_gets_no_more_draws_than_are_charged_for_one_group(
     """The event has m times as many; none of a text's own may be taken from another group's."""
     meters: list[tuple[int, int]] = []
 
-    class Meter(decoding.DrawMeter):
+    class Meter(loop.DrawMeter):
         def __init__(self, size: int, most: int, *rest: Any, **more: Any) -> None:
             meters.append((size, most))
             super().__init__(size, most, *rest, **more)
 
-    monkeypatch.setattr(decoding, "DrawMeter", Meter)
+    monkeypatch.setattr(loop, "DrawMeter", Meter)
     make(Workshop(reviews), wanted(groups_per_unit=bound, **own), stops=True)
     assert meters == [(4, draws)]
 

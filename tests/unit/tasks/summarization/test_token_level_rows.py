@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tasks.corpus.store import Corpus
-from tasks.inference.precision import PRECISIONS, Precision
-from tasks.mechanisms import token_scores
-from tasks.mechanisms.rng import OS_RANDOM
+from tasks.inference.catalogue.precision import PRECISIONS, Precision
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.tokens import utility_scores
 from tasks.summarization.token_level_rule import TokenLevelRule
 from tests.unit.tasks.generation.workshop import Workshop
 from tests.unit.tasks.inference.processors import expect_refusal
@@ -167,7 +167,7 @@ def test_where_nobody_wrote_the_public_model_speaks(tmp_path: Path) -> None:
             return diary.choose(kind, candidates, summed, rng)
 
         with diary.watching(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(token_scores, "draw_tokens", choose)
+            patch.setattr(utility_scores, "draw_tokens", choose)
             make(Workshop(empty), parameters)
     for hidden, logits in zip(found["hidden"], found["logits"], strict=True):
         unit = 2**20

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from models_db.requests import Kind
+from models_db.values.requests import Kind
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 

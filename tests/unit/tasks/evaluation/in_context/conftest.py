@@ -8,10 +8,10 @@ import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it s
 import pytest
 import torch
 
-from tasks.evaluation.in_context.definitions import Task
 from tasks.evaluation.in_context.demonstrations import Example
-from tasks.inference.adoption import adopt
-from tasks.inference.language_model import LanguageModel
+from tasks.evaluation.in_context.task_definitions import Task
+from tasks.inference.loading.adopt import adopt
+from tasks.inference.network.language_model import LanguageModel
 from tests.tiny_model import tiny_network
 
 WEATHER = Task("weather", "Name the weather.", "Note", "Weather", {"w": "Wet", "d": "Dry", "x": "Dry and cold"})

@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import pytest
 
-from tasks.evaluation.in_context.definitions import TASKS, UnknownTask, task_named
 from tasks.evaluation.in_context.demonstrations import (
     Example,
     LabelWithoutDemonstration,
@@ -13,6 +12,7 @@ from tasks.evaluation.in_context.demonstrations import (
     UnknownLabel,
     choose,
 )
+from tasks.evaluation.in_context.task_definitions import TASKS, UnknownTask, task_named
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, NOTES, WEATHER
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from models_db.requests import FileInvalid, parse
+from models_db.values.requests import FileInvalid, parse
 from tasks.common.network import is_external
+from tasks.inference.backends.api_key import Key, key_for
 from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown, endpoint_of
-from tasks.inference.backends.failures import EndpointKeyMissing
-from tasks.inference.backends.secret import Key, key_for
+from tasks.inference.backends.errors import EndpointKeyMissing
 
 GIVEN: dict[str, Any] = {"name": "office", "url": "https://llm.example.org:8443/v1/", "model": "qwen3-32b"}
 SECRET = "sk-do-not-tell-0123456789"

@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from tasks.generation.public_texts import text_backend
+from tasks.generation.decoding.public_sampling import text_backend
 from tasks.inference.backends.interface import Sampling, TextBackend, Written
-from tasks.inference.plan import ContextTooLong
+from tasks.inference.engine.shapes import ContextTooLong
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 

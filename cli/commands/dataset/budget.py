@@ -1,0 +1,252 @@
+"""`almoner budget`: what a dataset may lose, has lost, and can still afford."""
+
+from decimal import Decimal
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from cli.commands.dataset import envelope as scopes
+from cli.framework.command import Answer, Opened, command
+from cli.framework.options import DatasetName
+from cli.framework.tables import facts, table
+from flows.datasets.affordable_runs import afforded
+from flows.datasets.budget_view import BudgetView, CohortLine, Window, view
+from flows.datasets.forecast import after, ladder, never, times
+from flows.workspace.workspace import Workspace, open_workspace
+from models_db.errors import UsageError
+from models_db.services.catalogue import datasets, requests
+from models_db.services.lifecycle import ledger
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
+from models_db.values.requests import plain_decimal
+from tasks.accounting.lifetime_claims import lifetime_epsilon
+from tasks.accounting.zcdp import release_amount
+
+app = typer.Typer(no_args_is_help=True, help="Budgets: show, forecast, simulate; envelopes.")
+app.add_typer(scopes.app, name="scope")
+
+Cohorts = Annotated[
+    str | None, typer.Option(metavar="newest|N,N", help="As releases have it that read these cohorts alone.")
+]
+Scope = Annotated[str | None, typer.Option(help="Out of this envelope; else out of what no envelope keeps.")]
+
+
+@command(app, "show")
+def show(opened: Opened, name: DatasetName) -> Answer:
+    """The lifetime budget of a dataset, what narrows it, how it was changed, and which requests spent it.
+
+    Example: almoner budget show clinic
+    """
+    workspace = open_workspace(opened.home)
+    found = view(workspace, name)
+    balance, claim = found.balance, found.claim
+    data: dict[str, Json] = {
+        "dataset": name,
+        "sharing": list(found.sharing),
+        "blocks": found.blocks,
+        "epsilon_cap": claim.epsilon,
+        "delta_cap": claim.delta,
+        "epsilon_spent": lifetime_epsilon(balance.spent, claim.delta_conversion),
+        "rho_cap": balance.cap.rho_text,
+        "rho_spent": balance.spent.rho_text,
+        "rho_held": balance.held.rho_text,
+        "rho_in_envelopes": balance.reserved.rho_text,
+        "rho_left": balance.left.rho_text,
+        "delta_fail_cap": balance.cap.delta_text,
+        "delta_fail_spent": balance.spent.delta_text,
+        "share_spent": f"{balance.spent.rho / balance.cap.rho:.1%}",
+    }
+    spent_by = _spenders(workspace, found)
+    more: dict[str, Json] = {
+        "cohorts": [_cohort(found, line) for line in found.cohorts],
+        "envelopes": [scopes.as_data(envelope) for envelope in found.envelopes],
+        "window": None if found.window is None else _window_data(found.window),
+        "cap_changes": _changes(found),
+        "spent_by": spent_by,
+        "unprotected_figures": None if found.viewing is None else found.viewing.to_json(),
+    }
+    warned = [] if found.viewing is None else [found.viewing.sentence]
+    return Answer({**data, **more}, [facts(data), *warned, *_narrower(found), _spent_table(spent_by)])
+
+
+def _spenders(workspace: Workspace, found: BudgetView) -> list[Json]:
+    with workspace.database.read() as session:
+        names = {dataset.id: dataset.name for dataset in datasets.every(session) if dataset.name in found.sharing}
+        return [
+            {
+                "request": request.id,
+                "dataset": names[request.dataset_id],
+                "state": requests.state_of(session, request.id),
+                "rho_spent": spent.rho_text,
+            }
+            for request in requests.every(session)
+            if request.dataset_id in names and (spent := ledger.spent_by(session, request.id)).rho
+        ]
+
+
+def _spent_table(spent_by: list[Json]) -> RenderableType:
+    rows = [list(row.values()) for row in spent_by if isinstance(row, dict)]
+    return table(("request", "dataset", "state", "rho spent"), rows, "Spent by")
+
+
+def _changes(found: BudgetView) -> list[Json]:
+    return [
+        {"old_epsilon": old.epsilon, "old_delta": old.delta, "new_epsilon": new.epsilon, "new_delta": new.delta}
+        for old, new in zip(found.claims, found.claims[1:], strict=False)
+    ]
+
+
+def _cohort(found: BudgetView, line: CohortLine) -> dict[str, Json]:
+    return {
+        "cohort": line.number,
+        "opened": line.opened_at[:10] if line.opened_at else "from the beginning",
+        "blocks": line.blocks,
+        "rho_spent": line.balance.spent.rho_text,
+        "rho_left": line.balance.left.rho_text,
+        "epsilon_spent": lifetime_epsilon(line.balance.spent, found.claim.delta_conversion),
+        "requests": line.readers.count,
+        "newest_request": line.readers.newest,
+    }
+
+
+def _read_by(line: CohortLine) -> str:
+    newest, count = line.readers.newest, line.readers.count
+    return "nobody" if newest is None else f"request {newest}" + (f" and {count - 1} before it" if count > 1 else "")
+
+
+def _narrower(found: BudgetView) -> list[RenderableType]:
+    shown: list[RenderableType] = []
+    if found.cohorts:
+        heads = ("cohort", "opened", "blocks", "rho spent", "rho left", "epsilon spent", "read by")
+        rows = []
+        for line in found.cohorts:
+            *figures, _requests, _newest = _cohort(found, line).values()
+            rows.append([*figures, _read_by(line)])
+        shown.append(table(heads, rows, "Cohorts: each has the whole budget, and a unit stays in its own"))
+    if found.envelopes:
+        shown.append(scopes.envelope_table(found.envelopes))
+    if found.window:
+        shown.append(facts(_window_data(found.window), title="What may be reserved in one window of time"))
+    if changes := _changes(found):
+        rows = [list(change.values()) for change in changes if isinstance(change, dict)]
+        columns = ("epsilon before", "delta before", "epsilon after", "delta after")
+        shown.append(table(columns, rows, "Changes of the lifetime claim, on every later card"))
+    return shown
+
+
+def _window_data(window: Window) -> dict[str, Json]:
+    opens = window.opens_at[:10] if window.opens_at else "with the next release"
+    return {
+        "period": window.period,
+        "opens": opens,
+        "closes": window.closes_at[:10] if window.closes_at else None,
+        "rho_cap": window.cap.rho_text,
+        "rho_used": window.used.rho_text,
+        "rho_left": window.left.rho_text,
+    }
+
+
+@command(app, "forecast")
+def forecast(
+    opened: Opened,
+    name: DatasetName,
+    delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
+    scope: Scope = None,
+    cohorts: Cohorts = None,
+) -> Answer:
+    """How many further releases the remaining budget affords, by epsilon; and how many of them now, if it is paced.
+
+    Example: almoner budget forecast clinic --delta 1e-7
+    """
+    found = view(open_workspace(opened.home), name, _named(cohorts))
+    rows = [
+        (rung.epsilon, delta, rung.price.rho_text, rung.ever, rung.now, rung.after or "not affordable")
+        for rung in ladder(found, delta, scope)
+    ]
+    heads = {
+        "epsilon": "epsilon",
+        "delta": "delta",
+        "rho": "rho each",
+        "releases_left": "releases left",
+        "in_this_window": "in this window",
+        "epsilon_after_one": "lifetime epsilon after one",
+    }
+    data = [dict(zip(heads, row, strict=True)) for row in rows]
+    if found.window is None:
+        del heads["in_this_window"]
+    where = f"in the envelope {scope}" if scope else "for requests without an envelope"
+    told = f"rho {found.left(scope).rho_text} is left {where}; the lifetime budget is rho {found.balance.cap.rho_text}"
+    shown = table(tuple(heads.values()), [[row[field] for field in heads] for row in data])
+    return Answer(data, [f"{told} (epsilon {found.claim.epsilon}).", shown])
+
+
+@command(app, "simulate")
+def simulate(
+    opened: Opened,
+    name: DatasetName,
+    epsilon: Annotated[str, typer.Option(help="Epsilon of each release.")],
+    delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
+    releases_: Annotated[int, typer.Option("--releases", min=1, max=10_000, help="How many.")] = 10,
+    scope: Scope = None,
+    rotate_over: Annotated[
+        int | None, typer.Option(metavar="K", help="Also count releases that take turns over K groups of blocks.")
+    ] = None,
+    cohorts: Cohorts = None,
+) -> Answer:
+    """The lifetime epsilon after each of a number of equal releases, until the budget is used up.
+
+    Example: almoner budget simulate clinic --epsilon 1 --releases 12
+    """
+    workspace = open_workspace(opened.home)
+    read = _named(cohorts)
+    found = view(workspace, name, read)
+    price, left, rows = release_amount(epsilon, delta), found.left(scope), []
+    turns = None if rotate_over is None else afforded(workspace, name, price, rotate_over, scope, read)
+    for number in range(1, 0 if never(found, price) else releases_ + 1):
+        asked = price * number
+        if not asked.fits(left):
+            break
+        window = None if found.window is None else window_of(found.window, price, number)
+        rows.append((number, (found.balance.spent + asked).rho_text, after(found, asked), window))
+    data = {
+        "dataset": name,
+        "scope": scope,
+        "epsilon": plain_decimal(Decimal(epsilon)),
+        "delta": plain_decimal(Decimal(delta)),
+        "affordable": len(rows),
+        **({"rotation": turns.to_json()} if turns else {}),
+        "steps": [dict(zip(("release", "rho_spent", "epsilon_spent", "window"), row, strict=True)) for row in rows],
+    }
+    told = [f"{len(rows)} of {releases_} releases fit into what is left."]
+    told.extend([str(turns)] if turns else [])
+    if found.window:
+        told.append(f"Window 1 is the {found.window.period} that is open or opens next.")
+    return Answer(data, [table(("release", "rho spent", "lifetime epsilon", "window"), rows), *told])
+
+
+def window_of(window: Window, price: Amount, number: int) -> int:
+    """In which window the release of that number has its turn; later windows are as large as this one."""
+    first, each = times(window.left, price), times(window.cap, price)
+    return 1 if number <= first else 2 + (number - first - 1) // each
+
+
+def _named(cohorts: str | None) -> str | tuple[int, ...] | None:
+    """Cohorts as they are typed: 'newest', or numbers.
+
+    Raises:
+        CohortsUnfit: it is neither.
+    """
+    if cohorts in (None, "newest"):
+        return cohorts
+    numbers = [part.strip() for part in str(cohorts).split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in numbers):
+        raise CohortsUnfit(str(cohorts))
+    return tuple(sorted({int(part) for part in numbers}))
+
+
+class CohortsUnfit(UsageError):
+    """Cohorts that are no numbers."""
+
+    def __init__(self, typed: str) -> None:
+        super().__init__(f"{typed!r} names no cohorts.", "Type `newest`, or numbers such as `1,2`.", {"cohorts": typed})

@@ -1,0 +1,283 @@
+"""`almoner dataset`: register a corpus with its lifetime claim, ingest it, look at it, ask for another claim."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from cli.commands.dataset import erase
+from cli.framework.command import Answer, Opened, command
+from cli.framework.options import DatasetName
+from cli.framework.progress import showing
+from cli.framework.proposal_view import waits
+from cli.framework.tables import facts, groups_table, table
+from flows.approvals.propose_change import propose_cap
+from flows.datasets import register as corpora
+from flows.datasets.inventory import described, inventory
+from flows.datasets.register import Coming
+from flows.workspace.object_stores import source_at
+from flows.workspace.workspace import Workspace, open_workspace
+from flows.workspace.yaml_files import read_fields
+from models_db.errors import EnvironmentProblem, UsageError
+from models_db.services.catalogue import datasets, erasures
+from models_db.services.catalogue.datasets import Registration
+from models_db.values.canonical_json import canonical
+from models_db.values.requests import PublicGroup, PublicMetadata, as_json, parse
+from tasks.accounting.lifetime_claims import lifetime_epsilon
+from tasks.corpus.store import open_corpus
+from tasks.object_storage.address import located
+
+app = typer.Typer(no_args_is_help=True, help="Private corpora: register, ingest, list, show, cap, erase.")
+erase.add_to(app)
+
+Unit = Annotated[str | None, typer.Option(help="Field that names the person; without it, each record is a unit.")]
+Epsilon = Annotated[str | None, typer.Option(help="Lifetime epsilon: never exceeded, never reset.")]
+Delta = Annotated[str | None, typer.Option(help="Lifetime delta.")]
+Blocks = Annotated[
+    int | None, typer.Option(min=1, max=100_000, help="Disjoint blocks, each with the whole budget [1].")
+]
+TextField = Annotated[str, typer.Option(help="Field that holds the text.")]
+Population = Annotated[
+    int | None, typer.Option(min=1, help="Declared, public number of people; without it, a release buys a noisy count.")
+]
+Public = Annotated[bool, typer.Option("--public", help="The data is public: no guarantee is made or needed.")]
+Metadata = Annotated[
+    Path | None,
+    typer.Option(help="YAML of what its owner says about what is published from it (licence, language); on cards."),
+]
+LabelField = Annotated[
+    str | None, typer.Option(help="Field with a document's label or group, for `labels` and summaries; kept private.")
+]
+Shared = Annotated[str | None, typer.Option(help="Draw on the budget of this dataset, because they share people.")]
+
+
+@command(app, "register")
+def register(
+    opened: Opened,
+    name: DatasetName,
+    unit: Unit = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    blocks: Blocks = None,
+    text: TextField = "text",
+    population: Population = None,
+    public: Public = False,
+    public_metadata: Metadata = None,
+    shares_account_with: Shared = None,
+) -> Answer:
+    """Register a dataset with its lifetime claim. Nothing is read.
+
+    Example: almoner dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6
+    """
+    workspace = open_workspace(opened.home)
+    wanted = Registration(name, unit, text, not public, population, _metadata(public_metadata))
+    if shares_account_with:
+        _refuse_second_claim(epsilon, delta, blocks)
+        corpora.register_sharing(workspace, wanted, shares_account_with)
+    elif epsilon is None or delta is None:
+        raise ClaimNeeded
+    else:
+        corpora.register(workspace, wanted, epsilon, delta, blocks or 1)
+    with workspace.database.read() as session:
+        (shown,) = described(session, [datasets.find(session, name)])
+    return Answer(
+        shown,
+        [f"Registered dataset {name}.", *_page(shown), f"Next: `almoner dataset ingest {name} PATH`."],
+    )
+
+
+@command(app, "ingest")
+def ingest(
+    opened: Opened,
+    name: DatasetName,
+    path: Annotated[str, typer.Argument(help="JSONL, CSV, Parquet, or a folder of .txt; a path or s3://...")],
+    label_field: LabelField = None,
+    new_cohort: Annotated[
+        bool, typer.Option("--new-cohort", help="Units that are new from here on get a budget of their own.")
+    ] = False,
+    population: Annotated[
+        int | None, typer.Option(min=1, help="Declared, public number of units of the new cohort.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do, read nothing and stop.")] = False,
+) -> Answer:
+    """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
+
+    A record without the label field is kept without a label. Which labels there are, and how many, is told nowhere.
+    Open a cohort (`--new-cohort`) at times that are fixed in public, and never because of what the data holds.
+
+    Example: almoner dataset ingest clinic notes.jsonl --label-field section
+    """
+    workspace = open_workspace(opened.home)
+    coming = corpora.would_ingest(workspace, name, new_cohort=new_cohort, population=population)
+    if dry_run:
+        return Answer({"dataset": name, **coming.to_json(), "labels": label_field}, [*_coming(name, coming), _UNREAD])
+    with showing(opened), source_at(opened.home, located(path)) as source:
+        version = corpora.ingest(workspace, name, source, label_field, new_cohort=new_cohort, population=population)
+    shown = {
+        "dataset": name,
+        "version": version.number,
+        "labels": label_field,
+        **({"opened_cohort": coming.cohort} if coming.opens else {}),
+    }
+    return Answer(
+        shown,
+        [
+            f"Ingested version {version.number} of {name}: {version.documents:,} documents read.",
+            *([f"{version.left_out:,} records of erased units were left out."] if version.left_out else []),
+            "That number is private: it is on no card and in no log, and no parameter should be chosen by it.",
+            *([f"Opened: {_opened(coming)}. See `almoner budget show {name}`."] if coming.opens else []),
+        ],
+    )
+
+
+_UNREAD = "Nothing was read, and nothing was changed."
+
+
+def _coming(name: str, coming: Coming) -> list[str]:
+    return [
+        f"It would be version {coming.number} of {name}. Units that are known keep their cohort and their budget.",
+        f"Would open: {_opened(coming)}." if coming.opens else f"New units would be of cohort {coming.cohort}.",
+    ]
+
+
+def _opened(coming: Coming) -> str:
+    blocks = f"{coming.blocks} blocks" if coming.blocks > 1 else "1 block"
+    return f"Cohort {coming.cohort} for all units that are new, with {blocks} of rho {coming.rho} each"
+
+
+@command(app, "list")
+def every(opened: Opened) -> Answer:
+    """All datasets with their budgets.
+
+    Example: almoner dataset list
+    """
+    workspace = open_workspace(opened.home)
+    with workspace.database.read() as session:
+        found = list(inventory(session))
+    columns = ("name", "unit", "versions", "blocks", "epsilon_cap", "delta_cap", "epsilon_spent", "rho_left")
+    return Answer(found, [table(columns, [[row[c] for c in columns] for row in found])])
+
+
+@command(app, "show")
+def show(opened: Opened, name: DatasetName) -> Answer:
+    """One dataset: claim, partition, versions, budget; whether a version has labels, but never which or how many.
+
+    Example: almoner dataset show clinic
+    """
+    workspace = open_workspace(opened.home)
+    with workspace.database.read() as session:
+        dataset = datasets.find(session, name)
+        (shown,) = described(session, [dataset])
+        gone = erasures.erased_versions(session)
+        versions = [
+            {
+                "version": v.number,
+                "ingested_at": v.created_at,
+                "uid": v.uid,
+                "labels": None if v.id in gone else _label_field(workspace, v.uid),
+                "erased": v.id in gone,
+            }
+            for v in datasets.versions(session, dataset)
+        ]
+    rows = [list(version.values()) for version in versions]
+    columns = ("version", "ingested", "uid", "labels from", "erased")
+    return Answer({**shown, "history": versions}, [*_page(shown), table(columns, rows)])
+
+
+@command(app, "cap")
+def cap(
+    opened: Opened,
+    name: DatasetName,
+    epsilon: Annotated[str, typer.Option(help="The lifetime epsilon that the dataset would have.")],
+    delta: Annotated[str, typer.Option(help="The lifetime delta that it would have.")],
+    reason: Annotated[str, typer.Option(help="Why; recorded and signed.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and stop.")] = False,
+) -> Answer:
+    """Ask the stewards for another lifetime claim. What is spent stays; every later card shows the change.
+
+    Example: almoner dataset cap clinic --epsilon 10 --delta 1e-6 --reason "one more study" --dry-run
+    """
+    made = propose_cap(open_workspace(opened.home), name, epsilon, delta, reason, dry_run=dry_run)
+    spent = [lifetime_epsilon(made.spent, each.delta_conversion) for each in (made.before, made.after)]
+    values = [
+        ("epsilon", made.before.epsilon, made.after.epsilon),
+        ("delta", made.before.delta, made.after.delta),
+        ("rho", made.before.cap.rho_text, made.after.cap.rho_text),
+        ("delta_fail", made.before.cap.delta_text, made.after.cap.delta_text),
+        ("epsilon_spent", *spent),
+        ("rho_spent", made.spent.rho_text, made.spent.rho_text),
+    ]
+    data = {
+        "motion": made.number,
+        "dataset": name,
+        "sharing": list(made.sharing),
+        "before": {field: before for field, before, _ in values},
+        "after": {field: after for field, _, after in values},
+        "approvals_needed": made.needed,
+    }
+    told = [made.growth, "Every later card of these datasets shows the change: " + ", ".join(made.sharing) + "."]
+    if made.raises:
+        told.insert(0, "It RAISES what these people may ever lose. The promise that was made to them is replaced.")
+    shown = table(("", "now", "with this motion"), values, f"Lifetime claim of {name}")
+    return Answer(data, [shown, *told, *waits(made.number, made.needed)])
+
+
+def _label_field(workspace: Workspace, uid: str) -> str | None:
+    """The field that a version's labels came from: somebody named it at ingest, so it is public."""
+    try:
+        return open_corpus(workspace.home, uid).label_field()
+    except EnvironmentProblem:  # a home may have the ledger, and not the texts
+        return "(not readable here)"
+
+
+def _refuse_second_claim(epsilon: str | None, delta: str | None, blocks: int | None) -> None:
+    if epsilon is not None or delta is not None or blocks is not None:
+        raise SharedClaim
+
+
+def _metadata(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    page = "docs/bundle.md"
+    written = parse(
+        PublicMetadata,
+        read_fields(path, "The public metadata", PublicMetadata.model_fields, page),
+        "The public metadata",
+        page,
+    )
+    return canonical(as_json(written)).decode()
+
+
+def _page(shown: Mapping[str, object]) -> list[RenderableType]:
+    """A dataset for people: what its owner declares stands field by field, and a catalogue of groups by itself."""
+    declared = shown["public_metadata"]
+    said = dict(declared) if isinstance(declared, Mapping) else {}
+    groups = [PublicGroup.model_validate(group) for group in said.pop("groups", ())]
+    plain = {name: value for name, value in shown.items() if name != "public_metadata"}
+    rows = [(group.id, group.shown) for group in groups]
+    return [
+        facts({**plain, **{f"declared: {name}": value for name, value in said.items()}}),
+        *([groups_table(rows, "Catalogue for summaries")] if groups else []),
+    ]
+
+
+class ClaimNeeded(UsageError):
+    """A dataset with a budget of its own needs a lifetime claim."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A dataset needs a lifetime claim: --epsilon and --delta.",
+            "For example `--epsilon 8 --delta 1e-6`; or draw on another's budget: `--shares-account-with NAME`.",
+        )
+
+
+class SharedClaim(UsageError):
+    """A shared account has its claim and blocks already."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A dataset that shares an account has that account's epsilon, delta and blocks.",
+            "Leave out --epsilon, --delta and --blocks.",
+        )

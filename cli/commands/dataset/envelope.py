@@ -1,0 +1,78 @@
+"""`almoner budget scope`: envelopes, parts of a dataset's budget kept for the requests that name them."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from cli.framework.command import Answer, Opened, command
+from cli.framework.options import DatasetName
+from cli.framework.tables import facts, table
+from flows.datasets.budget_view import close_envelope, open_envelope, view
+from flows.workspace.workspace import open_workspace
+from models_db.values.amounts import Envelope
+from models_db.values.canonical_json import Json
+
+app = typer.Typer(no_args_is_help=True, help="Envelopes of a budget: open, close, list.")
+
+Scope = Annotated[str, typer.Argument(metavar="NAME", help="The envelope's name, as requests write it (`scope`).")]
+Reason = Annotated[str, typer.Option(help="Why; recorded.")]
+
+
+@command(app, "open")
+def open_(
+    opened: Opened,
+    name: DatasetName,
+    scope: Scope,
+    epsilon: Annotated[str, typer.Option(help="As much as a dataset with this lifetime epsilon would have.")],
+    delta: Annotated[str, typer.Option(help="And this lifetime delta.")],
+    reason: Reason,
+) -> Answer:
+    """Reserve a part of what is left for requests that name it, as a steward; others cannot use it until it is closed.
+
+    Example: almoner budget scope open clinic trial-7 --epsilon 2 --delta 1e-7 --reason "agreed in May"
+    """
+    made = open_envelope(open_workspace(opened.home), name, scope, epsilon, delta, reason)
+    told = f"Envelope {scope} is open; requests draw on it with `scope: {scope}`."
+    return Answer({"dataset": name, **as_data(made)}, [told, facts(as_data(made))])
+
+
+@command(app, "close")
+def close(opened: Opened, name: DatasetName, scope: Scope, reason: Reason) -> Answer:
+    """Close an envelope, as a steward: what is left of it is free again, what it has spent stays spent.
+
+    Example: almoner budget scope close clinic trial-7 --reason "the trial is over"
+    """
+    was = close_envelope(open_workspace(opened.home), name, scope, reason)
+    told = f"Envelope {scope} is closed; rho {was.left.rho_text} is free again."
+    return Answer({"dataset": name, "open": False, **as_data(was)}, [told])
+
+
+@command(app, "list")
+def every(opened: Opened, name: DatasetName) -> Answer:
+    """The open envelopes of a dataset's budget.
+
+    Example: almoner budget scope list clinic
+    """
+    found = view(open_workspace(opened.home), name).envelopes
+    return Answer([as_data(envelope) for envelope in found], [envelope_table(found)])
+
+
+def as_data(envelope: Envelope) -> dict[str, Json]:
+    """An envelope as programs read it; `rho_held` is what running releases have reserved in it."""
+    return {
+        "scope": envelope.name,
+        "rho_cap": envelope.cap.rho_text,
+        "rho_spent": envelope.spent.rho_text,
+        "rho_held": (envelope.cap - envelope.spent - envelope.left).rho_text,
+        "rho_left": envelope.left.rho_text,
+        "delta_fail_left": envelope.left.delta_text,
+    }
+
+
+def envelope_table(found: Iterable[Envelope]) -> RenderableType:
+    """Envelopes, one a line."""
+    rows = [as_data(envelope) for envelope in found]
+    columns = ("scope", "rho_cap", "rho_spent", "rho_held", "rho_left")
+    return table([column.replace("_", " ") for column in columns], [[r[c] for c in columns] for r in rows], "Envelopes")

@@ -1,0 +1,1 @@
+"""Commands about people, policies, proposals and the audit log."""

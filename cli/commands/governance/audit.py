@@ -1,0 +1,281 @@
+"""`almoner audit`: read the record, check the chain, sign its head; and audit a mechanism's claim.
+
+Only `checkpoint` needs a key and writes; `mechanism` needs no home at all.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from cli.framework.command import Answer, Opened, command
+from cli.framework.progress import showing
+from cli.framework.tables import table
+from flows.audit.export import Form, as_json
+from flows.audit.export import export as write_export
+from flows.workspace.workspace import Record, open_record, open_workspace
+from models_db.database.base import moment
+from models_db.errors import UsageError
+from models_db.services.audit import log as audit_log
+from models_db.services.audit.log import LogFilter
+from models_db.services.audit.verify_chain import Placed
+from tasks.object_storage.address import located
+
+if TYPE_CHECKING:
+    from flows.audit.anchors import Witness
+    from flows.audit.verify import Verified
+
+app = typer.Typer(
+    no_args_is_help=True, help="The record: log, verify, checkpoint, export; and the claim of a mechanism."
+)
+
+Dataset = Annotated[str | None, typer.Option(help="Only of this dataset.")]
+Release = Annotated[int | None, typer.Option(help="Only of this request.")]
+By = Annotated[str | None, typer.Option(help="Only by this person.")]
+Mechanism = Annotated[
+    str | None,
+    typer.Option(
+        help="Only links that name this mechanism (requests and holds), searched for in what the other filters leave."
+    ),
+]
+Kind = Annotated[str | None, typer.Option(help="Only kinds that begin so, such as ledger.")]
+Since = Annotated[str | None, typer.Option(help="From this UTC time on, such as 2026-11-21.")]
+Until = Annotated[str | None, typer.Option(help="Before this UTC time.")]
+Against = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A bundle (or s3://...), its checkpoint.json or a file of `audit checkpoint`; may be given several times."
+    ),
+]
+
+
+@command(app, "log")
+def log(
+    opened: Opened,
+    dataset: Dataset = None,
+    release: Release = None,
+    actor: By = None,
+    mechanism: Mechanism = None,
+    kind: Kind = None,
+    since: Since = None,
+    until: Until = None,
+    before: Annotated[int | None, typer.Option(min=1, help="Only links with a lower number: the next page.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The newest this many.")] = 100,
+) -> Answer:
+    """What happened: the newest links that fit, oldest of them first.
+
+    Example: almoner audit log --dataset clinic --kind ledger
+    """
+    wanted = LogFilter(dataset, release, actor, kind, mechanism, _moment(since), _moment(until))
+    opened_record = _open(opened)
+    with opened_record.database.read() as session:
+        page = audit_log.page(session, wanted, limit, before)
+    links = [as_json(link) for link in page.links]
+    rows = [(x["seq"], str(x["at"])[:19], x["actor"], x["kind"], x["dataset"], x["request"], _brief(x)) for x in links]
+    shown = table(("seq", "at (UTC)", "actor", "kind", "dataset", "request", "details"), rows)
+    more = [f"There are older ones: add --before {page.next_before}."] if page.next_before else []
+    return Answer(links, [shown, *more])
+
+
+@command(app, "verify")
+def verify(opened: Opened, against: Against = None) -> Answer:
+    """Walk the hash chain from its first link; compare every row with its link, and every checkpoint, also yours.
+
+    A chain shows by itself what was altered inside it. That it was rewritten as a whole, cut at its end or replaced by
+    an older copy shows against a bundle or a checkpoint that was kept elsewhere.
+
+    Example: almoner audit verify --against out/clinic-release-1
+    """
+    with showing(opened):
+        from flows.audit import verify as record  # verifying bundles loads the mechanisms
+
+        found = record.verify(_open(opened), [located(each) for each in against or ()])
+    chain = found.chain
+    data = {
+        "sound": found.sound,
+        "holds": chain.holds,
+        "links": chain.links,
+        "head": chain.head.hash,
+        "broken_at": chain.broken_at,
+        "reason": chain.reason,
+        "clock_back": list(chain.clock_back),
+        "unreadable": list(chain.unreadable),
+        "differences": list(found.differences),
+        "home": found.warning,
+        "against": [_witnessed(witness, placed) for witness, placed in found.witnesses],
+    }
+    return Answer(data, _told(found), exit_code=0 if found.sound else 1)
+
+
+@command(app, "checkpoint")
+def checkpoint(opened: Opened, to: Annotated[Path, typer.Option(help="New file to write.")]) -> Answer:
+    """Sign the head of the chain and write it to a file; kept elsewhere, it proves that nothing before it changed.
+
+    Example: almoner audit checkpoint --to head-2026-11.json
+    """
+    from flows.audit import verify as record
+
+    signed = record.checkpoint(open_workspace(opened.home), to)
+    told = f"Checkpoint of link {signed.seq} written to {to}. Keep it away from this machine."
+    return Answer(signed.model_dump(), [told])
+
+
+@command(app, "export")
+def export(
+    opened: Opened,
+    to: Annotated[Path, typer.Option(help="New file to write.")],
+    form: Annotated[Form, typer.Option("--format", help="How it is written.")] = Form.JSONL,
+    dataset: Dataset = None,
+    release: Release = None,
+    actor: By = None,
+    mechanism: Mechanism = None,
+    kind: Kind = None,
+    since: Since = None,
+    until: Until = None,
+) -> Answer:
+    """Write the record to a file: links as JSON lines or CSV, or attempts as OpenLineage run events.
+
+    In CSV, a text that a spreadsheet could take for a formula gets a quote before it.
+
+    Example: almoner audit export --format csv --dataset clinic --to record.csv
+    """
+    wanted = LogFilter(dataset, release, actor, kind, mechanism, _moment(since), _moment(until))
+    opened_record = _open(opened)
+    with showing(opened):
+        done = write_export(opened_record, wanted, form, to)
+    what = "events" if form is Form.OPENLINEAGE else "links"
+    data = {"file": str(to), "format": form.value, what: done.count, "unreadable": list(done.unreadable)}
+    said = [f"{done.count} {what} written to {to}."]
+    if done.unreadable:
+        said.append(f"Unreadable: link {', '.join(map(str, done.unreadable))}; `almoner audit verify` says more.")
+    return Answer(data, said)
+
+
+@command(app, "mechanism")
+def mechanism(
+    opened: Opened,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The mechanism, as cards and the record name it.")],
+    trials: Annotated[int, typer.Option(min=1, help="Runs on each of the two inputs.")] = 20_000,
+    confidence: Annotated[
+        float, typer.Option(min=0.5, max=0.999999, help="One minus the chance that the bound is too high.")
+    ] = 0.9999,
+) -> Answer:
+    """Run a mechanism on two made-up neighbouring inputs, and compare what it provably leaks with what it claims.
+
+    A bound above the claim (exit code 1) means that it is broken on this machine. One below is no proof that it is not:
+    an audit sees only what its statistic can see (docs/attacks.md). Reads no data and spends nothing.
+
+    Example: almoner audit mechanism token_draw --trials 50000
+    """
+    from tasks.auditing.audit import audit
+    from tasks.auditing.audit_cases import case_of
+    from tasks.common import progress
+
+    case = case_of(name)
+    with showing(opened):
+        found = audit(case, trials, confidence, progress.report).to_json()
+    return Answer(found, _audited(found), exit_code=0 if found["holds"] else 1)
+
+
+def _audited(found: Mapping[str, Any]) -> list[RenderableType]:
+    claim, bound = found["claim"], found["bound"]
+    rows = [
+        ("claim", f"epsilon {claim['epsilon']} at delta {claim['delta']}"),
+        ("lower bound", f"epsilon {bound['epsilon']}, too high with probability {1 - float(bound['confidence']):.2g}"),
+        ("trials", f"{found['trials']} on each input, {found['judged'][0]} of them judge"),
+        ("inputs", found["neighbours"]),
+        ("observed", f"{found['statistic']}; {found['hits'][0]} times against {found['hits'][1]}"),
+        ("seconds", found["seconds"]),
+    ]
+    told = (
+        "Nothing contradicts the claim. That is no proof of it: the proof is beside the mechanism's code."
+        if found["holds"]
+        else "THE CLAIM DOES NOT HOLD HERE: run nothing with this mechanism on this machine. Run `almoner doctor`."
+    )
+    return [table(("what", "found"), rows), told]
+
+
+def _open(opened: Opened) -> Record:
+    """The record; what its home objects to is said at once, because everything read from it is in doubt."""
+    found = open_record(opened.home)
+    if found.warning:
+        opened.say(f"WARNING: {found.warning}")
+    return found
+
+
+def _told(found: "Verified") -> list[str]:
+    chain = found.chain
+    told = [
+        f"The chain holds: {chain.links} links, head {chain.head.hash}."
+        if chain.holds
+        else f"THE CHAIN IS BROKEN at link {chain.broken_at}: {chain.reason}."
+    ]
+    if chain.clock_back:
+        places = ", ".join(map(str, chain.clock_back))
+        told.append(f"THE CLOCK WENT BACK at link {places}: expired approvals may have held there.")
+    if chain.unreadable:
+        places = ", ".join(map(str, chain.unreadable))
+        told.append(f"NO READER CAN PARSE link {places}: almoner cannot have written what they say.")
+    told.append(
+        f"THE TABLES ARE NOT WHAT THE CHAIN TELLS: {'; '.join(found.differences)}."
+        if found.differences
+        else "Every row of the ledger has its link, and every link says what its rows say."
+    )
+    return told + [_placed(witness, placed) for witness, placed in found.witnesses]
+
+
+def _placed(witness: "Witness", placed: Placed) -> str:
+    if not witness.genuine:
+        return f"{witness.path}: ITS SIGNATURE DOES NOT FIT; it was altered and proves nothing."
+    signer = f"by {placed.signer}" if placed.signer else "by somebody this ledger does not know"
+    signed = f"signed {signer} (key {witness.fingerprint})"
+    if placed.link is not None:
+        return f"{witness.path}: lies on the chain ({placed.detail}), {signed}."
+    return f"{witness.path}: DOES NOT LIE ON THE CHAIN ({placed.verdict}: {placed.detail}), {signed}."
+
+
+def _witnessed(witness: "Witness", placed: Placed) -> dict[str, object]:
+    return {
+        "file": str(witness.path),
+        "hash": witness.anchor.hash,
+        "genuine": witness.genuine,
+        "signer": placed.signer,
+        "public_key": witness.anchor.public_key,
+        "link": placed.link,
+        "verdict": placed.verdict,
+        "detail": placed.detail,
+    }
+
+
+def _moment(written: str | None) -> str | None:
+    """A time as the record writes it; a day is its first moment."""
+    if written is None:
+        return None
+    try:
+        at = datetime.fromisoformat(written)
+    except ValueError:
+        raise NotATime(written) from None
+    return moment(at if at.tzinfo else at.replace(tzinfo=UTC))
+
+
+class NotATime(UsageError):
+    """A time in another form than ISO 8601."""
+
+    def __init__(self, written: str) -> None:
+        super().__init__(f"{written!r} is not a time.", "Write it as 2026-11-21 or 2026-11-21T08:30.")
+
+
+def _brief(link: dict[str, object]) -> str:
+    body = link["body"]
+    if not isinstance(body, dict):
+        return f"UNREADABLE: {link['unreadable']}"
+    return ", ".join(f"{name}={_short(value)}" for name, value in body.items() if value is not None and name != "rows")
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 40 else text[:12] + "..."

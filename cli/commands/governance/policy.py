@@ -1,0 +1,86 @@
+"""`almoner policy`: what the home allows."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from cli.framework.command import Answer, Opened, command
+from cli.framework.tables import table
+from flows.governance.policy_change import Change, adopt, examine, policy_in_force
+from flows.workspace.policy_file import policy_text
+from flows.workspace.workspace import open_workspace
+from models_db.policies.policy import Policy
+from models_db.values.canonical_json import digest
+from models_db.values.requests import as_json
+
+app = typer.Typer(no_args_is_help=True, help="The policy: show, check, adopt, schema.")
+
+File = Annotated[Path, typer.Argument(help="The policy, a YAML file (docs/policy.md).")]
+
+
+@command(app, "show")
+def show(opened: Opened) -> Answer:
+    """The policy in force, as YAML that can be a home's policy.yaml.
+
+    Example: almoner policy show
+    """
+    workspace = open_workspace(opened.home)
+    found = policy_in_force(workspace)
+    here = workspace.policy_digest
+    if found is None:
+        told = "# No policy is in force yet; the first request of an admin adopts that of their home."
+        return Answer({"digest": None, "policy": None, "home": here}, [told])
+    named = digest(as_json(found))
+    data = {"digest": named, "policy": as_json(found), "home": here}
+    same = "" if here == named else "\n# The policy.yaml of this home is another one."
+    return Answer(data, [f"# Policy {named}{same}\n{policy_text(found).rstrip()}"])
+
+
+@command(app, "check")
+def check(opened: Opened, file: File) -> Answer:
+    """Whether a file is a policy, and what differs from the one in force. Changes nothing.
+
+    Example: almoner policy check policy.yaml
+    """
+    change = examine(open_workspace(opened.home), file)
+    return Answer({"valid": True, **change.to_json()}, [f"{file} is a policy.", *_changes(change)])
+
+
+@command(app, "adopt")
+def adopt_(
+    opened: Opened,
+    file: File,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and stop.")] = False,
+) -> Answer:
+    """Put a policy in force, as an admin; requests made before keep theirs. The file becomes this home's policy.yaml.
+
+    Example: almoner policy adopt policy.yaml --dry-run
+    """
+    workspace = open_workspace(opened.home)
+    change = examine(workspace, file) if dry_run else adopt(workspace, file)
+    done = "Dry run: nothing was adopted." if dry_run else f"In force: policy {change.digest}."
+    return Answer({"adopted": not dry_run, **change.to_json()}, [*_changes(change), done])
+
+
+@command(app, "schema")
+def schema(opened: Opened) -> Answer:
+    """The JSON schema of policy.yaml, for editors and pipelines.
+
+    Example: almoner policy schema
+    """
+    content = Policy.model_json_schema()
+    return Answer(content, [json.dumps(content, indent=2)])
+
+
+def _changes(change: Change) -> list[RenderableType]:
+    rows = [(d.field, d.before, d.after) for d in change.differences]
+    shown: list[RenderableType] = [table(("field", "in force", "file"), rows)] if rows else []
+    if not rows:
+        shown.append("It is the policy in force.")
+    if change.unknown_datasets:
+        names = ", ".join(change.unknown_datasets)
+        shown.append(f"No dataset has the name {names}: those rules protect nothing until one does.")
+    return shown

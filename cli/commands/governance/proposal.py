@@ -1,0 +1,57 @@
+"""`almoner motion`: what stewards decide besides releases - caps, standing authorisations, retractions."""
+
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from cli.framework.command import Answer, Opened, command
+from cli.framework.proposal_view import as_data, asked_of_stewards, motion_table
+from cli.framework.review_screen import render
+from cli.framework.tables import table
+from flows.approvals.decide import matter
+from flows.approvals.propose_change import MotionRow, row, rows
+from flows.workspace.workspace import open_workspace
+from models_db.services.lifecycle import gates, proposals
+from models_db.values.canonical_json import Json
+from models_db.values.gates import Gate
+
+app = typer.Typer(no_args_is_help=True, help="Motions: caps, standing authorisations, retractions; list, show.")
+
+MotionId = Annotated[int, typer.Argument(metavar="ID", help="The motion's number.")]
+
+
+@command(app, "list")
+def every(opened: Opened) -> Answer:
+    """All motions: what is asked for, by whom, and how many stewards still have to approve.
+
+    Example: almoner motion list
+    """
+    found = rows(open_workspace(opened.home))
+    return Answer([as_data(motion) for motion in found], [motion_table(found)])
+
+
+@command(app, "show")
+def show(opened: Opened, motion: MotionId) -> Answer:
+    """One motion: what it would change, who decided what.
+
+    Example: almoner motion show 3
+    """
+    workspace = open_workspace(opened.home)
+    shown = matter(workspace, motion, Gate.MOTION)
+    with workspace.database.read() as session:
+        found = row(session, proposals.find(session, motion))
+        decisions = [
+            (a.at, a.decision, p.name, a.reason, a.expires_at) for a, p in gates.motion_approvals(session, motion)
+        ]
+    names = ("at", "decision", "by", "reason", "expires_at")
+    given: list[Json] = [dict(zip(names, decision, strict=True)) for decision in decisions]
+    data = {**as_data(found), "digest": shown.subject_digest, "approvals": given}
+    told: list[RenderableType] = [*render(shown), table((*names[:-1], "expires"), decisions, "Decisions")]
+    return Answer(data, [*told, *_next(found)])
+
+
+def _next(found: MotionRow) -> list[str]:
+    if found.state != "open":
+        return [f"The motion is {found.state}."]
+    return [f"{found.given} of {found.needed} approvals.", asked_of_stewards(found.number)]

@@ -1,0 +1,184 @@
+"""`almoner user`: who works with the ledger, in which roles, and who decides for whom."""
+
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from cli.framework.command import Answer, Opened, command
+from cli.framework.database_rights import as_json, told_rights
+from cli.framework.tables import facts, table
+from flows.governance import principals as flow
+from flows.workspace.workspace import Workspace, open_record, open_workspace
+from migrations.database_roles import Rights, admit, expel, require_fit
+from models_db.database.base import moment
+from models_db.errors import UsageError
+from models_db.services.catalogue import principals
+from models_db.services.catalogue.principals import Mandate
+from models_db.values.canonical_json import Json
+from tasks.release.signatures.ed25519 import fingerprint, parse_public_key
+
+app = typer.Typer(no_args_is_help=True, help="People: add, list, grant, revoke, delegate, undelegate.")
+
+READS_ONLY = frozenset({"auditor"})
+"""Roles for which a login needs nothing but to read."""
+
+Name = Annotated[str, typer.Argument(help="The person's name in the ledger.")]
+Role = Annotated[str, typer.Argument(help="analyst, runner, steward, auditor or admin.")]
+Reason = Annotated[str, typer.Option(help="Why; recorded in the chain.")]
+Since = Annotated[str | None, typer.Option("--from", metavar="DAY", help="First day (UTC) [today].")]
+Until = Annotated[str | None, typer.Option(metavar="DAY", help="Last day (UTC); for good without it.")]
+
+
+@command(app, "add")
+def add(
+    opened: Opened,
+    name: Name,
+    key: Annotated[str, typer.Option(help="Public key: 64 digits, an ssh-ed25519 line, or a file with either.")],
+    login: Annotated[
+        str | None,
+        typer.Option(metavar="ROLE", help="PostgreSQL role this person works under (docs/people.md)."),
+    ] = None,
+    role: Annotated[list[str] | None, typer.Option(help="A role to grant; may be given several times.")] = None,
+    reason: Annotated[str, typer.Option(help="Why; recorded in the chain.")] = "added",
+) -> Answer:
+    """Enrol a person by the public key that their `almoner init` showed. Compare the fingerprint with them first.
+
+    Example: almoner user add anna --key anna.pub --login anna --role analyst
+    """
+    _require_reason(reason)
+    public_key, wanted = parse_public_key(key), list(dict.fromkeys(role or ()))
+    workspace = open_workspace(opened.home)
+    if login is not None:
+        require_fit(login)
+    with workspace.database.write() as session:
+        made = principals.enrol(session, workspace.actor, name, public_key, login)
+        for each in wanted:
+            principals.grant(session, workspace.actor, made.name, each, reason)
+    rights = _let_in(workspace, login, wanted)
+    data = {"name": made.name, "public_key": public_key, "fingerprint": fingerprint(public_key), "login": login,
+            "roles": wanted}  # fmt: skip
+    told: list[RenderableType] = [
+        f"{made.name} is enrolled.",
+        facts({**data, "roles": ", ".join(wanted) or "none yet"}),
+    ]
+    if login is None and not workspace.database.is_sqlite:
+        told.append("Without a login this person can only sign approvals elsewhere, for others to bring.")
+    return Answer({**data, "database_rights": as_json(rights)}, [*told, *told_rights(rights)])
+
+
+@command(app, "list")
+def every(opened: Opened) -> Answer:
+    """Everybody with roles, days, keys and logins, and who decides for whom. Needs no key.
+
+    Example: almoner user list --json
+    """
+    with open_record(opened.home).database.read() as session:
+        persons, given = flow.listed(session), flow.listed_delegations(session)
+    rows = [(p["name"], _told_roles(p["roles"]), p["login"], p["fingerprint"], str(p["since"])[:10]) for p in persons]
+    shown = [table(("name", "roles", "login", "key", "since"), rows)]
+    if given:
+        columns = ("number", "from", "to", "dataset", "valid_from", "valid_to", "reason", "signed")
+        shown.append(table(columns, [[row[c] for c in columns] for row in given], title="Delegations"))
+    return Answer({"people": persons, "delegations": given}, shown)
+
+
+@command(app, "grant")
+def grant(opened: Opened, name: Name, role: Role, reason: Reason, since: Since = None, until: Until = None) -> Answer:
+    """Give somebody a role, as an admin.
+
+    Example: almoner user grant anna steward --reason "elected to the board" --until 2027-12-31
+    """
+    _require_reason(reason)
+    start, end = flow.period(since, until)
+    workspace = open_workspace(opened.home)
+    with workspace.database.write() as session:
+        made = principals.grant(session, workspace.actor, name, role, reason, valid_from=start, valid_to=end)
+        login = principals.find(session, name).login
+    rights = _let_in(workspace, login, [role])
+    data = {"name": name, "role": role, "from": made.valid_from, "until": end}
+    span = f"from {made.valid_from[:10]}" + (f" through {until}" if until else ", for good")
+    return Answer(
+        {**data, "database_rights": as_json(rights)}, [f"{name} has the role {role} {span}.", *told_rights(rights)]
+    )
+
+
+@command(app, "revoke")
+def revoke(opened: Opened, name: Name, role: Role, reason: Reason) -> Answer:
+    """Take a role away, as an admin; what rests on it and was not used no longer counts.
+
+    Example: almoner user revoke anna steward --reason "left the board"
+    """
+    _require_reason(reason)
+    workspace = open_workspace(opened.home)
+    with workspace.database.write() as session:
+        ended = principals.revoke(session, workspace.actor, name, role, reason)
+        login = principals.find(session, name).login
+        left = {
+            g.role for g in principals.lasting_grants(session) if g.principal_id == principals.find(session, name).id
+        }
+    rights = expel(workspace.database, login, wholly=not left) if login and left <= READS_ONLY else Rights()
+    told = [f"{name} no longer has the role {role}.", *told_rights(rights)]
+    return Answer({"name": name, "role": role, "ended": ended, "database_rights": as_json(rights)}, told)
+
+
+@command(app, "delegate")
+def delegate(
+    opened: Opened,
+    name: Name,
+    dataset: Annotated[str, typer.Option(help="For the decisions on this dataset, and no other.")],
+    until: Annotated[str, typer.Option(metavar="DAY", help="Last day (UTC).")],
+    reason: Reason,
+    since: Since = None,
+) -> Answer:
+    """Let somebody else decide in your name, as a steward, signed with your key; it cannot be passed on.
+
+    Example: almoner user delegate tom --dataset clinic --until 2027-01-15 --reason "parental leave"
+    """
+    _require_reason(reason)
+    start, end = flow.period(since, until)
+    workspace = open_workspace(opened.home)
+    number = flow.delegate(workspace, Mandate(dataset, name, start, str(end), reason))
+    data: dict[str, Json] = {"delegation": number, "from": workspace.actor.name, "to": name, "dataset": dataset,
+                             "valid_from": start, "valid_to": end}  # fmt: skip
+    how = f"{name} decides with `almoner approve ... --on-behalf-of {workspace.actor.name}`; the two of you count once."
+    return Answer(data, [f"Delegation {number}: {dataset}, through {until}.", how])
+
+
+@command(app, "undelegate")
+def undelegate(opened: Opened, number: Annotated[int, typer.Argument(min=1, help="Of `user list`.")]) -> Answer:
+    """End a delegation that you gave or hold; an admin ends any. Approvals that rest on it no longer count.
+
+    Example: almoner user undelegate 1
+    """
+    workspace = open_workspace(opened.home)
+    with workspace.database.write() as session:
+        principals.end_delegation(session, workspace.actor, number)
+    return Answer({"delegation": number, "ended_by": workspace.actor.name}, [f"Delegation {number} has ended."])
+
+
+def _let_in(workspace: Workspace, login: str | None, roles: list[str]) -> Rights:
+    if login is None or workspace.database.is_sqlite:
+        return Rights()
+    return admit(workspace.database, login, writes=not roles or not READS_ONLY.issuperset(roles))
+
+
+def _told_roles(roles: Json) -> str:
+    now = moment()
+    told = []
+    for each in roles if isinstance(roles, list) else ():
+        start = f" from {each['from'][:10]}" if each["from"] > now else ""
+        told.append(each["role"] + start + (f" until {each['until'][:10]}" if each["until"] else ""))
+    return ", ".join(told) or "none"
+
+
+def _require_reason(reason: str) -> None:
+    if not reason.strip():
+        raise ReasonNeeded
+
+
+class ReasonNeeded(UsageError):
+    """A change of roles without a reason."""
+
+    def __init__(self) -> None:
+        super().__init__("This needs a reason.", 'Say why: --reason "...".')

@@ -1,0 +1,134 @@
+"""`almoner adapter`: public functions between hidden states and soft tokens, for one-shot summaries."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from cli.commands.models.models import DEFAULT
+from cli.framework.command import Answer, Opened, command
+from cli.framework.progress import showing
+from cli.framework.tables import facts, table
+from models_db.values.names import require_plain
+from models_db.values.requests import parse
+from tasks.summarization.adapter_training.settings import DESCRIPTION, Called, TrainingSettings
+from tasks.summarization.adapters.metadata import AdapterMeta, KnownAdapter
+from tasks.summarization.adapters.store import CURVE, adapter_folder, find_adapter, list_adapters
+
+app = typer.Typer(no_args_is_help=True, help="Adapters of one-shot summaries: train, list, show.")
+
+PAGE = "docs/adapters.md"
+SHOWN = 12
+"""Digits of a digest in a table."""
+
+
+@command(app, "train")
+def train(
+    opened: Opened,
+    file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="PUBLIC examples: documents and their summary.")],
+    name: Annotated[str, typer.Option(help="What the adapter is called: small letters, digits, hyphens.")],
+    licence: Annotated[str, typer.Option(help="The licence of the examples; it is kept with the adapter.")],
+    model: Annotated[str, typer.Option(help="The language model that it is for.")] = DEFAULT,
+    soft_tokens: Annotated[int, typer.Option(help="How many soft tokens it gives.")] = 16,
+    words: Annotated[
+        int | None, typer.Option(help="How many of them are words that the mean is about; half, and at most 8.")
+    ] = None,
+    dimensions: Annotated[int, typer.Option(help="Coordinates of a vector; 0: whole hidden states.")] = 64,
+    centres: Annotated[int, typer.Option(help="Public centres with a mean each; more suit diverse groups.")] = 1,
+    steps: Annotated[int, typer.Option(help="The most steps; early stopping may end before.")] = 300,
+    seed: Annotated[int, typer.Option(help="Of everything random; the data are public.")] = 0,
+    noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Train on means with noise.")] = True,
+    precision: Annotated[str, typer.Option(help="float32 or bfloat16, of the frozen model.")] = "bfloat16",
+    description: Annotated[str, typer.Option(help="What is to be written.")] = DESCRIPTION,
+    anew: Annotated[bool, typer.Option("--anew", help="Forget an interrupted training of that name.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> Answer:
+    """Train an adapter on public examples. After Ctrl-C the same command goes on from the last checkpoint.
+
+    Nothing is charged, so nothing of a governed dataset may stand in the file (docs/adapters.md).
+
+    Example: almoner adapter train reviews.jsonl --name reviews --licence "CC BY 4.0" --steps 200
+    """
+    written = {
+        "soft_tokens": soft_tokens,
+        "words": min(8, soft_tokens // 2) if words is None else words,
+        "dimensions": dimensions,
+        "centres": centres,
+        "steps": steps,
+        "seed": seed,
+        "precision": precision,
+        **({} if noise else {"noise_least": 0, "noise_most": 0}),
+    }
+    require_plain("an adapter", name)
+    settings = parse(TrainingSettings, written, "The training", PAGE)
+    called = parse(Called, {"name": name, "licence": licence}, "The training", PAGE)
+    from tasks.summarization.adapter_training.train import Wanted, train_adapter
+
+    with showing(opened):
+        known = train_adapter(
+            file, Wanted(called.name, model, called.licence, settings, description), device, anew=anew
+        )
+    return Answer(_data(known), _page(known))
+
+
+@command(app, "list")
+def every(opened: Opened) -> Answer:
+    """The adapters of this machine.
+
+    Example: almoner adapter list --json
+    """
+    found = list_adapters(lambda problem: opened.say(str(problem), problem.advice))
+    rows = [
+        (each.meta.name, each.digest[:SHOWN], each.meta.model, _size(each.meta), each.meta.training.file)
+        for each in found
+    ]
+    columns = ("name", "digest", "model", "size", "trained on")
+    return Answer([_data(each) for each in found], [table(columns, rows)])
+
+
+@command(app, "show")
+def show(
+    opened: Opened,
+    adapter: Annotated[str, typer.Argument(metavar="NAME_OR_DIGEST", help="Its name, digest, or the digest's start.")],
+) -> Answer:
+    """One adapter: what it is for, what it was trained on, how well that went.
+
+    Example: almoner adapter show reviews
+    """
+    known = find_adapter(adapter)
+    return Answer(_data(known), _page(known))
+
+
+def _data(known: KnownAdapter) -> dict[str, object]:
+    return {"digest": known.digest, **known.meta.model_dump(), "folder": str(adapter_folder(known.digest))}
+
+
+def _page(known: KnownAdapter) -> list[RenderableType]:
+    meta = known.meta
+    fit, trained = meta.fit, meta.training
+    noise = "none" if not meta.noise_most else f"{meta.noise_least} to {meta.noise_most} clip norms per coordinate"
+    return [
+        facts({
+            "name": meta.name,
+            "digest": known.digest,
+            "model": f"{meta.model} ({meta.model_digest[:SHOWN]})",
+            "size": _size(meta),
+            "clip norm": meta.clip_norm,
+            "noise in training": noise,
+            "writes": meta.wording.description,
+            "trained on": f"{trained.file} ({trained.sha256[:SHOWN]}), {trained.licence}",
+            "examples": trained.examples,
+            "groups": f"{trained.learned_groups} learned from, {trained.held_out_groups} held out",
+            "steps": f"{fit.best_step} of {fit.steps}",
+            "held-out loss": f"{fit.first_loss} at first, {fit.best_loss} at last (nats per token)",
+            "without noise": f"{fit.clean_loss}; not shown the group: {fit.blind_loss}",
+            "loss curve": adapter_folder(known.digest) / CURVE,
+        }),
+    ]  # fmt: skip
+
+
+def _size(meta: AdapterMeta) -> str:
+    centres = "" if meta.centres == 1 else f" x {meta.centres} centres"
+    tokens = f"{meta.soft_tokens} soft tokens, {meta.words} of them words"
+    return f"{meta.dimensions} of {meta.width} dimensions{centres}, {tokens}"

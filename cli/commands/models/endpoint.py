@@ -1,0 +1,100 @@
+"""`almoner models endpoint`: models behind an API that requests can name as `external:NAME`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from cli.framework.command import Answer, Opened, command
+from cli.framework.tables import table
+from flows.workspace.endpoints import add_endpoint, endpoints_of, made, remove_endpoint
+from models_db.values.canonical_json import Json
+from models_db.values.names import require_plain
+from models_db.values.requests import as_json
+from tasks.common.network import PREFIX
+from tasks.inference.backends.endpoints import Endpoint
+
+app = typer.Typer(no_args_is_help=True, help="Models behind an API (docs/external-models.md): add, list, remove.")
+
+Name = Annotated[str, typer.Argument(help="What requests call it: `model: external:NAME`.")]
+
+
+@command(app, "add")
+def add(
+    opened: Opened,
+    name: Name,
+    url: Annotated[str, typer.Option(help="Where it is, without `/chat/completions`: https://host/v1.")],
+    model: Annotated[str, typer.Option(help="The model's name there.")],
+    key_env: Annotated[
+        str | None, typer.Option(metavar="VARIABLE", help="The environment variable with its key; never the key.")
+    ] = None,
+    licence: Annotated[str | None, typer.Option(help="Of the model's texts; it is on the card.")] = None,
+    price_in: Annotated[str | None, typer.Option(metavar="P", help="A million tokens of prompts, for prices.")] = None,
+    price_out: Annotated[str | None, typer.Option(metavar="P", help="A million tokens of answers.")] = None,
+    currency: Annotated[str | None, typer.Option(help="Of both (default: USD).")] = None,
+    per_minute: Annotated[int | None, typer.Option(metavar="N", help="Requests a minute at most.")] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option(metavar="N", help="Tokens a minute at most.")] = None,
+    at_once: Annotated[int | None, typer.Option(metavar="N", help="Requests at once (default: 4).")] = None,
+    timeout: Annotated[int | None, typer.Option(metavar="SECONDS", help="For one answer (default: 120).")] = None,
+    attempts: Annotated[int | None, typer.Option(metavar="N", help="For one answer (default: 5).")] = None,
+    token_limit: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="max_tokens (default) or max_completion_tokens.")
+    ] = None,
+    proxy: Annotated[str | None, typer.Option(metavar="URL", help="The environment's proxies are never used.")] = None,
+    ca_file: Annotated[str | None, typer.Option(metavar="FILE", help="Certificates to trust instead.")] = None,
+    allow_http: Annotated[
+        bool, typer.Option("--allow-http", help="Without encryption to another machine: whoever listens reads all.")
+    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="In place of the one of that name.")] = False,
+) -> Answer:
+    """Let requests name an endpoint that speaks OpenAI's chat completions. Nothing is sent to it yet.
+
+    Example: almoner models endpoint add office --url https://llm.example.org/v1 --model qwen3-32b --key-env OFFICE_KEY
+    """
+    given: dict[str, Any] = {
+        "url": url, "model": model, "key_env": key_env, "licence": licence, "price_in": price_in,
+        "price_out": price_out, "currency": currency, "per_minute": per_minute,
+        "tokens_per_minute": tokens_per_minute, "at_once": at_once, "timeout": timeout, "attempts": attempts,
+        "token_limit": token_limit, "proxy": proxy, "ca_file": ca_file, "allow_http": allow_http or None,
+    }  # fmt: skip
+    require_plain("an endpoint", name)
+    endpoint = made(name, {field: value for field, value in given.items() if value is not None})
+    add_endpoint(opened.home, endpoint, replace=replace)
+    told = f"Requests can name it as `model: {PREFIX}{name}`, with mechanisms that show released values alone."
+    return Answer(_data(endpoint), [_table([endpoint]), told])
+
+
+@command(app, "list")
+def every(opened: Opened) -> Answer:
+    """The endpoints of this home.
+
+    Example: almoner models endpoint list
+    """
+    found = list(endpoints_of(opened.home.require()).values())
+    return Answer([_data(each) for each in found], [_table(found)])
+
+
+@command(app, "remove")
+def remove(opened: Opened, name: Name) -> Answer:
+    """Forget an endpoint; requests that name it can then neither be priced nor run.
+
+    Example: almoner models endpoint remove office
+    """
+    return Answer(_data(remove_endpoint(opened.home, name)), [f"The endpoint {name!r} is forgotten."])
+
+
+def _data(endpoint: Endpoint) -> dict[str, Json]:
+    said = as_json(endpoint)
+    return {**(said if isinstance(said, dict) else {}), "sha256": endpoint.digest}
+
+
+def _table(endpoints: list[Endpoint]) -> Any:
+    columns = ("name", "model", "address", "key from", "licence", "a million tokens in / out", "SHA-256")
+    return table(columns, [_row(each) for each in endpoints])
+
+
+def _row(endpoint: Endpoint) -> tuple[str, ...]:
+    prices = "not declared"
+    if endpoint.price_in is not None:
+        prices = f"{endpoint.price_in} / {endpoint.price_out} {endpoint.currency}"
+    key = endpoint.key_env or "no key"
+    return endpoint.name, endpoint.model, endpoint.url, key, endpoint.licence, prices, endpoint.digest[:16]

@@ -1,0 +1,48 @@
+"""`almoner models`: which models are here, fetching the offline ones, and those behind an API."""
+
+from typing import Annotated
+
+import typer
+
+from cli.commands.models import endpoint
+from cli.framework.command import Answer, Opened, command
+from cli.framework.progress import showing
+from cli.framework.tables import table
+from tasks.common import progress
+
+app = typer.Typer(no_args_is_help=True, help="Models: list, pull, endpoint.")
+app.add_typer(endpoint.app, name="endpoint")
+
+DEFAULT = "smollm2-135m-instruct"
+
+
+@command(app, "list")
+def every(opened: Opened) -> Answer:
+    """Language models that a request can name, and the embedder that metrics use.
+
+    Example: almoner models list
+    """
+    from tasks.inference.catalogue.registry import list_models
+
+    rows = [(m.name, m.source, m.licence, "yes" if m.installed else "no", m.note) for m in list_models()]
+    columns = ("name", "source", "licence", "installed", "note")
+    return Answer([dict(zip(columns, row, strict=True)) for row in rows], [table(columns, rows)])
+
+
+@command(app, "pull")
+def pull(
+    opened: Opened, name: Annotated[str, typer.Argument(help="A model of `almoner models list`.")] = DEFAULT
+) -> Answer:
+    """Fetch an offline model, check its SHA-256 and unpack it into the cache. Done once per machine.
+
+    Example: almoner models pull smollm2-135m-instruct
+    """
+    from tasks.inference.loading.download import pull as fetch
+
+    size = "as large as its page says" if "/" in name else "about 100 MB; a language model then takes half a minute"
+    opened.say(f"Fetching {name} if it is not here yet ({size}).")
+    with showing(opened):
+        model = fetch(name, lambda stage: progress.report(stage, 0, 1))
+    return Answer(
+        {"model": name, "sha256": model.digest}, [f"{name} is ready; its weights have SHA-256 {model.digest}."]
+    )

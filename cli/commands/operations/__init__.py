@@ -1,0 +1,1 @@
+"""Commands that run almoner: the home, backups, schedules, the dashboard."""

@@ -1,0 +1,92 @@
+"""`almoner backup` and `almoner restore`: a home and its ledger in one file, and back into an empty home."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.framework.command import Answer, Opened, command
+from models_db.errors import UsageError
+from tasks.object_storage.address import located
+
+Against = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A bundle (or s3://...), or a file of `audit checkpoint`: it must lie on the chain. May be repeated."
+    ),
+]
+OldHome = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="The home as it was left: what it has seen is compared.")
+]
+Reason = Annotated[
+    str | None, typer.Option(help="Why nothing was done in the ledger after this backup; it goes into the record.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    command(app, "backup")(backup)
+    command(app, "restore")(restore)
+
+
+def backup(
+    opened: Opened, to: Annotated[Path, typer.Option(help="New file to write; it will hold the keys.")]
+) -> Answer:
+    """Write the home and its ledger into one file, while others work. Of a ledger on PostgreSQL, the home alone.
+
+    Example: almoner backup --to /backup/clinic-2026-11-21.tar
+    """
+    from flows.backup.create import take
+    from flows.workspace.workspace import open_workspace
+
+    taken = take(open_workspace(opened.home), to)
+    data = {"file": str(taken.file), "at": taken.at, "ledger": taken.ledger, "link": taken.seq, "files": taken.files}
+    told = [f"{taken.files} files and the keys are in {taken.file} (0600). The ledger ends there at link {taken.seq}."]
+    if taken.ledger != "sqlite":
+        told.append("The ledger is not in it: back it up with the tools of PostgreSQL (docs/backup.md).")
+    return Answer(
+        data, [*told, "Who has this file has the texts and can sign in your name. Keep it as you keep those."]
+    )
+
+
+def restore(
+    opened: Opened,
+    archive: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `almoner backup`.")],
+    reason: Reason = None,
+    against: Against = None,
+    old_home: OldHome = None,
+    record_only: Annotated[
+        bool, typer.Option("--record-only", help="Put back the ledger alone, to be read; nothing can be done with it.")
+    ] = False,
+) -> Answer:
+    """Put a backup into an empty home, if it is whole and nothing shows that the ledger went on after it.
+
+    Example: almoner restore /backup/clinic-2026-11-21.tar --reason "the disk failed" --against out/clinic-release-1
+    """
+    from flows.backup.restore import restore as put_back
+    from flows.backup.restore import restore_record
+
+    if record_only:
+        done = restore_record(archive, opened.home)
+        told = [f"The ledger as it was at {done.taken_at} is in {done.home}, to be read: `almoner audit log`."]
+    elif reason is None or not reason.strip():
+        raise ReasonNeeded
+    else:
+        done = put_back(archive, opened.home, reason, [located(each) for each in against or ()], old_home)
+        told = [
+            f"The home is back at {done.home}. Its ledger goes on behind link {done.seq}; link {done.head} says so.",
+            "Runs that were under way begin anew. Check it: `almoner doctor`, `almoner run sweep`.",
+        ]
+    data = {"home": str(done.home), "taken_at": done.taken_at, "link": done.seq, "head": done.head}
+    return Answer(data | {"record_only": record_only}, told)
+
+
+class ReasonNeeded(UsageError):
+    """Nobody has said why a restored ledger is the newest."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Nobody can see in a backup whether something was spent after it, so say why nothing was: --reason TEXT.",
+            "Name what you know it from as well: bundles and signed heads with --against, the old home with --old-home."
+            " To look at an old ledger only, use --record-only.",
+        )

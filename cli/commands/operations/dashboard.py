@@ -1,0 +1,70 @@
+"""`almoner dashboard`: budgets, what waits, releases and the record as pages that only read."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.framework.command import Answer, Opened, command
+from models_db.errors import EnvironmentProblem
+
+Address = Annotated[str, typer.Option("--bind", metavar="ADDRESS", help="The address to listen on.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="And the port.")]
+Name = Annotated[
+    list[str] | None,
+    typer.Option("--name", metavar="HOST", help="A host name under which it is reached; may be given several times."),
+]
+TokenFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A file (0600) with the token that everybody has to show.")
+]
+TokenEnv = Annotated[str | None, typer.Option(metavar="NAME", help="Or the environment variable that holds it.")]
+Certificate = Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="The certificate, PEM.")]
+Key = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key, PEM.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    command(app, "dashboard")(dashboard)
+
+
+def dashboard(
+    opened: Opened,
+    bind: Address = "127.0.0.1",
+    port: Port = 8717,
+    name: Name = None,
+    token_file: TokenFile = None,
+    token_env: TokenEnv = None,
+    tls_cert: Certificate = None,
+    tls_key: Key = None,
+) -> Answer:
+    """Show datasets and budgets, the queue of approvals, releases and the record in a browser. Nothing can be changed.
+
+    It answers to this machine alone. Any other address takes a token, and TLS. Ends with Ctrl-C.
+
+    Example: almoner dashboard --port 8717
+    """
+    # Starlette and uvicorn come with Prefect; other commands need not wait for them.
+    from cli.web.access import Asked, door
+    from cli.web.application import serve
+    from flows.dashboard.viewer import lookout
+
+    asked = Asked(bind, port, tuple(name or ()), token_file, token_env, tls_cert, tls_key)
+    made = door(asked)
+    with lookout(opened.home).look() as look:  # refuse now what every page would refuse
+        opened.say(f"The dashboard of {opened.home.root} for {look.actor.name}: {made.url}", "Ctrl-C ends it.")
+    try:
+        serve(opened.home, made)
+    except OSError as problem:
+        raise NotListening(bind, port, problem.strerror or type(problem).__name__) from None
+    return Answer({"url": made.url, "ended": True})
+
+
+class NotListening(EnvironmentProblem):
+    """The address cannot be listened on, or the certificate cannot be used."""
+
+    def __init__(self, address: str, port: int, reason: str) -> None:
+        super().__init__(
+            f"The dashboard cannot listen on {address} port {port}: {reason}.",
+            "Choose another --port, or check --bind and the files for TLS.",
+            {"address": address, "port": port},
+        )

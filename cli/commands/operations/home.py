@@ -1,0 +1,178 @@
+"""`almoner init` and `almoner doctor`: the project home itself."""
+
+import getpass
+import os
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from cli.framework.command import Answer, Opened, command
+from cli.framework.database_rights import as_json, told_rights
+from cli.framework.prompts import passphrase
+from cli.framework.tables import facts, table
+from flows.audit import health
+from flows.datasets.erase import stored_versions
+from flows.governance.policy_change import adopt_first
+from flows.governance.principals import member
+from flows.workspace.policy_file import POLICY
+from flows.workspace.rollback_guard import require_same_ledger
+from flows.workspace.workspace import Workspace, open_workspace, overlap_key_path, signing_key_path
+from migrations.database_roles import Rights, admit, grant_access, may_upgrade, require_fit
+from migrations.schema_inventory import differences
+from migrations.upgrade import upgrade
+from models_db.errors import AlmonerError
+from models_db.findings import Finding
+from models_db.home import ProjectHome
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import database_access, principals
+from models_db.sessions.database import Database, LedgerForbidden, LedgerUnreachable
+from models_db.tables.principals import ROLES
+from tasks.corpus.identity.keys import create_key
+from tasks.release.signatures.ed25519 import SigningKey, home_key
+
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key", help="Sign with a copy of this OpenSSH private key (ssh-ed25519), instead of a new one."),
+]
+Login = Annotated[
+    str | None,
+    typer.Option(help="The PostgreSQL role the founder works under, if not that of this session (docs/people.md)."),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    command(app, "init")(init)
+    command(app, "doctor")(doctor)
+
+
+def init(opened: Opened, key_file: KeyFile = None, login: Login = None) -> Answer:
+    """Make a project home: folders, keys, policy, ledger. Safe to repeat: what is there is kept.
+
+    The first home founds the ledger. In any other, an admin adds its owner with the command that is shown.
+
+    Example: almoner init --home ./clinic-home
+    """
+    home = opened.home
+    home.create()
+    key = home_key(signing_key_path(home), key_file, passphrase)
+    database = Database(home.database_url)
+    try:
+        rights = _prepared(home, database)
+        actor, more = _joined(home, database, key, login)
+    except (LedgerUnreachable, LedgerForbidden) as problem:
+        if database.is_sqlite:
+            raise
+        return _not_yet(home, database, key, problem)
+    if actor is None:
+        return _not_yet(home, database, key, None)
+    adopt_first(open_workspace(home))
+    made = _facts(home, database, key) | {"principal": actor.name}
+    advice = "Back up the keys folder: without it a partition cannot be continued and nothing can be signed."
+    return Answer(
+        made | {"enrolled": True, "database_rights": as_json(rights + more)},
+        ["Project home ready.", facts(made), advice, *told_rights(rights + more), _how_to_find(home)],
+    )
+
+
+def _prepared(home: ProjectHome, database: Database) -> Rights:
+    """The ledger in the newest schema and the rights on its tables; only their owner changes either."""
+    require_same_ledger(home, database)
+    if not may_upgrade(database):
+        return Rights()
+    upgrade(database)
+    return grant_access(database)
+
+
+def _joined(home: ProjectHome, database: Database, key: SigningKey, login: str | None) -> tuple[Actor | None, Rights]:
+    """The owner of this home as the ledger knows them, who founds it if nobody has; None if they have to be added."""
+    with database.read() as session:
+        founded = principals.is_founded(session)
+    if founded:
+        return member(database, key.public_key), Rights()
+    if login is not None:
+        database_access.require_logins(database.is_sqlite)
+        require_fit(login)
+    if not overlap_key_path(home).exists():
+        create_key(overlap_key_path(home))
+    if not home.policy.exists():
+        home.policy.write_text(POLICY)
+        home.policy.chmod(0o600)
+    with database.write() as session:
+        actor = principals.found(session, getpass.getuser(), key.public_key, login)
+    return actor, admit(database, login, writes=True) if login is not None else Rights()
+
+
+def _not_yet(home: ProjectHome, database: Database, key: SigningKey, problem: AlmonerError | None) -> Answer:
+    """What an admin has to type before this home is of use."""
+    name = getpass.getuser()
+    login = "" if database.is_sqlite else f" --login {shlex.quote(database.engine.url.username or name)}"
+    typed = f"almoner user add {shlex.quote(name)} --key {key.public_key}{login} --role ROLE"
+    made = _facts(home, database, key)
+    told: list[RenderableType] = ["This home has its folders and its key; the ledger does not know its owner yet."]
+    if problem is not None:
+        told = [f"This home has its folders and its key, but: {problem.message}"]
+    steps = (f"An admin types, in a home of their own (ROLE: {', '.join(ROLES)}):\n\n    {typed}\n\n"
+             f"and compares the fingerprint {key.fingerprint} with you. Then type `almoner init` again to see that it"
+             " works.")  # fmt: skip
+    reason = None if problem is None else {"error": problem.name, "message": problem.message}
+    return Answer(
+        made | {"principal": None, "enrolled": False, "admin_types": typed, "problem": reason},
+        [*told, facts(made), steps],
+        exit_code=0 if problem is None else problem.exit_code,
+    )
+
+
+def _facts(home: ProjectHome, database: Database, key: SigningKey) -> dict[str, object]:
+    return {
+        "home": str(home.root),
+        "ledger": database.engine.url.render_as_string(hide_password=True),
+        "policy": str(home.policy) if home.policy.exists() else "the one in force in the ledger",
+        "public_key": key.public_key,
+        "fingerprint": key.fingerprint,
+    }
+
+
+def doctor(opened: Opened) -> Answer:
+    """Check the ledger (constraints, triggers, counters, chain), the home, the packages and the models.
+
+    Example: almoner doctor --json
+    """
+    findings = health.examine(opened.home, _structure, stored_versions)
+    rows = [(_verdict(f), f.check, f.detail) for f in findings]
+    failed = sum(not f.ok for f in findings)
+    summary = "Everything holds." if not failed else f"{failed} of {len(findings)} checks failed."
+    return Answer(
+        {"ok": not failed, "findings": [asdict(finding) for finding in findings]},
+        [table(("", "check", "detail"), rows), summary],
+        exit_code=3 if failed else 0,
+    )
+
+
+def _verdict(finding: Finding) -> str:
+    if not finding.ok:
+        return "FAIL"
+    return "warning" if finding.warning else "ok"
+
+
+def _structure(workspace: Workspace) -> Iterator[Finding]:
+    """The constraints, indexes and triggers in the database are those the migrations make."""
+    if not may_upgrade(workspace.database):
+        told = "not compared: that takes the login of the tables' owner"
+        yield Finding("constraints, indexes and triggers", ok=True, detail=told)
+        return
+    with workspace.database.engine.begin() as connection:
+        found = differences(connection)
+    yield Finding("constraints, indexes and triggers are complete", ok=not found, detail="; ".join(found))
+
+
+def _how_to_find(home: ProjectHome) -> str:
+    found = ProjectHome.locate()
+    if found == home and ("ALMONER_HOME" in os.environ or home.root.name == ".almoner"):
+        return "Next: `almoner dataset register NAME --unit FIELD --epsilon E --delta D`."
+    return f"Use it with `--home {home.root}` or `export ALMONER_HOME={home.root}`."

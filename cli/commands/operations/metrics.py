@@ -1,0 +1,61 @@
+"""`almoner metrics`: budgets, requests and attempts as Prometheus reads them. Needs no key and writes no ledger."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.framework.command import Answer, Opened, command
+from flows.workspace.workspace import open_record
+from models_db.errors import EnvironmentProblem
+from tasks.common.files import write_over
+
+PUBLIC_TO_THE_MACHINE = 0o644
+
+To = Annotated[Path | None, typer.Option(help="Write to this file, in place of an earlier one (textfile collectors).")]
+Port = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="Stay, and answer on this port of this machine alone.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command of this file."""
+    command(app, "metrics")(metrics)
+
+
+def metrics(opened: Opened, to: To = None, port: Port = None) -> Answer:
+    """Tell budgets, requests, attempts and refusals by name, read from the ledger; nothing private is among it.
+
+    Example: almoner metrics --to /var/lib/node_exporter/textfile/almoner.prom
+    """
+    from flows.observability import prometheus as reading
+
+    record = open_record(opened.home)
+    if port is not None:
+        with reading.served(record, port):
+            opened.say(f"http://127.0.0.1:{port}/metrics")
+            while True:
+                time.sleep(3600)
+    samples = reading.read(record)
+    if to is not None:
+        try:
+            write_over(to, reading.exposition(record), PUBLIC_TO_THE_MACHINE, durable=False)
+        except OSError as problem:
+            raise MetricsUnwritable(to, problem.strerror or type(problem).__name__) from None
+        shown = f"{len(samples)} values are in {to}."
+    else:
+        shown = reading.exposition(record).decode().rstrip("\n")
+    data = [{"metric": each.metric, "labels": dict(each.labels), "value": each.value} for each in samples]
+    return Answer(data, [shown])
+
+
+class MetricsUnwritable(EnvironmentProblem):
+    """The file of metrics cannot be written."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} cannot be written: {reason}.",
+            "Name a file in a folder that this account may write.",
+            {"path": str(path)},
+        )

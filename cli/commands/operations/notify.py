@@ -1,0 +1,129 @@
+"""`almoner notify`: who is told when something waits for a steward, was skipped or went wrong."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.framework.command import Answer, Opened, command
+from cli.framework.tables import table
+from flows.notifications import notify
+from flows.notifications.channels import Channel, Email, LogChannel, Webhook, channels_of, made
+from models_db.errors import UsageError
+from models_db.values.names import require_plain
+
+app = typer.Typer(no_args_is_help=True, help="Notices (docs/schedules.md): add, list, remove, test, send.")
+
+Name = Annotated[str, typer.Argument(help="The channel's name.")]
+Variable = Annotated[str | None, typer.Option(metavar="VARIABLE", help="The environment variable; never the secret.")]
+
+
+@command(app, "add")
+def add(
+    opened: Opened,
+    name: Name,
+    log: Annotated[Path | None, typer.Option(metavar="FILE", help="A line of JSON for each notice.")] = None,
+    webhook: Annotated[str | None, typer.Option(metavar="URL", help="A POST of JSON for each notice.")] = None,
+    secret_env: Variable = None,
+    email: Annotated[list[str] | None, typer.Option(metavar="ADDRESS", help="A mail; may be repeated.")] = None,
+    sender: Annotated[str | None, typer.Option("--from", metavar="ADDRESS", help="Who the mail is from.")] = None,
+    smtp: Annotated[str | None, typer.Option(metavar="HOST[:PORT]", help="The mail server [port 587].")] = None,
+    tls: Annotated[str | None, typer.Option(help="starttls (default), implicit, or none on this machine.")] = None,
+    user_env: Variable = None,
+    password_env: Variable = None,
+) -> Answer:
+    """Add a channel: it is told of what happens from now on, while `almoner serve` runs.
+
+    Example: almoner notify add stewards --webhook https://hooks.example.org/almoner --secret-env HOOK_SECRET
+    """
+    given = [each for each in (log, webhook, email) if each]
+    if len(given) != 1:
+        raise OneChannel
+    said: dict[str, Any] = {"kind": "log", "file": str(log and log.absolute())}
+    if webhook:
+        said = {"kind": "webhook", "url": webhook, "secret_env": secret_env}
+    if email:
+        said = {"kind": "email", "to": email, "sender": sender, **_server(smtp or ""), "tls": tls,
+                "user_env": user_env, "password_env": password_env}  # fmt: skip
+    require_plain("a channel", name)
+    channel = made(name, {field: value for field, value in said.items() if value is not None})
+    notify.add_channel(opened.home, name, channel)
+    return Answer(_data(name, channel), [_table({name: channel}), f"Try it: `almoner notify test {name}`."])
+
+
+def _server(smtp: str) -> dict[str, object]:
+    host, colon, port = smtp.rpartition(":")
+    return {"host": host, "port": port} if colon and port.isdigit() else {"host": smtp or None}
+
+
+@command(app, "list")
+def every(opened: Opened) -> Answer:
+    """The channels of this home, and how far each has got.
+
+    Example: almoner notify list
+    """
+    found, places = channels_of(opened.home.require()), notify.waiting(opened.home)
+    data = [
+        {**_data(name, each), "next": places[name].next if name in places else None,
+         "failures": places[name].failures if name in places else 0}
+        for name, each in found.items()
+    ]  # fmt: skip
+    return Answer(data, [_table(found)])
+
+
+@command(app, "remove")
+def remove(opened: Opened, name: Name) -> Answer:
+    """Forget a channel.
+
+    Example: almoner notify remove stewards
+    """
+    notify.remove_channel(opened.home, name)
+    return Answer({"channel": name}, [f"The channel {name!r} is forgotten."])
+
+
+@command(app, "test")
+def test(opened: Opened, name: Name) -> Answer:
+    """Send a notice that says it is only a try.
+
+    Example: almoner notify test stewards
+    """
+    notify.try_channel(opened.home, name)
+    return Answer({"channel": name, "delivered": True}, [f"The channel {name!r} has taken it."])
+
+
+@command(app, "send")
+def send(opened: Opened) -> Answer:
+    """Send now what waits, as `almoner serve` does after each look.
+
+    Example: almoner notify send
+    """
+    found = notify.deliver(opened.home)
+    rows = [(each.channel, each.sent, each.failed, each.detail) for each in found]
+    data = [dict(zip(("channel", "sent", "failed", "detail"), row, strict=True)) for row in rows]
+    failed = any(each.failed for each in found)
+    return Answer(data, [table(("channel", "sent", "failed", "told"), rows)], exit_code=3 if failed else 0)
+
+
+def _data(name: str, channel: Channel) -> dict[str, Any]:
+    return {"channel": name, **channel.model_dump(mode="json")}
+
+
+def _table(found: dict[str, Channel]) -> Any:
+    return table(("channel", "kind", "where"), [(name, each.kind, _where(each)) for name, each in found.items()])
+
+
+def _where(channel: Channel) -> str:
+    match channel:
+        case LogChannel():
+            return channel.file
+        case Webhook():
+            return channel.url
+        case Email():
+            return f"{', '.join(channel.to)} by {channel.host}:{channel.port}"
+
+
+class OneChannel(UsageError):
+    """No way of telling, or several."""
+
+    def __init__(self) -> None:
+        super().__init__("A channel is one of a file, an address and a mail.", "Give --log, --webhook or --email.")

@@ -1,0 +1,190 @@
+"""`almoner schedule`: releases that come again and again, each drawn on a standing authorisation."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, cast
+
+import typer
+from rich.console import RenderableType
+
+from cli.framework.command import Answer, Opened, command
+from cli.framework.progress import showing
+from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, settings_of
+from cli.framework.tables import facts, table
+from flows.schedules import schedules as scheduling
+from flows.schedules.schedules import ScheduleRow, SlotRow
+from flows.workspace.workspace import open_workspace
+from models_db.errors import UsageError
+from models_db.values.canonical_json import Json
+
+app = typer.Typer(no_args_is_help=True, help="Schedules: create, list, show, pause, resume, end, run.")
+
+Number = Annotated[int, typer.Argument(metavar="ID", help="The schedule's number.")]
+Reason = Annotated[str, typer.Option(help="Why; recorded.")]
+
+
+@command(app, "create")
+def create(
+    opened: Opened,
+    standing: Annotated[int, typer.Argument(metavar="STANDING", help="The standing authorisation it draws on.")],
+    reason: Reason,
+    cron: Annotated[str | None, typer.Option(metavar="LINE", help="Five fields, such as `0 6 * * 1`.")] = None,
+    every: Annotated[str | None, typer.Option(metavar="STEP", help="An interval, such as 12h, 1d or 2w.")] = None,
+    rrule: Annotated[str | None, typer.Option(metavar="RULE", help="An RFC 5545 rule.")] = None,
+    zone: Annotated[str, typer.Option(help="The time zone whose clock cron lines and rules mean.")] = "UTC",
+    start: Annotated[str | None, typer.Option(metavar="TIME", help="Nothing before; intervals count from it.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print when it would be due and stop.")] = False,
+) -> Answer:
+    """Make a schedule: at each of its moments the authorised release is asked for, and run if the budget allows it.
+
+    Example: almoner schedule create 1 --cron "0 6 * * 1" --zone Europe/Berlin --reason "the weekly report" --dry-run
+    """
+    kind, rule = _rule(cron, every, rrule)
+    made = scheduling.create(
+        open_workspace(opened.home), standing, kind, rule, zone=zone, start=start, reason=reason, dry_run=dry_run
+    )
+    data: dict[str, Json] = {
+        "schedule": made.number,
+        "dataset": made.dataset,
+        "standing": standing,
+        **asdict(made.timing),
+        "coming": list(made.coming),
+        "slots_until_it_ends": made.slots_until,
+        "runs_left": made.runs_left,
+        "last_run": made.last_run,
+        "afforded": made.afforded.to_json() if made.afforded else None,
+    }
+    plain = _to_the_minute({name: value for name, value in data.items() if name != "afforded"})
+    last = "Dry run: nothing was made." if made.number is None else f"Schedule {made.number}. Next: `almoner serve`."
+    return Answer(
+        data, [facts(plain, title="Schedule; times are UTC"), *([str(made.afforded)] if made.afforded else []), last]
+    )
+
+
+def _to_the_minute(said: dict[str, Json]) -> Mapping[str, object]:
+    """For people, who write moments like this, also after `--slot`."""
+    short = {"coming": [str(at)[:16] for at in cast(list[Json], said["coming"])]}
+    return said | short | {name: str(said[name])[:16] for name in ("starts_at", "last_run", "until") if said.get(name)}
+
+
+def _rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, str]:
+    given = [(k, r) for k, r in (("cron", cron), ("interval", every), ("rrule", rrule)) if r is not None]
+    if len(given) != 1:
+        raise OneRule
+    return given[0]
+
+
+@command(app, "list")
+def listed(opened: Opened, dataset: Annotated[str | None, typer.Option(help="Of this dataset only.")] = None) -> Answer:
+    """All schedules: when they are due next, and what became of their last slot.
+
+    Example: almoner schedule list
+    """
+    found = scheduling.rows(open_workspace(opened.home), dataset)
+    columns = ("schedule", "dataset", "state", "rule", "zone", "next", "last slot", "became", "standing", "runs used")
+    return Answer([each.to_json() for each in found], [table(columns, [_line(each) for each in found])])
+
+
+def _line(found: ScheduleRow) -> tuple[object, ...]:
+    coming = found.coming[0][:16] if found.coming else ""
+    last, became = (found.last.slot[:16], _became(found.last)) if found.last else ("", "")
+    used = f"{found.used} of {found.runs}"
+    return (
+        found.schedule, found.dataset, found.state, found.rule, found.zone, coming, last, became, found.standing, used,
+    )  # fmt: skip
+
+
+def _became(slot: SlotRow) -> str:
+    told = f"{slot.state}: {slot.reason}" if slot.reason else slot.state
+    return told if slot.request is None else f"request {slot.request}, {told}"
+
+
+@command(app, "show")
+def show(
+    opened: Opened,
+    number: Number,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many slots, newest first.")] = 20,
+) -> Answer:
+    """One schedule, and what became of its newest slots.
+
+    Example: almoner schedule show 1
+    """
+    found, slots = scheduling.shown(open_workspace(opened.home), number, limit)
+    data = {**found.to_json(), "slots": [asdict(slot) for slot in slots]}
+    plain = _to_the_minute({name: value for name, value in found.to_json().items() if name != "last"})
+    rows = [(slot.slot[:16], slot.request, slot.state, slot.reason, slot.detail) for slot in slots]
+    shown: list[RenderableType] = [facts(plain, title=f"Schedule {number}; times are UTC")]
+    return Answer(data, [*shown, table(("slot", "request", "state", "reason", "told"), rows, "Slots")])
+
+
+@command(app, "pause")
+def pause(opened: Opened, number: Number, reason: Reason) -> Answer:
+    """Pause a schedule, as a steward or as who made it; what passes meanwhile is not caught up.
+
+    Example: almoner schedule pause 1 --reason "the data is being cleaned"
+    """
+    return _changed(opened, number, "paused", reason)
+
+
+@command(app, "resume")
+def resume(opened: Opened, number: Number, reason: Reason) -> Answer:
+    """Let a paused schedule go on; what somebody else has paused, a steward resumes.
+
+    Example: almoner schedule resume 1 --reason "the data is clean"
+    """
+    return _changed(opened, number, "resumed", reason)
+
+
+@command(app, "end")
+def end(opened: Opened, number: Number, reason: Reason) -> Answer:
+    """End a schedule for good; the standing authorisation stays, and another schedule may draw on it.
+
+    Example: almoner schedule end 1 --reason "the study is over"
+    """
+    return _changed(opened, number, "ended", reason)
+
+
+def _changed(opened: Opened, number: int, kind: str, reason: str) -> Answer:
+    found = scheduling.change(open_workspace(opened.home), number, kind, reason)
+    return Answer(found.to_json(), [f"Schedule {number} is {found.state}."])
+
+
+@command(app, "run")
+def run(
+    opened: Opened,
+    number: Number,
+    slot: Annotated[str | None, typer.Option(metavar="TIME", help="That moment, in place of the newest.")] = None,
+    device: Device = "auto",
+    workers: Workers = 1,
+    runner: Runner = "processes",
+    runner_address: RunnerAddress = None,
+) -> Answer:
+    """Carry out what is due now, here: the slot is decided as `almoner serve` would, and never twice.
+
+    Example: almoner schedule run 1
+    """
+    from flows.schedules.run_now import carry_out  # it loads Prefect
+
+    settings = settings_of(device, workers, runner, runner_address)
+    with showing(opened):
+        done = carry_out(opened.home, number, slot, datetime.now(UTC), settings)
+    return Answer(done.to_json(), look_tables(done.to_json()), exit_code=1 if done.problems else 0)
+
+
+def look_tables(data: dict[str, Json]) -> list[RenderableType]:
+    """What one look has found and done, as people read it."""
+    titles = {"slots": "Slots decided", "runs": "Runs", "problems": "Not done now"}
+    shown: list[RenderableType] = []
+    for name, title in titles.items():
+        found = data[name]
+        if isinstance(found, list) and (rows := [each for each in found if isinstance(each, dict)]):
+            shown.append(table(tuple(rows[0]), [tuple(each.values()) for each in rows], title))
+    return shown or ["Nothing is due."]
+
+
+class OneRule(UsageError):
+    """No rule, or several."""
+
+    def __init__(self) -> None:
+        super().__init__("A schedule has exactly one rule.", "Give one of --cron, --every and --rrule.")

@@ -1,0 +1,1 @@
+"""Commands about a release, from its request to its publication."""

@@ -1,0 +1,95 @@
+"""`almoner attack`: what attacks find in a request's configuration, on a public corpus whose members are known."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from cli.framework.command import Answer, Opened, command
+from cli.framework.progress import showing
+from cli.framework.tables import table
+from flows.attacks.result_store import every_result
+from flows.workspace.yaml_files import read_fields
+from models_db.values.requests import ReleaseRequest
+
+app = typer.Typer(no_args_is_help=True, help="Attacks on a public twin: run, list.")
+
+COLUMNS = {"request": "this request", "non_private": "without privacy", "copy": "the corpus itself"}
+
+
+@command(app, "run")
+def run(
+    opened: Opened,
+    request: Annotated[str, typer.Argument(metavar="ID_OR_FILE", help="A request's number, or a request file.")],
+    on: Annotated[
+        str | None, typer.Option(metavar="DATASET", help="The public twin; the request's own dataset unless given.")
+    ] = None,
+    members: Annotated[
+        int | None, typer.Option(min=2, help="Units that are in; by default as many as the batches hold.")
+    ] = None,
+    canaries: Annotated[int, typer.Option(min=1, help="Secrets that are planted among them.")] = 20,
+    copies: Annotated[int, typer.Option(min=1, help="How often each secret is said in its document.")] = 3,
+    anew: Annotated[bool, typer.Option("--anew", help="Forget what an earlier attack has left.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> Answer:
+    """Make the release again from a public corpus with planted secrets, and attack it; beside it what has no privacy.
+
+    Nothing of governed data is read and nothing is charged; the results are public and may be looked at before a
+    decision (docs/attacks.md). Releases that are finished are kept: after Ctrl-C the same command goes on.
+
+    Example: almoner attack run 1 --on public-notes
+    """
+    from flows.attacks.public_twin import Wanted, attack_on_twin
+
+    wanted = Wanted(int(request) if request.isdigit() else _written(Path(request)), on, members, canaries, copies, anew)
+    with showing(opened):
+        found = attack_on_twin(opened.home.root, wanted, device)
+    return Answer(found, _shown(found))
+
+
+@command(app, "list")
+def every(opened: Opened) -> Answer:
+    """What attacks have found, finished or not.
+
+    Example: almoner attack list --json
+    """
+    found = every_result(opened.home.require())
+    rows = [
+        (
+            each["twin"]["name"],
+            each["configuration"]["mechanism"],
+            each["configuration"]["epsilon"],
+            each["members"],
+            each["nonmembers"],
+            each["canaries"],
+            "yes" if each["finished"] else "no",
+            each["configuration_digest"][:12],
+        )
+        for each in found
+    ]
+    columns = ("twin", "mechanism", "epsilon", "members", "non-members", "canaries", "finished", "configuration")
+    return Answer(found, [table(columns, rows)])
+
+
+def _written(path: Path) -> Mapping[str, object]:
+    return read_fields(path, str(path), ReleaseRequest.model_fields)
+
+
+def _shown(found: Mapping[str, Any]) -> list[RenderableType]:
+    runs = {each["name"]: {r["name"]: r["line"] for r in each["results"]} for each in found["runs"]}
+    columns = [name for name in COLUMNS if name in runs]
+    rows = [
+        (attack.replace("_", " "), *(runs[column].get(attack) for column in columns))
+        for attack in next(iter(runs.values()))
+    ]
+    said = (
+        f"On {found['twin']['name']!r}: {found['members']} members, {found['nonmembers']} non-members,"
+        f" {found['canaries']} canaries said {found['copies']} times each."
+    )
+    return [
+        table(("attack", *(COLUMNS[column] for column in columns)), rows),
+        said,
+        "An attack that finds nothing on the right cannot win: there its failure on the left says nothing.",
+    ]

@@ -1,0 +1,51 @@
+"""`almoner evaluate`: metrics of a release after the fact."""
+
+from typing import Annotated
+
+import typer
+
+from cli.commands.release.approve import Request
+from cli.framework.command import Answer, Opened, command
+from cli.framework.progress import showing
+from cli.framework.tables import table
+from models_db.errors import UsageError
+
+Internal = Annotated[
+    bool, typer.Option("--internal", help="Also compare with the private corpus; only after the publish decision.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    command(app, "evaluate")(evaluate)
+
+
+def evaluate(opened: Opened, request: Request, internal: Internal = False) -> Answer:
+    """Internal metrics of a decided release: overlap with the corpus, perplexity gap. They stay in this home.
+
+    A decision that has seen such a number is not differentially private; so before it, on governed data, this is
+    refused (docs/privacy-guarantee.md).
+
+    Example: almoner evaluate 1 --internal
+    """
+    if not internal:
+        raise NothingToDo
+    from flows.releases.evaluate_internal import assess_internally
+
+    with showing(opened):
+        results = assess_internally(opened.home.root, request)
+    rows = [(result.name, result.exposure, result.line) for result in results]
+    data = {"request": request, "metrics": [result.to_json() for result in results]}
+    return Answer(
+        data, [table(("metric", "exposure", "result"), rows), "Internal: not for a card, a log or a meeting."]
+    )
+
+
+class NothingToDo(UsageError):
+    """Public metrics are computed by the run itself."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A release's public and charged metrics are computed by its run and shown at the publish gate.",
+            "For internal metrics after the decision, add --internal.",
+        )

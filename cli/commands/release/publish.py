@@ -1,0 +1,72 @@
+"""`almoner publish` and `almoner verify-release`: out of the house, and the check anybody can make."""
+
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from cli.commands.release.approve import Request
+from cli.framework.command import Answer, Opened, command
+from cli.framework.tables import table
+from flows.workspace.object_stores import bundle_at
+from tasks.object_storage.address import located
+from tasks.publishing.verify import verify_release
+
+Key = Annotated[
+    str | None, typer.Option("--key", help="The publisher's public key, got from elsewhere (64 hex digits).")
+]
+
+Later = Annotated[
+    str | None,
+    typer.Option("--revocations", metavar="BUNDLE", help="A later bundle: was this release retracted since?"),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    command(app, "publish")(publish)
+    command(app, "verify-release")(verify)
+
+
+def publish(
+    opened: Opened,
+    request: Request,
+    to: Annotated[str, typer.Option(help="Folder or s3://bucket/prefix to put the bundle into.")],
+) -> Answer:
+    """Publish exactly the bytes that were approved, as a signed bundle.
+
+    Example: almoner publish 1 --to out/
+    """
+    from flows.releases import publish as flow
+
+    done = flow.publish.fn(opened.home.root, request, located(to))
+    data = {"request": request, "state": "published", "bundle": str(done.place), "sha256": done.bundle_digest}
+    return Answer(
+        data,
+        [f"Published: {done.place}", f"Anyone can check it: `almoner verify-release {done.place}`."],
+    )
+
+
+def verify(
+    opened: Opened,
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A bundle: a folder, or s3://bucket/prefix/name.")],
+    key: Key = None,
+    revocations: Later = None,
+) -> Answer:
+    """Check a bundle offline: digests, signatures, approvals, and epsilon recomputed from the stored events.
+
+    With --revocations it is held against the list that a later bundle carries: exit code 1 where it was retracted.
+
+    Example: almoner verify-release out/clinic-release-1
+    """
+    with ExitStack() as held:
+        here = held.enter_context(bundle_at(opened.home, located(folder)))
+        later = None if revocations is None else held.enter_context(bundle_at(opened.home, located(revocations)))
+        report = verify_release(here, key, later)
+    rows = [("ok" if check.ok else "FAIL", check.name, check.detail) for check in report.checks]
+    verdict = report.conclusion
+    return Answer(
+        report.to_json(),
+        [table(("", "check", "detail"), rows), verdict],
+        exit_code=0 if report.holds else 1,
+    )

@@ -1,0 +1,203 @@
+"""`almoner release`: request, list, show, withdraw, retract; the last also as `almoner retract`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from sqlalchemy.orm import Session
+
+from cli.framework.command import Answer, Opened, command
+from cli.framework.price_table import price_tables
+from cli.framework.proposal_view import as_data, waits
+from cli.framework.review_screen import render
+from cli.framework.tables import table
+from flows.approvals.decide import matter
+from flows.approvals.propose_change import propose_retraction, rows
+from flows.workspace.workspace import open_workspace
+from flows.workspace.yaml_files import read_fields
+from models_db.services.audit.stored_text import request_body
+from models_db.services.catalogue import requests
+from models_db.services.lifecycle import artifacts, gates, ledger
+from models_db.tables import Request
+from models_db.values.canonical_json import Json
+from models_db.values.gates import Gate
+from models_db.values.request_state import AT_A_GATE
+from models_db.values.requests import ReleaseRequest
+
+app = typer.Typer(no_args_is_help=True, help="Release requests: submit, list, show, withdraw, retract.")
+
+RequestId = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
+
+
+@command(app, "request")
+def request(
+    opened: Opened,
+    file: Annotated[Path, typer.Argument(help="The request, a YAML file (docs/requests.md).")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
+    standing: Annotated[
+        int | None, typer.Option(metavar="ID", help="The standing authorisation that it is made under.")
+    ] = None,
+) -> Answer:
+    """Price a release and submit it to the spend gate. Reads no private text, spends nothing.
+
+    Under a standing authorisation it needs no decision before it runs; each run uses one of those that were approved.
+
+    Example: almoner release request request.yaml --dry-run
+    """
+    written = read_fields(file, str(file), ReleaseRequest.model_fields)
+    return _proposed(opened, written, dry_run, standing)
+
+
+@command(app, "extend")
+def extend(
+    opened: Opened,
+    request: RequestId,
+    samples: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many further texts.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
+) -> Answer:
+    """Ask for further texts from what a release by keyphrase_seeding has released, at no charge.
+
+    Nothing private is read again; both gates decide on it as on every request.
+
+    Example: almoner release extend 1 --samples 500
+    """
+    from flows.releases.extend import extension_of
+
+    return _proposed(opened, extension_of(open_workspace(opened.home), request, samples), dry_run)
+
+
+def _proposed(opened: Opened, written: dict[str, object], dry_run: bool, standing: int | None = None) -> Answer:
+    from flows.releases.propose import propose
+
+    proposal = propose.fn(opened.home.root, written, dry_run, standing)
+    price = proposal.price
+    data = {"request": proposal.request_id, "digest": proposal.digest, "standing": standing, "price": price}
+    if proposal.request_id is None:
+        return Answer(data, [*price_tables(price), "Dry run: nothing was submitted."])
+    if standing is not None:
+        told = f"Submitted as request {proposal.request_id}, and approved under standing authorisation {standing}."
+        return Answer(data, [*price_tables(price), told, f"Next: `almoner run {proposal.request_id}`."])
+    done = f"Submitted as request {proposal.request_id}; nothing is spent until a steward approves and it is run."
+    return Answer(
+        data,
+        [*price_tables(price), done, f'Next: `almoner approve {proposal.request_id} --gate spend --reason "..."`.'],
+    )
+
+
+@command(app, "list")
+def every(
+    opened: Opened,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only those that wait for a decision at a gate.")] = False,
+) -> Answer:
+    """All requests with their state.
+
+    Example: almoner release list --waiting
+    """
+    workspace = open_workspace(opened.home)
+    with workspace.database.read() as session:
+        rows = [_summary(session, found) for found in requests.every(session)]
+    if waiting:
+        rows = [row for row in rows if row["state"] in AT_A_GATE]
+    columns = ("request", "dataset", "kind", "mechanism", "epsilon", "delta", "state", "requester", "submitted")
+    return Answer(rows, [table(columns, [[row[c] for c in columns] for row in rows])])
+
+
+@command(app, "show")
+def show(opened: Opened, request: RequestId) -> Answer:
+    """One request: what was asked, where it is, who decided what, what it spent.
+
+    Example: almoner release show 1
+    """
+    workspace = open_workspace(opened.home)
+    shown = matter(workspace, request, Gate.SPEND)
+    with workspace.database.read() as session:
+        found = requests.find(session, request)
+        artifact = artifacts.artifact_of(session, request)
+        steps = [(s.at, s.from_state, s.to_state, s.detail) for s in requests.history(session, request)]
+        decisions = [
+            (a.at, a.gate, a.decision, p.name, a.reason, a.expires_at) for a, p in gates.approvals(session, request)
+        ]
+        data = {
+            **_summary(session, found),
+            "canonical": request_body(found),
+            "rho_spent": ledger.spent_by(session, request).rho_text,
+            "artifact": artifact.digest if artifact else None,
+            "standing": found.standing_id,
+            "motions": [as_data(m) for m in rows(workspace, "retraction") if m.request_id == request],
+            "steps": [dict(zip(("at", "from", "to", "detail"), step, strict=True)) for step in steps],
+            "approvals": [
+                dict(zip(("at", "gate", "decision", "by", "reason", "expires_at"), d, strict=True)) for d in decisions
+            ],
+        }
+    return Answer(
+        data,
+        [
+            *render(shown),
+            table(("at", "from", "to", "detail"), steps, "Steps"),
+            table(("at", "gate", "decision", "by", "reason", "expires"), decisions, "Decisions"),
+        ],
+    )
+
+
+@command(app, "withdraw")
+def withdraw(
+    opened: Opened, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded.")] = "withdrawn"
+) -> Answer:
+    """Take back a request that has not been run.
+
+    Example: almoner release withdraw 2 --reason "superseded by request 3"
+    """
+    workspace = open_workspace(opened.home)
+    with workspace.database.write() as session:
+        requests.withdraw(session, workspace.actor, request, reason)
+    return Answer({"request": request, "state": "withdrawn"}, [f"Request {request} is withdrawn."])
+
+
+@command(app, "retract")
+def retract(
+    opened: Opened, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
+) -> Answer:
+    """Ask the stewards to call back a published release. Later bundles then name it; what it spent stays spent.
+
+    Example: almoner release retract 1 --reason "a text names a street"
+    """
+    workspace = open_workspace(opened.home)
+    made = propose_retraction(workspace, request, reason)
+    with workspace.database.read() as session:
+        places = artifacts.deliveries(session, request)
+    data = {"motion": made.number, "request": request, "dataset": made.dataset, "approvals_needed": made.needed,
+            "rho_spent": made.spent.rho_text, "delivered_to": [*places]}  # fmt: skip
+    stays = f"The rho {made.spent.rho_text} that release {request} spent stays spent."
+    out = f"This takes nothing down: remove the bundle from {', '.join(places)}. Who has fetched it keeps it."
+    return Answer(data, [*waits(made.number, made.needed), stays, *([out] if places else [])])
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register `almoner retract`."""
+    command(root, "retract")(retract_)
+
+
+def retract_(
+    opened: Opened, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
+) -> Answer:
+    """Ask the stewards to call back a published release; the same as `almoner release retract`.
+
+    Example: almoner retract 1 --reason "a text names a street"
+    """
+    return retract(opened, request, reason)
+
+
+def _summary(session: Session, found: Request) -> dict[str, Json]:
+    body = request_body(found)
+    return {
+        "request": found.id,
+        "dataset": body["dataset"]["name"],
+        "kind": body["kind"],
+        "mechanism": body["mechanism"],
+        "epsilon": body["epsilon"],
+        "delta": body["delta"],
+        "state": requests.state_of(session, found.id),
+        "requester": requests.name_of(session, found.requester_id),
+        "submitted": found.created_at,
+        "digest": found.digest,
+    }

@@ -1,0 +1,75 @@
+"""`almoner report`: what a steward decides with, and what a reader gets, as one page and as JSON."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.commands.release.approve import Request
+from cli.framework.command import Answer, Opened, command
+from cli.framework.progress import showing
+from models_db.errors import UsageError
+
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write this new file: a page, or JSON where its name ends in .json."),
+]
+Public = Annotated[bool, typer.Option("--public", help="The public version, as it is in the bundle.")]
+Internal = Annotated[
+    bool,
+    typer.Option("--internal", help="Also figures that read private data unprotected; after the publish decision."),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    command(app, "report")(report)
+
+
+def report(
+    opened: Opened, request: Request, out: Out = None, public: Public = False, internal: Internal = False
+) -> Answer:
+    """One page about a release, to be opened in a browser: claim, budget, measurements, texts, attacks.
+
+    Without a version it is the steward's, for the publish gate: public and charged figures, and what the ledger says.
+    Without --out the page is written into the home, and a later one takes its place.
+
+    Example: almoner report 1 --out report.html
+    """
+    from flows.releases.publish import find_artifact
+    from flows.reports.write import keep_page, write_report
+    from flows.workspace.workspace import open_workspace
+    from tasks.reporting.audience_filter import Version, contents
+
+    if public and internal:
+        raise VersionsTwo
+    version: Version = "public" if public else "internal" if internal else "steward"
+    workspace = open_workspace(opened.home)
+    with showing(opened):
+        find_artifact(workspace, request)  # refused at once where there is nothing to report; what follows loads torch
+        from flows.reports.build import report_facts
+
+        said = contents(version, report_facts(workspace, request, version))
+    if out is not None:
+        path = write_report(out, said)
+    elif not opened.as_json:
+        path = keep_page(workspace.home, said)
+    else:
+        return Answer(json.loads(json.dumps(said)))
+    return Answer(said, [f"The report is in {path}; open it in a browser.", *_how_private(version)])
+
+
+def _how_private(version: str) -> list[str]:
+    return {
+        "steward": ["It holds unpublished texts and balances: keep it as private as the quarantine folder."],
+        "internal": ["INTERNAL: not for a card, a log or a meeting."],
+        "public": ["It may be read by everybody once the release is published."],
+    }[version]
+
+
+class VersionsTwo(UsageError):
+    """Two versions of a report at once."""
+
+    def __init__(self) -> None:
+        super().__init__("A report is public or internal, not both.", "Leave one of --public and --internal out.")

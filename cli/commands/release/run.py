@@ -1,0 +1,92 @@
+"""`almoner run`: execute an approved request here, or clean up after runs that died."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.framework.command import Answer, Opened, command
+from cli.framework.progress import showing
+from cli.framework.run_options import Device, Runner, RunnerAddress, Workers
+from cli.framework.tables import facts
+from flows.observability import tracing
+from flows.workspace.workspace import open_workspace
+from models_db.errors import UsageError
+
+if TYPE_CHECKING:
+    from flows.releases.execute import Outcome
+
+What = Annotated[str, typer.Argument(metavar="ID|sweep", help="A request's number; or `sweep`.")]
+Anew = Annotated[bool, typer.Option("--anew", help="Use nothing of an interrupted run; draw and pay everything again.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    command(app, "run")(run)
+
+
+def run(
+    opened: Opened,
+    what: What,
+    device: Device = "auto",
+    anew: Anew = False,
+    workers: Workers = 1,
+    runner: Runner = "processes",
+    runner_address: RunnerAddress = None,
+) -> Answer:
+    """Run an approved request: reserve, arm, generate, evaluate, quarantine. `run sweep` cleans up after dead runs.
+
+    A run that was interrupted goes on where it was and pays nothing twice.
+
+    Example: almoner run 1
+    """
+    if what == "sweep":
+        return _sweep(opened)
+    if not what.isdigit():
+        raise NotARun(what)
+    with showing(opened):  # from here on, because loading the libraries that run models takes seconds
+        outcome = _execute(opened, int(what), device, anew, workers, (runner, runner_address))
+    data = outcome.to_json()
+    return Answer(
+        data,
+        [
+            f"Request {what} is produced: {outcome.texts} texts wait in quarantine.",
+            facts({"rho spent": outcome.spent.rho_text, "artifact": outcome.digest}),
+            f'Next: `almoner approve {what} --gate publish --reason "..."`.',
+        ],
+    )
+
+
+@tracing.watched("execute")
+def _execute(
+    opened: Opened, request_id: int, device: str, anew: bool, workers: int, runner: tuple[str, str | None]
+) -> "Outcome":
+    """As the flow `execute`, but a run that may not begin is refused before libraries of models are loaded for it."""
+    from flows.releases.attempt import check
+    from flows.releases.sweep import close_own_remains
+
+    tracing.of_request(request_id)
+    workspace = open_workspace(opened.home)
+    close_own_remains(workspace, request_id)
+    checked = check(workspace, request_id)
+    from flows.releases.execute import run_checked
+    from tasks.workers.backend_settings import Where
+
+    return run_checked(checked, device, anew=anew, workers=workers, where=Where.of(*runner))
+
+
+def _sweep(opened: Opened) -> Answer:
+    from flows.releases.sweep import sweep
+
+    swept = sweep(open_workspace(opened.home))
+    data = {"requests": list(swept.requests), "folders_removed": swept.folders}
+    if not swept.requests and not swept.folders:
+        return Answer(data, ["Nothing to clean up."])
+    told = [f"Request {number}: its run is closed; what it had armed stays spent." for number in swept.requests]
+    return Answer(data, [*told, f"{swept.folders} unfinished folders removed."])
+
+
+class NotARun(UsageError):
+    """Neither a number nor `sweep`."""
+
+    def __init__(self, given: str) -> None:
+        super().__init__(f"{given!r} is not a request number.", "Use `almoner run ID` or `almoner run sweep`.")

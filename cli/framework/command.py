@@ -1,0 +1,135 @@
+"""How every command behaves: --home and --json, one place that prints, one place that catches errors.
+
+A command is a function that takes an `Opened` home and its own parameters and returns an `Answer`. It never prints
+results and never exits; what it says on the way (a price, a bar) goes to stderr through `opened.say`.
+"""
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console, RenderableType
+
+from cli.framework.options import HomeOption, JsonOption
+from models_db.errors import AlmonerError
+from models_db.home import ProjectHome
+from models_db.values.printable_text import json_text
+
+WIDTH_WITHOUT_TERMINAL = 150
+
+JsonLike = Mapping[str, object] | Sequence[object]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command has to say: for programs, and for people."""
+
+    data: JsonLike
+    shown: Sequence[RenderableType] = ()
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What every command is given: the home, and a way to speak while it works."""
+
+    home: ProjectHome
+    as_json: bool
+    console: Console = field(default_factory=lambda: make_console(stderr=True))
+
+    def say(self, *what: RenderableType) -> None:
+        """Show something on the way; silent under --json."""
+        if not self.as_json:
+            show(self.console, what)
+
+
+def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+    """Register a function as the command `name` of `app`; its first parameter must be the `Opened` home."""
+
+    def register(function: Callable[..., Answer]) -> Callable[..., Answer]:
+        @functools.wraps(function)
+        def run(*, almoner_home: Path | None, almoner_json: bool, **parameters: Any) -> None:
+            raise typer.Exit(execute(function, almoner_home, almoner_json, parameters))
+
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        shared = [
+            inspect.Parameter("almoner_home", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=HomeOption),
+            inspect.Parameter("almoner_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption),
+        ]
+        keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        run.__signature__ = inspect.Signature([*keyword_only, *shared])  # type: ignore[attr-defined]
+        app.command(name, **settings)(run)
+        return function
+
+    return register
+
+
+def execute(function: Callable[..., Answer], home: Path | None, as_json: bool, parameters: Mapping[str, Any]) -> int:
+    """Run a command and print its answer or its refusal; returns the exit code."""
+    if home is not None:
+        os.environ["ALMONER_HOME"] = str(home)  # tools started from here (Prefect) follow it
+    try:
+        return _answered(function, Opened(ProjectHome.locate(home), as_json), parameters)
+    except AlmonerError as problem:
+        _print_problem(problem, as_json)
+        return problem.exit_code
+    except KeyboardInterrupt:
+        show(make_console(stderr=True), ["Interrupted; nothing was left half done."])
+        return 130
+
+
+def _answered(function: Callable[..., Answer], opened: Opened, parameters: Mapping[str, Any]) -> int:
+    """Run a command and print its answer; what failed because rows were altered says so, whatever it failed at.
+
+    Raises:
+        LedgerAltered: the ledger is not what its record tells.
+        and whatever the command raises.
+    """
+    try:
+        answer = function(opened, **parameters)
+        _print_answer(answer, opened.as_json)
+        return answer.exit_code
+    except AlmonerError:
+        raise
+    except Exception as problem:
+        from flows.audit.verify import ledger_altered  # most commands need nothing of it
+
+        if (altered := ledger_altered(opened.home)) is not None:
+            raise altered from problem
+        raise
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Where text goes: as wide as the terminal, or wide enough for tables where there is none."""
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+
+
+def show(console: Console, what: Sequence[RenderableType]) -> None:
+    """Print tables as they are and sentences as plain text: nothing in a name or reason is ever markup."""
+    for each in what:
+        if isinstance(each, str):
+            console.print(each, markup=False, soft_wrap=True)
+        else:
+            console.print(each)
+
+
+def _print_answer(answer: Answer, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json_text(answer.data, indent=2) + "\n")
+        return
+    show(make_console(), answer.shown)
+
+
+def _print_problem(problem: AlmonerError, as_json: bool) -> None:
+    if as_json:
+        body = {"error": problem.name, "message": problem.message, "advice": problem.advice, "facts": problem.facts}
+        sys.stdout.write(json_text(body, indent=2, default=str) + "\n")
+        return
+    show(make_console(stderr=True), [f"{problem.name}: {problem.diagnostics()}"])

@@ -1,0 +1,33 @@
+"""How a price is shown."""
+
+from rich.console import RenderableType
+
+from cli.framework.tables import facts, groups_table
+from models_db.values.canonical_json import Json
+
+_OUTSIDE = "External model: sees only DP outputs. An estimate of what it would be asked; nothing is asked yet"
+
+
+def price_tables(price: dict[str, Json]) -> list[RenderableType]:
+    """The price of a request: what it charges, with which public parameters, out of which budget."""
+    apart = ("facts", "prompt", "public_metadata", "groups", "external", "budget", "unprotected_figures")
+    plain = {name: value for name, value in price.items() if name not in apart}
+    minutes, seconds = divmod(int(str(price["expected_seconds"])), 60)
+    plain["expected_seconds"] = f"about {minutes} min {seconds} s on two cores" if minutes else f"about {seconds} s"
+    declared, groups = _mapping(price["public_metadata"]), _mapping(price.get("groups", {}))
+    outside = _mapping(price.get("external", {}))
+    viewing = _mapping(price.get("unprotected_figures", {}))
+    return [
+        facts(plain, title="Price"),
+        facts(_mapping(price["facts"]), title="Public parameters"),
+        facts(_mapping(price["prompt"]), title="Prompt, public: it is on the card"),
+        *([groups_table(groups.items(), "Groups, public: a text each")] if groups else []),
+        *([facts(outside, title=_OUTSIDE)] if outside else []),
+        *([facts(declared, title="Declared, public")] if declared else []),
+        facts(_mapping(price["budget"]), title="Lifetime budget of the dataset"),
+        *([facts(viewing, title="Unprotected figures of this account were seen")] if viewing else []),
+    ]
+
+
+def _mapping(value: Json) -> dict[str, object]:
+    return dict(value) if isinstance(value, dict) else {}

@@ -1,0 +1,34 @@
+"""The options of every command that runs releases: on which device, by how many workers, and where these are."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from flows.schedules.poller import Settings
+
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Workers = Annotated[
+    int, typer.Option(min=1, max=64, help="How many work, each with a model of its own: one a GPU, say.")
+]
+Runner = Annotated[str, typer.Option(envvar="ALMONER_RUNNER", help="Where they work: processes, threads, dask or ray.")]
+RunnerAddress = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ALMONER_RUNNER_ADDRESS", metavar="ADDRESS", help="The cluster; without it, one of this machine."
+    ),
+]
+
+
+def settings_of(
+    device: str, workers: int, runner: str, runner_address: str | None, *, approved: bool = False
+) -> "Settings":
+    """The options as flows read them.
+
+    Raises:
+        RunnerUnknown, RunnerAddressUnfit.
+    """
+    from flows.schedules.poller import Settings  # it loads Prefect
+    from tasks.workers.backend_settings import Where
+
+    return Settings(device, workers, approved, Where.of(runner, runner_address))

@@ -1,0 +1,57 @@
+"""Tables and fact lists, one look for all commands; whatever comes from outside is shown as text, never as markup."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from models_db.values.printable_text import visible
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
+    """Rows under headings, numbers to the right; without rows it says that there are none."""
+    kept = [list(row) for row in rows]
+    none = None if kept else " none"
+    made = Table(
+        title=title, title_justify="left", caption=none, caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for number, heading in enumerate(columns):
+        numeric = bool(kept) and all(_is_number(row[number]) for row in kept)
+        made.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    for row in kept:
+        made.add_row(*(plain("" if value is None else value) for value in row))
+    return made
+
+
+def facts(pairs: Mapping[str, object] | Iterable[tuple[str, object]], title: str | None = None) -> Table:
+    """Names and values, one a line."""
+    made = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in pairs.items() if isinstance(pairs, Mapping) else pairs:
+        made.add_row(plain(name), plain(_said(value)))
+    return made
+
+
+def groups_table(shown: Iterable[tuple[object, object]], title: str) -> Table:
+    """Public groups by id, each as the model is told of it."""
+    return table(("group", "as the model is told of it"), shown, title)
+
+
+def _said(value: object) -> object:
+    """A value as a sentence has it: nothing is a dash, several things have commas between them."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "-" if value is None else value
+
+
+def plain(value: object) -> Text:
+    """`value` as text that cannot steer a terminal: what moves the cursor or turns the order is spelt out."""
+    return Text(visible(value))
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return True
+    return isinstance(value, str) and value.replace(".", "", 1).isdigit()

@@ -1,0 +1,114 @@
+"""Whether the audit chain holds, as a page can tell it: a walk takes as long as the chain, so it goes on beside."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from flows.audit.verify import verify
+from flows.workspace.workspace import Record
+from models_db.database.base import moment
+from models_db.errors import AlmonerError
+from models_db.home import ProjectHome
+from models_db.services.audit.verify_chain import ChainReport
+from models_db.sessions.read_only import ReadingDatabase
+
+PATIENCE = 2.0
+"""Seconds that a page waits for a walk; a short chain is walked by then."""
+
+REST = 20
+"""After a walk there is no other for so many times as long as it took."""
+
+
+@dataclass(frozen=True)
+class ChainState:
+    """What the last walk found.
+
+    Attributes:
+        verdict: `holds`, `broken`, `unread` (it could not be walked), or `walking`, if none has ended yet.
+        links: how many fit; `newer` how many came since.
+        told: one sentence.
+        at: when the walk ended; None before the first.
+    """
+
+    verdict: str
+    links: int
+    newer: int
+    told: str
+    at: str | None
+
+
+@dataclass
+class _Walk:
+    head: int
+    verdict: str
+    links: int
+    told: str
+    at: str
+    ended: float
+    lasted: float
+
+
+class ChainWatch:
+    """The chain of a home, walked in a thread whenever somebody looks and something is new."""
+
+    def __init__(self, home: ProjectHome, walk: Callable[[Record], ChainReport] | None = None) -> None:
+        self._home = home
+        self._walk = walk or (lambda record: verify(record).chain)
+        self._last: _Walk | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def is_bad(self) -> str:
+        """What the last walk objected to; empty if nothing, or none has ended. Asks nothing."""
+        last = self._last
+        return last.told if last is not None and last.verdict != "holds" else ""
+
+    def state(self, head: int) -> ChainState:
+        """What is known of a chain whose newest link has the number `head`; walks it if that is new."""
+        thread = self._started(head)
+        if thread is not None:
+            thread.join(PATIENCE)
+        last = self._last
+        if last is None:
+            return ChainState("walking", 0, head, "The chain is being walked for the first time.", None)
+        return ChainState(last.verdict, last.links, max(head - last.head, 0), last.told, last.at)
+
+    def _started(self, head: int) -> threading.Thread | None:
+        """The walk that is going on, or begins now because the chain has grown; None if there is no need for one."""
+        with self._lock:
+            if self._thread is not None and self._thread.is_alive():
+                return self._thread
+            last = self._last
+            if last is not None and (last.head == head or time.monotonic() < last.ended + REST * last.lasted):
+                return None
+            self._thread = threading.Thread(target=self._walked, args=(head,), daemon=True, name="chain")
+            self._thread.start()
+            return self._thread
+
+    def _walked(self, head: int) -> None:
+        began = time.monotonic()
+        links, verdict, told = 0, "unread", ""
+        try:
+            found = self._walk(Record(self._home, ReadingDatabase(self._home.database_url), ""))
+            verdict, told, links, head = _judged(found), _said(found), found.links, found.head.seq
+        except AlmonerError as problem:
+            told = problem.message
+        ended = time.monotonic()
+        self._last = _Walk(head, verdict, links, told, moment(datetime.now(UTC)), ended, ended - began)
+
+
+def _judged(found: ChainReport) -> str:
+    return "holds" if found.holds and not (found.clock_back or found.unreadable) else "broken"
+
+
+def _said(found: ChainReport) -> str:
+    if not found.holds:
+        return f"The chain is broken at link {found.broken_at}: {found.reason}."
+    if found.clock_back:
+        places = ", ".join(map(str, found.clock_back))
+        return f"The clock went back at link {places}: expired approvals may have held there."
+    if found.unreadable:
+        return f"No reader can parse link {', '.join(map(str, found.unreadable))}: almoner cannot have written it."
+    return f"The chain holds: {found.links} links, head {found.head.hash}."

@@ -1,0 +1,177 @@
+"""Where the marks of the dashboard's charts go; templates draw them as SVG, in the style of reports."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+from flows.dashboard.balances import Figures
+from flows.dashboard.burn_down import BurnDown, Point
+from tasks.common.svg_axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH
+
+HEIGHT = 280
+ROWS = 12
+"""Rows of the table beside a burn-down."""
+
+LINES = 5
+"""Cohorts in one chart: as many as there are dashes to tell apart."""
+
+NAMES, APART = 130, 26
+"""Room for names to the right of lines, and between two of them."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was left of each cohort of a chart at the end of a day; None before it was opened."""
+
+    day: str
+    left_percent: tuple[str | None, ...]
+
+
+def bar(figures: Figures) -> Mapping[str, Any]:
+    """A lifetime budget as one bar: spent, held by runs, kept in envelopes, left."""
+    parts, at = [], 0.0
+    for kind, share in (
+        ("this", figures.spent_percent),
+        ("held", figures.held_percent),
+        ("others", figures.envelopes_percent),
+    ):
+        width = float(share) / 100 * WIDTH
+        width = min(max(width, 3.0) if width else 0.0, WIDTH - at)  # a sliver stays visible
+        if width:
+            parts.append({"kind": kind, "x": round(at, 1), "width": round(width, 1)})
+        at += width
+    desc = f"{figures.spent_percent} % spent, {figures.held_percent} % held, {figures.left_percent} % left"
+    return {"width": WIDTH, "height": 20, "parts": parts, "desc": desc}
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """Days from left to right, percent upwards."""
+
+    first: date
+    last: date
+    end: int
+
+    @property
+    def days(self) -> int:
+        """How many there are between the ends."""
+        return max((self.last - self.first).days, 1)
+
+    def x(self, day: date) -> float:
+        """Where a day is."""
+        return round(LEFT + (self.end - LEFT) * (day - self.first).days / self.days, 1)
+
+    def y(self, percent: float) -> float:
+        """Where a share is."""
+        return round(TOP + (HEIGHT - BOTTOM - TOP) * (1 - percent / 100), 1)
+
+    def line(self, points: Sequence[Point]) -> str:
+        """A path of steps: what was left stays left until something is spent."""
+        at = [(self.x(date.fromisoformat(one.day)), self.y(float(one.left_percent))) for one in points]
+        return f"M{at[0][0]} {at[0][1]} " + " ".join(f"H{x} V{y}" for x, y in at[1:])
+
+
+def burn_chart(burns: Sequence[BurnDown]) -> Mapping[str, Any]:
+    """What was left, day by day: of one cohort with an area below and, dashed, its pace of late; else a line for each.
+
+    Lines differ by dashes as well as by colour, and end at the name of their cohort.
+    """
+    shown = drawn_ones(burns)
+    alone = shown[0] if len(burns) == 1 else None
+    first = min(date.fromisoformat(one.points[0].day) for one in shown)
+    today = date.fromisoformat(shown[-1].points[-1].day)
+    last = _last(first, today, alone.gone_on if alone else None)
+    axes = _Axes(first, last, WIDTH - (RIGHT if alone else NAMES))
+    ticks = [(first, "start"), (last, "end")]
+    if axes.days > 2 and WIDTH / 4 < axes.x(today) < WIDTH * 3 / 4:
+        ticks.insert(1, (today, "middle"))
+    base = HEIGHT - BOTTOM
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "left": LEFT,
+        "end": axes.end,
+        "base": base,
+        "lines": [_line(axes, one, today) for one in shown],
+        "names": [] if alone else _names(axes, shown, today),
+        "area": f"{axes.line(alone.points)} L{axes.x(today)} {base} L{axes.x(first)} {base} Z" if alone else None,
+        "ahead": _ahead(alone, today, axes) if alone else None,
+        "up": [{"at": axes.y(each), "text": f"{each} %"} for each in (0, 25, 50, 75, 100)],
+        "across": [{"at": axes.x(day), "text": day.isoformat(), "anchor": anchor} for day, anchor in ticks],
+        "desc": _desc(alone) if alone else " ".join(f"Cohort {one.cohort}: {_desc(one)}" for one in shown),
+    }
+
+
+def drawn_ones(burns: Sequence[BurnDown]) -> Sequence[BurnDown]:
+    """The cohorts that a chart has lines for, and its table columns: the newest."""
+    return burns[-LINES:]
+
+
+def _line(axes: _Axes, one: BurnDown, today: date) -> Mapping[str, Any]:
+    """A cohort keeps its dashes when others are opened."""
+    at = axes.y(float(one.points[-1].left_percent))
+    return {"path": axes.line(one.points), "dashes": (one.cohort - 1) % LINES, "x": axes.x(today), "y": at}
+
+
+def _names(axes: _Axes, shown: Sequence[BurnDown], today: date) -> list[Mapping[str, Any]]:
+    """The names beside the ends of lines, in their order, moved apart where they would cover each other."""
+    ends = sorted((axes.y(float(one.points[-1].left_percent)), one.cohort) for one in shown)
+    at, places = float(TOP - APART), list[float]()
+    for y, _ in ends:
+        at = max(y, at + APART)
+        places.append(at)
+    lowest = float(HEIGHT - BOTTOM)
+    for number in reversed(range(len(places))):
+        places[number] = min(places[number], lowest)
+        lowest = places[number] - APART
+    return [
+        {
+            "text": f"cohort {cohort}",
+            "x": axes.x(today) + 24,
+            "y": round(place, 1),
+            "from_x": axes.x(today),
+            "from_y": y,
+        }
+        for (y, cohort), place in zip(ends, places, strict=True)
+    ]
+
+
+def _last(first: date, today: date, gone_on: str | None) -> date:
+    """Where the axis ends: the forecast's day, if it is not so far that the past would become a sliver."""
+    if gone_on is None:
+        return max(today, first + timedelta(days=1))
+    most = today + 2 * max(today - first, timedelta(days=30))
+    return max(min(date.fromisoformat(gone_on), most), first + timedelta(days=1))
+
+
+def _ahead(burn: BurnDown, today: date, axes: _Axes) -> Mapping[str, Any] | None:
+    if burn.gone_on is None or axes.last <= today:
+        return None
+    gone, left = date.fromisoformat(burn.gone_on), float(burn.points[-1].left_percent)
+    at_last = left * (1 - (axes.last - today).days / max((gone - today).days, 1))
+    return {"x1": axes.x(today), "y1": axes.y(left), "x2": axes.x(axes.last), "y2": axes.y(max(at_last, 0.0))}
+
+
+def _desc(burn: BurnDown) -> str:
+    first, last = burn.points[0], burn.points[-1]
+    ends = f" At the pace of the last {burn.recent_days} days nothing would be left on {burn.gone_on}." * bool(
+        burn.gone_on
+    )
+    return f"From 100 % left on {first.day} to {last.left_percent} % left on {last.day}.{ends}"
+
+
+def burn_rows(burns: Sequence[BurnDown]) -> list[Row]:
+    """The chart as a table, newest first: the days of all points, or the last ones of months, or of years."""
+    shown = drawn_ones(burns)
+    days = sorted({point.day for one in shown for point in one.points})
+    for length in (10, 7, 4):
+        latest = {day[:length]: day for day in days}
+        if len(latest) <= ROWS:
+            break
+    return [Row(day, tuple(_left_on(one, day) for one in shown)) for day in list(latest.values())[::-1][:ROWS]]
+
+
+def _left_on(burn: BurnDown, day: str) -> str | None:
+    until = [point.left_percent for point in burn.points if point.day <= day]
+    return until[-1] if until else None

@@ -1,0 +1,122 @@
+"""Answers: a page or the same as JSON, and errors by name; nobody is ever shown a traceback."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, is_dataclass
+from functools import wraps
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from flows.audit.verify import ledger_altered
+from models_db.errors import AlmonerError, EnvironmentProblem, Refused
+from models_db.home import ProjectHome
+from models_db.services.catalogue.datasets import DatasetUnknown
+from models_db.services.catalogue.requests import RequestUnknown
+from models_db.values.printable_text import json_text
+from tasks.planning.block_selection import in_words
+from tasks.reporting.html_report import environment
+
+JSON = "application/json"
+LONGEST_ADVICE = 400
+
+Endpoint = Callable[[Request], Response]
+Tell = Callable[[BaseException], None]
+
+
+def templates() -> Environment:
+    """The dashboard's templates, with the style and the charts of reports."""
+    made = environment("cli.web", "tasks.reporting")
+    made.globals |= {"dataset_path": dataset_path}
+    made.filters |= {"at": lambda moment: str(moment)[:16].replace("T", " "), "day": lambda moment: str(moment)[:10]}
+    made.filters["in_words"] = in_words
+    return made
+
+
+def dataset_path(name: str) -> str:
+    """The path of a dataset's page; names that a path cannot carry come as a parameter."""
+    if name in (".", "..") or name.endswith(".json"):
+        return f"/datasets?name={quote(name, safe='')}"
+    return f"/datasets/{quote(name, safe='')}"
+
+
+def wants_json(request: Request) -> bool:
+    """Whether a program asks: by the end of the path, or by what it accepts."""
+    if request.url.path.endswith(".json"):
+        return True
+    accepted = [part.split(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")]
+    return JSON in accepted and "text/html" not in accepted
+
+
+def json_response(said: Any, status: int = 200) -> Response:
+    """JSON, with dataclasses as objects."""
+    plain = json_text(said, default=_plain, indent=2) + "\n"
+    return Response(plain, status, media_type=JSON)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(type(value).__name__)
+
+
+def html_response(template: str, status: int = 200, **told: Any) -> HTMLResponse:
+    """A page of a template."""
+    return HTMLResponse(templates().get_template(template).render(**told), status)
+
+
+def told_error(request: Request, status: int, name: str, message: str, advice: str = "") -> Response:
+    """An error by name, as a page or as JSON."""
+    advice = advice if len(advice) <= LONGEST_ADVICE else f"{advice[:LONGEST_ADVICE]}..."
+    said: Mapping[str, Any] = {"error": name, "message": message, "advice": advice}
+    return json_response(said, status) if wants_json(request) else html_response("error.html", status, **said)
+
+
+def status_of(problem: AlmonerError) -> int:
+    """The status that an error of ours has over HTTP."""
+    if isinstance(problem, DatasetUnknown | RequestUnknown):
+        return 404
+    if isinstance(problem, EnvironmentProblem):
+        return 503
+    return 403 if isinstance(problem, Refused) else 400
+
+
+def guarded(endpoint: Endpoint, tell: Tell, home: ProjectHome) -> Endpoint:
+    """An endpoint whose errors become pages; whoever runs the server is told of what should not happen.
+
+    Where the ledger of the home was altered, that is the error.
+    """
+
+    @wraps(endpoint)
+    def answered(request: Request) -> Response:
+        try:
+            return endpoint(request)
+        except AlmonerError as problem:
+            return told_error(request, status_of(problem), problem.name, problem.message, problem.advice)
+        except Exception as problem:  # noqa: BLE001  # the last line: nothing of it may reach the other side
+            if (altered := ledger_altered(home)) is not None:
+                return told_error(request, status_of(altered), altered.name, altered.message, altered.advice)
+            return _fault(request, problem, tell)
+
+    return answered
+
+
+def guarded_async(endpoint: Callable[[Request], Awaitable[Response]], tell: Tell) -> Any:
+    """The same for one that waits for what is sent to it."""
+
+    @wraps(endpoint)
+    async def answered(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except Exception as problem:  # noqa: BLE001  # as above
+            return _fault(request, problem, tell)
+
+    return answered
+
+
+def _fault(request: Request, problem: BaseException, tell: Tell) -> Response:
+    tell(problem)
+    return told_error(request, 500, "Fault", "Something is wrong with almoner here.",
+                      "Whoever runs the dashboard finds more where it was started.")  # fmt: skip

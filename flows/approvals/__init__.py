@@ -1,0 +1,1 @@
+"""Reviews and decisions at the gates, on screen and offline."""

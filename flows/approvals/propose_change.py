@@ -1,0 +1,373 @@
+"""Motions proposed: a new cap, a standing authorisation, a retraction. Stewards decide them like releases.
+
+Each proposal can be looked at first (`dry_run`): it says what would change and how many stewards must approve. Nothing
+here changes a budget; a motion takes effect with the approval that completes it (`flows.approvals.decide`).
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+from sqlalchemy.orm import Session
+
+from flows.approvals import decide as deciding
+from flows.audit.lifetime_claims import growth, lifetime_of, require_motion
+from flows.datasets.budget_view import sharing
+from flows.governance.policy import (
+    require_in_force,
+    require_not_barred,
+    require_policy,
+    told_by_policy,
+    version_for_request,
+    withholds_figures,
+)
+from flows.releases.pricing import price
+from flows.workspace.workspace import Workspace
+from models_db.database.base import moment
+from models_db.errors import Refused, UsageError
+from models_db.services.catalogue import datasets, requests
+from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services.lifecycle import gates, ledger, proposals
+from models_db.services.lifecycle.proposals import Authorisation
+from models_db.tables import Dataset, Motion
+from models_db.values.amounts import Amount
+from models_db.values.gates import Gate
+from models_db.values.requests import ReleaseRequest, parse
+from tasks.accounting.lifetime_claims import lifetime_claim
+from tasks.pricing.quote import Quote
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """What every proposal says: the motion's number (None in a dry run), and how many stewards must approve it."""
+
+    number: int | None
+    needed: int
+
+
+@dataclass(frozen=True)
+class CapProposal(Proposed):
+    """A new lifetime claim beside the one in force."""
+
+    sharing: tuple[str, ...]
+    before: LifetimeClaim
+    after: LifetimeClaim
+    spent: Amount
+
+    @property
+    def raises(self) -> bool:
+        """Whether the dataset could lose more than before."""
+        return not self.after.cap.fits(self.before.cap)
+
+    @property
+    def growth(self) -> str:
+        """By what factor it would grow or shrink, in words."""
+        return growth(self.before, self.after)
+
+
+@dataclass(frozen=True)
+class StandingProposal(Proposed):
+    """Runs without a decision each time; `fitting` of them fit into what is left now."""
+
+    quote: Quote
+    with_balance: bool
+    wanted: Authorisation
+
+    @property
+    def fitting(self) -> int:
+        """How many of the runs what is left now would pay."""
+        left, runs = self.quote.dataset.left, self.wanted.runs
+        return min(runs, left.rho // self.wanted.rho if self.wanted.rho else runs)
+
+
+@dataclass(frozen=True)
+class RetractionProposal(Proposed):
+    """A release to be called back; what it spent stays spent."""
+
+    dataset: str
+    request_id: int
+    spent: Amount
+
+
+def propose_cap(
+    workspace: Workspace, name: str, epsilon: str, delta: str, reason: str, *, dry_run: bool = False
+) -> CapProposal:
+    """Ask the stewards for another lifetime claim of a dataset's account.
+
+    Raises:
+        ReasonNeeded, InvalidTarget, CapUnchanged: nothing to decide on.
+        CapTooLow: below what is spent or reserved.
+        PolicyDiffers, RoleMissing: it may not be proposed from here.
+    """
+    require_reason(reason)
+    claim = lifetime_claim(epsilon, delta)
+    require_not_barred(workspace, name, "proposing")
+    with workspace.database.read() as session:
+        require_in_force(session, workspace)
+        dataset = datasets.find(session, name)
+        before, together = lifetime_of(session, dataset), sharing(session, dataset)
+        if (before.epsilon, before.delta) == (claim.epsilon, claim.delta):
+            raise CapUnchanged(name, claim)
+        proposals.require_room(session, dataset, claim.cap)
+        spent = ledger.balance(session, dataset.account_id).spent
+    number = None if dry_run else _recorded_cap(workspace, name, claim, reason)
+    return CapProposal(number, _needed(workspace, together), together, before, claim, spent)
+
+
+def _recorded_cap(workspace: Workspace, name: str, claim: LifetimeClaim, reason: str) -> int:
+    with workspace.database.write() as session:
+        dataset, policy = datasets.find(session, name), version_for_request(session, workspace)
+        return proposals.propose_cap(session, workspace.actor, dataset, policy, claim, reason, _valid(workspace)).id
+
+
+def propose_standing(
+    workspace: Workspace, written: dict[str, object], runs: int, until: str, reason: str, *, dry_run: bool = False
+) -> StandingProposal:
+    """Ask that requests like this one may run again and again without a decision each time.
+
+    Raises:
+        ReasonNeeded, UntilUnfit, UsageError: nothing to decide on.
+        PolicyForbids, BudgetExceeded, BudgetRefused: not even one run would be allowed.
+        PolicyDiffers, RoleMissing: it may not be proposed from here.
+    """
+    require_reason(reason)
+    ends = last_moment(until)
+    with workspace.database.read() as session:
+        require_in_force(session, workspace)
+        with_balance = not withholds_figures(session, workspace.actor)
+    priced = price(workspace, parse(ReleaseRequest, written, "The request"))
+    require_not_barred(workspace, priced.dataset.name, "proposing")
+    require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
+    with told_by_policy(workspace):
+        priced.require_affordable()
+    loss = priced.plan.loss
+    wanted = Authorisation(requests.configuration(priced.body), loss.rho, loss.delta, runs, moment(ends))
+    name = priced.dataset.name
+    with workspace.database.read() as session:
+        together = sharing(session, datasets.find(session, name))
+    number = None if dry_run else _recorded_standing(workspace, name, wanted, reason, ends)
+    return StandingProposal(number, _needed(workspace, together), priced, with_balance, wanted)
+
+
+def _recorded_standing(workspace: Workspace, name: str, wanted: Authorisation, reason: str, ends: datetime) -> int:
+    # Open for as long as it would be in force, because a motion that has expired takes no decision, and a steward's
+    # later rejection is what ends an authorisation.
+    valid = max(_valid(workspace), ends - datetime.now(UTC))
+    with workspace.database.write() as session:
+        dataset, policy = datasets.find(session, name), version_for_request(session, workspace)
+        return proposals.propose_standing(session, workspace.actor, dataset, policy, wanted, reason, valid).id
+
+
+def end_standing(workspace: Workspace, number: int, reason: str) -> str:
+    """End a standing authorisation, as one steward; returns its state.
+
+    Raises:
+        ReasonNeeded: there is none.
+        NotStanding: it is no authorisation in force.
+        Denied: whoever asks may not decide on it.
+    """
+    require_reason(reason)
+    with workspace.database.read() as session:
+        motion = proposals.find(session, number)
+        state = proposals.state_of(session, motion)
+    if motion.kind != "standing" or state != "carried":
+        raise NotStanding(number, motion.kind, state)
+    return deciding.decide(workspace, deciding.matter(workspace, number, Gate.MOTION), "reject", reason)
+
+
+def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> RetractionProposal:
+    """Ask the stewards to call a published release back.
+
+    Raises:
+        ReasonNeeded: there is none.
+        NotPublished: there is nothing to call back.
+        RetractionWaits: it is proposed already.
+        PolicyDiffers, RoleMissing: it may not be proposed from here.
+    """
+    require_reason(reason)
+    with workspace.database.write() as session:
+        waiting = [
+            motion.id for motion in _retractions(session, request_id) if proposals.state_of(session, motion) == "open"
+        ]
+        if waiting:
+            raise RetractionWaits(request_id, waiting[0])
+        policy = version_for_request(session, workspace)
+        made = proposals.propose_retraction(session, workspace.actor, request_id, policy, reason, _valid(workspace))
+        dataset = session.get_one(Dataset, made.dataset_id)
+        number, together, spent = made.id, sharing(session, dataset), ledger.spent_by(session, request_id)
+        return RetractionProposal(number, _needed(workspace, together), dataset.name, request_id, spent)
+
+
+def _retractions(session: Session, request_id: int) -> list[Motion]:
+    found = [motion for motion in proposals.every(session) if motion.kind == "retraction"]
+    return [motion for motion in found if proposals.retracted_request(session, motion) == request_id]
+
+
+def _valid(workspace: Workspace) -> timedelta:
+    return timedelta(days=workspace.policy.request_days)
+
+
+def _needed(workspace: Workspace, together: tuple[str, ...]) -> int:
+    """As the ledger counts: the most that any dataset of the account asks for."""
+    return max(workspace.policy.rules_for(name).motion for name in together)
+
+
+def require_reason(reason: str) -> None:
+    """Check that stewards are told why.
+
+    Raises:
+        ReasonNeeded: they are not.
+    """
+    if not reason.strip():
+        raise ReasonNeeded
+
+
+def last_moment(until: str) -> datetime:
+    """The end of a day in UTC that is still to come.
+
+    Raises:
+        UntilUnfit: it is no date, or over.
+    """
+    try:
+        ends = datetime.combine(date.fromisoformat(until), time(23, 59, 59), UTC)
+    except ValueError:
+        raise UntilUnfit(until, "is no date") from None
+    if ends <= datetime.now(UTC):
+        raise UntilUnfit(until, "is over")
+    return ends
+
+
+@dataclass(frozen=True)
+class MotionRow:
+    """A motion as lists show it.
+
+    Attributes:
+        given, needed: approvals that count now, and how many are needed.
+        used: runs drawn, of a standing authorisation.
+        request_id: of a retraction.
+        problem: the name of the error, and what differs, where its amounts do not follow from what it says.
+    """
+
+    number: int
+    kind: str
+    dataset: str
+    state: str
+    proposer: str
+    reason: str
+    proposed_at: str
+    expires_at: str
+    given: int
+    needed: int
+    epsilon: str | None = None
+    delta: str | None = None
+    rho: Amount | None = None
+    runs: int | None = None
+    used: int | None = None
+    until: str | None = None
+    request_id: int | None = None
+    problem: str | None = None
+
+    @property
+    def content(self) -> str:
+        """What it asks for, in a few words."""
+        return f"{self.problem}" if self.problem else self._asked
+
+    @property
+    def _asked(self) -> str:
+        match self.kind:
+            case "cap":
+                return f"lifetime epsilon {self.epsilon} at delta {self.delta}"
+            case "standing":
+                return f"{self.used} of {self.runs} runs used, until {str(self.until)[:10]}"
+            case _:
+                return f"retract release {self.request_id}"
+
+
+def row(session: Session, motion: Motion) -> MotionRow:
+    """One motion, read from the ledger."""
+    given, needed = gates.motion_count(session, motion)
+    standing, retraction = motion.kind == "standing", motion.kind == "retraction"
+    return MotionRow(
+        number=motion.id,
+        kind=motion.kind,
+        dataset=session.get_one(Dataset, motion.dataset_id).name,
+        state=proposals.state_of(session, motion),
+        proposer=requests.name_of(session, motion.proposer_id),
+        reason=motion.reason,
+        proposed_at=motion.created_at,
+        expires_at=motion.expires_at,
+        given=given,
+        needed=needed,
+        epsilon=motion.epsilon,
+        delta=motion.delta,
+        rho=None if motion.rho is None else Amount(motion.rho, motion.delta_fail or 0),
+        runs=motion.runs,
+        used=proposals.uses(session, motion) if standing else None,
+        until=motion.until,
+        request_id=proposals.retracted_request(session, motion) if retraction else None,
+        problem=_problem(motion),
+    )
+
+
+def _problem(motion: Motion) -> str | None:
+    """A list goes on with the other motions; whoever shows or decides this one is refused."""
+    try:
+        require_motion(motion)
+    except Refused as differs:
+        return f"{differs.name}: {differs.message}"
+    return None
+
+
+def rows(workspace: Workspace, kind: str | None = None) -> list[MotionRow]:
+    """All motions, or those of one kind, oldest first."""
+    with workspace.database.read() as session:
+        return [row(session, motion) for motion in proposals.every(session) if kind in (None, motion.kind)]
+
+
+class ReasonNeeded(UsageError):
+    """A proposal without a reason."""
+
+    def __init__(self) -> None:
+        super().__init__("Stewards are asked for a reason, and there is none.", 'Say why: --reason "...".')
+
+
+class CapUnchanged(UsageError):
+    """The claim that is in force already."""
+
+    def __init__(self, dataset: str, claim: LifetimeClaim) -> None:
+        super().__init__(
+            f"The lifetime claim of {dataset!r} is epsilon {claim.epsilon} at delta {claim.delta} already.",
+            f"See it with `almoner budget show {dataset}`.",
+            {"dataset": dataset},
+        )
+
+
+class UntilUnfit(UsageError):
+    """A last day that no authorisation can have."""
+
+    def __init__(self, until: str, reason: str) -> None:
+        super().__init__(
+            f"The last day {until!r} {reason}.", "Write a day to come, such as 2027-06-30.", {"until": until}
+        )
+
+
+class NotStanding(Refused):
+    """No standing authorisation that is in force."""
+
+    def __init__(self, number: int, kind: str, state: str) -> None:
+        told = f"is {state}" if kind == "standing" else f"is a {kind} motion"
+        super().__init__(
+            f"Motion {number} {told}; only a standing authorisation in force is ended.",
+            "See them with `almoner standing list`; what still waits is rejected: `almoner reject ID --gate motion`.",
+            {"motion": number, "kind": kind, "state": state},
+        )
+
+
+class RetractionWaits(Refused):
+    """The same retraction waits for its approvals."""
+
+    def __init__(self, request_id: int, number: int) -> None:
+        super().__init__(
+            f"That release {request_id} be retracted is proposed already, as motion {number}.",
+            f'A steward decides: `almoner approve {number} --gate motion --reason "..."`.',
+            {"request": request_id, "motion": number},
+        )

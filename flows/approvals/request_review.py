@@ -1,0 +1,179 @@
+"""The question that a request puts to stewards: everything needed to show it, as one closed value.
+
+On the ledger's machine it is collected from there; on a steward's own machine it comes out of a file. Both are turned
+into a `Matter` by the same functions, which trust the content and no digest beside it.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, model_validator
+
+from models_db.database.base import moment
+from models_db.errors import Refused
+from models_db.policies.policy import Policy
+from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.values.amounts import Amount, total
+from models_db.values.canonical_json import digest
+from models_db.values.events import PrivacyEvent
+from models_db.values.internal_view import Viewing
+from models_db.values.requests import as_json
+from tasks.accounting.lifetime_claims import AmountsDiffer, require_derived
+from tasks.common.strict_model import Figure, Name, Strict
+from tasks.mechanisms.core.post_processing import vouched
+from tasks.mechanisms.core.uncharged import UNPROTECTED
+from tasks.release.approved_request import ApprovedRequest
+from tasks.release.claim import Claim, state_claim
+from tasks.release.record import Person, planned_events
+
+Whole = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,29})$")]
+"""An integer of the ledger as text: JSON carries integers below 2**53 only."""
+
+
+class Budget(Strict):
+    """A dataset's lifetime budget as the ledger has it: rho in 1e-12, delta in 1e-18."""
+
+    epsilon_cap: Figure
+    delta_cap: Figure
+    delta_conversion: Whole
+    rho_cap: Whole
+    rho_spent: Whole
+    rho_held: Whole
+    delta_fail_cap: Whole
+    delta_spent: Whole
+    delta_held: Whole
+
+    @property
+    def cap(self) -> Amount:
+        """The most that may ever be spent."""
+        return Amount(int(self.rho_cap), int(self.delta_fail_cap))
+
+    @property
+    def claim(self) -> LifetimeClaim:
+        """The lifetime claim in force."""
+        return LifetimeClaim(self.epsilon_cap, self.delta_cap, int(self.delta_conversion), self.cap)
+
+    def refusal(self, dataset: str) -> Refused | None:
+        """Why nothing may be approved on this budget: its amounts are not those of its claim."""
+        try:
+            require_derived(f"The lifetime claim of dataset {dataset!r}", self.claim)
+        except AmountsDiffer as differs:
+            return differs
+        return None
+
+    @property
+    def spent(self) -> Amount:
+        """What is spent."""
+        return Amount(int(self.rho_spent), int(self.delta_spent))
+
+    @property
+    def held(self) -> Amount:
+        """What running releases have reserved."""
+        return Amount(int(self.rho_held), int(self.delta_held))
+
+
+class Views(Strict):
+    """Unprotected figures of the account that were seen: since which day, and by whom."""
+
+    since: Name
+    people: tuple[Name, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What follows from it, in words."""
+        return Viewing(self.since, self.people).sentence
+
+
+class Given(Strict):
+    """A decision that has been taken already."""
+
+    by: Name
+    decision: str
+    reason: str
+    counts: bool
+    """Whether it still counts: unexpired, not withdrawn, on what is asked now."""
+
+
+class Previous(Strict):
+    """The last release of the same dataset that was published, and its canonical request."""
+
+    number: int
+    state: Name
+    request: dict[str, Any]
+
+
+class Question(Strict):
+    """A request at one of its gates. `policy` must be the one whose digest the request names."""
+
+    number: int = Field(ge=1)
+    state: Name
+    request: dict[str, Any]
+    requester: Person
+    expires_at: Name
+    policy: Policy
+    stewards: tuple[Person, ...]
+    given: tuple[Given, ...]
+    counted: Annotated[int, Field(ge=0)]
+    """Approvals that count now, as the database counts them."""
+    budget: Budget
+    previous: Previous | None
+    views: Views | None = None
+    notices: tuple[str, ...]
+    """What the ledger's machine noticed: its software, policy or data are not those of the request any more."""
+
+    @model_validator(mode="after")
+    def _names_its_policy(self) -> "Question":
+        if digest(as_json(self.policy)) != self.request.get("policy"):
+            raise ValueError("the policy is not the one that the request names")
+        return self
+
+    @property
+    def asked(self) -> ApprovedRequest:
+        """The canonical request, in its closed format.
+
+        Raises:
+            ValidationError: it does not follow it.
+        """
+        return ApprovedRequest.model_validate(self.request)
+
+    @property
+    def dataset(self) -> str:
+        """Whose budget it is."""
+        return self.asked.dataset.name
+
+    @property
+    def events(self) -> list[PrivacyEvent]:
+        """The mechanisms that would be invoked."""
+        return planned_events(self.request)
+
+    @property
+    def loss(self) -> Amount:
+        """What they cost every block they may read."""
+        return total([event.loss for event in self.events])
+
+    @property
+    def claim(self) -> Claim | None:
+        """What the release would promise; None without protection (public data only).
+
+        Raises:
+            ClaimTooSmall: the mechanisms cost more than the request claims.
+        """
+        return claim_of(self.asked, self.events)
+
+    @property
+    def expired(self) -> bool:
+        """Whether the request waited too long."""
+        return self.expires_at <= moment()
+
+
+def claim_of(asked: ApprovedRequest, events: Sequence[PrivacyEvent]) -> Claim | None:
+    """What a request that invokes `events` would promise; None without protection (public data only).
+
+    Raises:
+        ClaimTooSmall: the mechanisms cost more than the request claims.
+    """
+    if any(event.mechanism in UNPROTECTED for event in events):
+        return None
+    if vouched(events) == Amount():
+        return state_claim(events, 0, 0)
+    return state_claim(events, asked.epsilon or 0, asked.delta or 0)

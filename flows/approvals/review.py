@@ -1,0 +1,106 @@
+"""What waits for a steward, ready to be shown and signed: a digest, and sections to read in this order.
+
+Each kind of matter (a request at the spend gate, its files at the publish gate, a motion) builds its own sections from
+the same four parts, so whoever shows or signs a matter does not ask of which kind it is.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from models_db.errors import Refused
+from models_db.policies.policy import Policy
+from models_db.values.gates import Gate
+from tasks.evaluation.policy_bounds import Outcome
+from tasks.release.record import Person
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Names and values, one a line.
+
+    Attributes:
+        signed: whether the signature covers it; False for what only the ledger says (balances, people, history).
+    """
+
+    title: str
+    rows: tuple[tuple[str, str], ...]
+    signed: bool = True
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows under headings; `empty` is said where there is none."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    signed: bool = True
+    empty: str = ""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts to read, such as samples; `names` says what each is about, where that is known."""
+
+    title: str
+    texts: tuple[str, ...]
+    signed: bool = True
+    names: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Warnings:
+    """What a steward must not overlook."""
+
+    lines: tuple[str, ...]
+    title: str = "Look twice"
+    signed: bool = True
+
+
+Section: TypeAlias = Lines | Grid | Texts | Warnings
+
+
+@dataclass(frozen=True)
+class Matter:
+    """One decision to take.
+
+    Attributes:
+        number: of the request, or of the motion.
+        gate: where it waits.
+        dataset: whose budget or release it is; its name is what a steward types.
+        state: where the request or motion is now.
+        subject_digest: what an approval binds to, computed from the content that is shown.
+        policy: the policy it was made under.
+        sections: everything worth knowing first.
+        stewards: who may sign, by name and key.
+        payload: at the publish gate, the statement that is signed besides.
+        outside: at the publish gate, the bounds of the policy that the release does not keep.
+        refusal: why it can only be rejected: amounts in it, or in the claim it rests on, do not follow from their text.
+    """
+
+    number: int
+    gate: Gate
+    dataset: str
+    state: str
+    subject_digest: str
+    policy: Policy
+    sections: tuple[Section, ...]
+    stewards: tuple[Person, ...] = ()
+    payload: bytes | None = None
+    outside: tuple[Outcome, ...] = ()
+    refusal: Refused | None = None
+
+    def require_approvable(self) -> None:
+        """Check that it may be approved, wherever that is shown, signed or recorded.
+
+        Raises:
+            AmountsDiffer, AuthorisationDiffers: it can only be rejected.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+
+    @property
+    def title(self) -> str:
+        """One line that names it."""
+        what = "Motion" if self.gate == Gate.MOTION else "Request"
+        return f"Dataset {self.dataset} - {what} {self.number}, {self.gate} gate"

@@ -1,0 +1,1 @@
+"""Attacks on a release by its public twin, and their stored results."""

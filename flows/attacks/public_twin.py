@@ -1,0 +1,260 @@
+"""Attacks on a public twin: the same configuration on a public corpus whose members are known (PRIVACY §7).
+
+What a steward may see before deciding. The request is made again from a copy of the public corpus, with canaries; and
+beside it what the attacks find where nothing protects: the non-private reference made from the same copy, and the copy
+itself. An attack that finds nothing there cannot win, and its failure against the request says nothing.
+
+Nothing of governed data is read, nothing is charged, and every result is public.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from flows.attacks.result_store import FORMAT, AttackFolder, configuration_of
+from flows.releases.pricing import dataset_facts, model_named
+from flows.workspace.workspace import Workspace, open_workspace
+from models_db.database.base import moment
+from models_db.errors import Refused
+from models_db.home import ProjectHome
+from models_db.services.audit.stored_text import request_body
+from models_db.services.catalogue import datasets, requests
+from models_db.tables import TwinAttack
+from models_db.values.canonical_json import canonical, digest
+from models_db.values.requests import ReleaseRequest, parse
+from models_db.writes.insert import record
+from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
+from tasks.attacks.public_twin import CANARIES, COPIES, Stage, set_stage
+from tasks.common.code_version import code_digest
+from tasks.common.network import is_external
+from tasks.corpus.store import open_corpus
+from tasks.inference.catalogue.precision import Precision
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.planning.labels_and_groups import labels_of
+from tasks.planning.precision_parameters import precision_of
+from tasks.pricing.quote import DatasetFacts, Quote, quote, written_request
+from tasks.values.release_kinds import ReleaseKind
+
+REQUEST, NON_PRIVATE, COPY = "request", "non_private", "copy"
+"""What is attacked: the request's configuration, the reference without protection, and the corpus itself."""
+
+ModelIn: TypeAlias = Callable[[Precision], LanguageModel]
+"""The request's model, in a precision."""
+
+NO_PART = ("evaluation", "scope", "public_metadata", "rotate_over", "cohorts")
+"""Fields of a request that have no part in an attack."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to attack, and how.
+
+    Attributes:
+        request: a request's number, or a request as it is written in a file.
+        twin: the public dataset; the request's own unless told.
+        members: how many units are in; as many as the request's batches hold unless told, at most half.
+        canaries, copies: how many secrets are planted, and how often each is said.
+        anew: forget what an earlier attack has left.
+    """
+
+    request: int | Mapping[str, object]
+    twin: str | None = None
+    members: int | None = None
+    canaries: int = CANARIES
+    copies: int = COPIES
+    anew: bool = False
+
+
+def attack_on_twin(home: Path, wanted: Wanted, device: str = "auto") -> dict[str, Any]:
+    """Make the releases, attack each, and keep what was found; what an interrupted attack has left is gone on from.
+
+    Returns:
+        the result as it is stored (`flows.attacks.result_store`), with `finished` true.
+
+    Raises:
+        SummariesNotAttacked: the request is for summaries.
+        ExternalModelNotAttacked: it names an external model.
+        TwinGoverned: the dataset is not marked public.
+        TwinTooSmall, CanariesInvalid: it cannot be cut in two like that.
+        AttackUnwritable, AttackUnreadable.
+        whatever pricing the request, or making it, raises.
+    """
+    workspace = open_workspace(ProjectHome.locate(home))
+    request = _request(workspace, wanted)
+    if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES:
+        raise SummariesNotAttacked
+    if is_external(request.model):
+        raise ExternalModelNotAttacked(request.model)
+    facts = _public_facts(workspace, request.dataset)
+    priced = _quoted(workspace, request, facts)
+    folder = AttackFolder.of(workspace.home, configuration_of(priced.body), facts.version_uid)
+    _forget_what_is_old(folder, wanted)
+    stage = _stage(workspace, folder, priced, wanted)
+    result = _head(wanted, priced, stage)
+    # One model serves everything, read once; only where the request's is of another precision it makes room for it.
+    model_in: ModelIn = lru_cache(maxsize=1)(partial(load, priced.request.model, device))
+    made = _releases(workspace, folder, priced, stage, model_in)
+    tools = tools_at_hand(model_in("float32"))
+    for what, texts in made.items():
+        found = attack_release(stage, texts, what, tools)
+        result["runs"].append({"name": what, "texts": len(texts), "results": [each.to_json() for each in found]})
+        folder.keep_result(result)
+    result["finished"] = True
+    folder.keep_result(result)
+    _record(workspace, result)
+    return result
+
+
+def _request(workspace: Workspace, wanted: Wanted) -> ReleaseRequest:
+    """What is asked for, on the twin."""
+    if isinstance(wanted.request, int):
+        with workspace.database.read() as session:
+            request = written_request(request_body(requests.find(session, wanted.request)))
+    else:
+        written = {name: value for name, value in wanted.request.items() if name not in NO_PART}
+        on_twin = {"dataset": wanted.twin} if wanted.twin else {}
+        request = parse(ReleaseRequest, written | on_twin, "The request")
+    without = {name: ReleaseRequest.model_fields[name].default for name in NO_PART}
+    return request.model_copy(update={**without, "dataset": wanted.twin or request.dataset})
+
+
+def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
+    with workspace.database.read() as session:
+        dataset = datasets.find(session, name)
+        if dataset.governed:
+            raise TwinGoverned(name)
+        return dataset_facts(session, dataset, datasets.newest_version(session, dataset))
+
+
+def _quoted(workspace: Workspace, request: ReleaseRequest, facts: DatasetFacts) -> Quote:
+    return quote(request, facts, model_named(workspace, request.model), workspace.policy_digest, code_digest())
+
+
+def _forget_what_is_old(folder: AttackFolder, wanted: Wanted) -> None:
+    """What other code has made says nothing about this one; and whoever asks for other canaries wants another stage."""
+    if wanted.anew:
+        folder.clear()
+    stage, result = folder.stage(), folder.result()
+    other = stage is not None and (
+        len(stage.canaries.planted) != wanted.canaries
+        or {canary.copies for canary in stage.canaries.planted} != {wanted.copies}
+        or wanted.members not in (None, len(stage.members))
+    )
+    if other or (result is not None and result.get("code") != code_digest()):
+        folder.clear()
+
+
+def _stage(workspace: Workspace, folder: AttackFolder, priced: Quote, wanted: Wanted) -> Stage:
+    if (left := folder.stage()) is not None:
+        return left
+    units = units_of(open_corpus(workspace.home, priced.dataset.version_uid), labels_of(priced.parameters))
+    held = priced.plan.samples * int(getattr(priced.parameters, "references", 1))
+    stage = set_stage(
+        units,
+        OS_RANDOM,
+        members=wanted.members or held,
+        canaries=wanted.canaries,
+        copies=wanted.copies,
+    )
+    folder.keep_stage(stage)
+    return stage
+
+
+def _releases(
+    workspace: Workspace, folder: AttackFolder, priced: Quote, stage: Stage, model_in: ModelIn
+) -> dict[str, list[str]]:
+    """Every release by its name; those that are finished already are not made again."""
+    labels = labels_of(priced.parameters)
+    size = len(stage.members) + len(stage.canaries.planted)
+    facts = replace(priced.dataset, population=size if priced.dataset.population else None)
+    wanted = {REQUEST: _quoted(workspace, priced.request, facts)}
+    if priced.system.name != NON_PRIVATE:
+        # One text for each unit and label: the reference reads one document for each text, and must read them all.
+        parameters = {**priced.request.parameters, "samples": size * max(1, len(labels))}
+        unprotected = priced.request.model_copy(
+            update={"mechanism": NON_PRIVATE, "epsilon": None, "delta": None, "parameters": parameters}
+        )
+        wanted[NON_PRIVATE] = _quoted(workspace, unprotected, facts)
+    made: dict[str, list[str]] = {}
+    with copied(workspace.home, stage, labels) as corpus:
+        for what, quoted in wanted.items():
+            texts = folder.texts(what)
+            if texts is None:
+                texts = release(quoted, corpus, model_in(precision_of(quoted.parameters)), stage.key, what)
+                folder.keep_texts(what, texts)
+            made[what] = texts
+    return {**made, COPY: everything_there_is(stage)}
+
+
+def _head(wanted: Wanted, priced: Quote, stage: Stage) -> dict[str, Any]:
+    configuration = configuration_of(priced.body)
+    return {
+        "format": FORMAT,
+        "configuration": configuration,
+        "configuration_digest": digest(configuration),
+        "request": wanted.request if isinstance(wanted.request, int) else None,
+        "code": priced.body["code"],
+        "twin": priced.body["dataset"],
+        "members": len(stage.members),
+        "nonmembers": len(stage.nonmembers),
+        "canaries": len(stage.canaries.planted),
+        "copies": wanted.copies,
+        "finished": False,
+        "runs": [],
+    }
+
+
+def _record(workspace: Workspace, result: Mapping[str, Any]) -> None:
+    """That it was attacked, and the digest of what was found, go on record."""
+    with workspace.database.write() as session:
+        made = TwinAttack(
+            dataset=result["twin"]["name"],
+            request_id=result["request"],
+            configuration=result["configuration_digest"],
+            result=sha256(canonical(dict(result))).hexdigest(),
+            attacks=", ".join(each["name"] for each in result["runs"][0]["results"]),
+            at=moment(),
+            actor_id=workspace.actor.id,
+        )
+        record(session, made)
+
+
+class SummariesNotAttacked(Refused):
+    """An attack on texts about groups."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Summaries cannot be attacked on a twin in this version: members are drawn from a corpus and canaries"
+            " planted in it without regard to groups, so most of them would be read for no summary.",
+            "The mechanisms are audited by `almoner audit mechanism noisy_mean`, or `token_draw`; see docs/attacks.md.",
+        )
+
+
+class ExternalModelNotAttacked(Refused):
+    """A request whose texts a model behind an API writes."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"{model!r} is behind an API; in this version requests with such a model are not attacked.",
+            "Attack the same request with a model of this machine: what is protected are the values it is told.",
+            {"model": model},
+        )
+
+
+class TwinGoverned(Refused):
+    """An attack on data that people are protected in."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The dataset {name!r} is governed: an attack on it would tell who is in it, and a publish decision that"
+            " has seen that is not differentially private.",
+            "Attack the same request on a public corpus of the same kind: `almoner dataset register NAME --public ...`,"
+            " ingest it, and name it with --on NAME. After the publish decision, `almoner evaluate ID --internal`"
+            " compares the release with its own corpus.",
+            {"dataset": name},
+        )

@@ -1,0 +1,1 @@
+"""Verification, export and health of the audit chain."""

@@ -1,0 +1,89 @@
+"""Signed heads of the chain that lie outside the ledger: in bundles, and in the files of `audit checkpoint`."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from flows.workspace.object_stores import stored_document
+from models_db.home import ProjectHome
+from models_db.services.audit.chain import Head
+from models_db.services.audit.verify_chain import Anchor
+from models_db.values.canonical_json import Json, canonical
+from tasks.common.files import document, parse_document, read_document
+from tasks.common.strict_model import Digest, Strict, read_as
+from tasks.object_storage.address import Address, Place
+from tasks.release.file_names import CHECKPOINT
+from tasks.release.signatures import ed25519
+from tasks.release.signatures.chain_checkpoint import Checkpoint
+
+FORMAT: Final = "almoner-chain-head/1"
+
+
+class ChainHead(Strict):
+    """What `audit checkpoint` writes: unlike a bundle's checkpoint it is not public, so it tells number and time."""
+
+    format: Literal["almoner-chain-head/1"] = FORMAT
+    seq: int
+    hash: Digest
+    at: str
+    public_key: Digest
+    signature: str
+
+    @classmethod
+    def signed(cls, head: Head, at: str, key: ed25519.SigningKey) -> "ChainHead":
+        """Sign the head of the chain."""
+        statement = _statement(head.seq, head.hash, at)
+        return cls(seq=head.seq, hash=head.hash, at=at, public_key=key.public_key, signature=key.sign(statement))
+
+    @property
+    def authentic(self) -> bool:
+        """Whether its key signed exactly this head."""
+        return ed25519.verify(self.public_key, self.signature, _statement(self.seq, self.hash, self.at))
+
+    def to_bytes(self) -> bytes:
+        """The content of the file."""
+        return document(self.model_dump())
+
+
+@dataclass(frozen=True)
+class Witness:
+    """An anchor as it was found: in which file, and whether its signature fits."""
+
+    path: Place
+    anchor: Anchor
+    genuine: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """The short name of the key that signed it."""
+        return ed25519.fingerprint(self.anchor.public_key)
+
+
+def read_witness(path: Place, home: ProjectHome | None = None) -> Witness:
+    """Read a bundle (one in a store, by its checkpoint alone), its checkpoint.json, or a file of `audit checkpoint`.
+
+    Args:
+        home: says how stores are reached.
+
+    Raises:
+        FileUnfit: it is none of them.
+        NoBundle, StoreUnreachable, StoreDenied, BucketMissing: there is nothing, or no way to it.
+    """
+    if isinstance(path, Address):
+        data = stored_document(home or ProjectHome.locate(), path, CHECKPOINT)
+    else:
+        data = read_document(path / CHECKPOINT if path.is_dir() else path)
+    value = parse_document(data, CHECKPOINT if isinstance(path, Address) or path.is_dir() else path.name)
+    if isinstance(value, dict) and value.get("format") == FORMAT:
+        return _of_head(path, value)
+    point = Checkpoint.from_bytes(data)
+    anchor = Anchor(point.ledger_head, point.public_key, artifact=point.artifact_sha256)
+    return Witness(path, anchor, point.authentic)
+
+
+def _of_head(path: Place, value: Json) -> Witness:
+    head = read_as(ChainHead, value, path.name)
+    return Witness(path, Anchor(head.hash, head.public_key, head.seq, head.at), head.authentic)
+
+
+def _statement(seq: int, link: str, at: str) -> bytes:
+    return canonical({"format": FORMAT, "seq": seq, "hash": link, "at": at})

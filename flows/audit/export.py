@@ -1,0 +1,157 @@
+"""The record as a file for other tools: JSON lines, a table for spreadsheets, or OpenLineage events."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO
+
+from sqlalchemy.orm import Session
+
+from flows.workspace.workspace import Record
+from flows.workspace.yaml_files import new_file
+from models_db.services.audit import chain, log
+from models_db.services.audit.link_body import parse_body
+from models_db.services.audit.log import Link, LogFilter
+from models_db.values.printable_text import json_text
+from tasks.common.progress import report
+
+COLUMNS = ("seq", "at", "actor", "kind", "dataset", "request", "body", "prev_hash", "row_hash")
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
+"""Beginnings that a spreadsheet may take for a formula, and the sign that tells it not to."""
+MOST_NAMED = 20
+"""Unreadable links that an export names."""
+STEP = 1000
+"""Links between two reports of progress."""
+
+
+class Form(StrEnum):
+    """How an export is written."""
+
+    JSONL = "jsonl"
+    CSV = "csv"
+    OPENLINEAGE = "openlineage"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: how many lines, and the numbers of the first links that no reader can parse."""
+
+    count: int
+    unreadable: tuple[int, ...]
+
+
+@dataclass
+class Damage:
+    """The first links, by number, that an export could not parse."""
+
+    links: list[int] = field(default_factory=list)
+
+    def note(self, link: Link) -> None:
+        """Remember one more."""
+        if len(self.links) < MOST_NAMED and link.seq not in self.links:
+            self.links.append(link.seq)
+
+
+def export(record: Record, wanted: LogFilter, form: Form, to: Path) -> Exported:
+    """Write what fits to a new file, oldest first, in constant memory; of a failed export nothing is left.
+
+    Returns:
+        how many links, or OpenLineage events, were written, and which links no reader can parse.
+
+    Raises:
+        FileUnwritable: the file is there already or cannot be written.
+    """
+    count, damaged = 0, Damage()
+    with _new_or_nothing(to) as out, record.database.read() as session:
+        if form is Form.CSV:
+            out.write(_row(COLUMNS))
+        for line in _lines(session, wanted, form, damaged):
+            out.write(line)
+            count += 1
+    return Exported(count, tuple(damaged.links))
+
+
+def as_json(link: Link) -> dict[str, object]:
+    """A link as programs read it; `body` is null where it is unreadable, and `unreadable` says so."""
+    body = parse_body(link.body)
+    return {
+        "seq": link.seq,
+        "at": link.at,
+        "actor": link.actor,
+        "kind": link.kind,
+        "dataset": link.dataset,
+        "request": link.request_id,
+        "body": body,
+        "prev_hash": link.prev_hash,
+        "row_hash": link.row_hash,
+        **({} if body is not None else {"unreadable": unreadable(link)}),
+    }
+
+
+def unreadable(link: Link) -> str:
+    """What is said in the place of a body that no reader parses; nothing of it is repeated."""
+    return f"link {link.seq}: a body of {len(link.body)} characters that almoner cannot have written"
+
+
+def as_cells(link: Link) -> tuple[str, ...]:
+    """A link as the row of a table that a spreadsheet may open: text that looks like a formula gets a quote before it.
+
+    A text that begins with a quote gets one more, so that whoever takes one away has the text again.
+    """
+    body = unreadable(link) if parse_body(link.body) is None else link.body
+    given = (link.seq, link.at, link.actor, link.kind, link.dataset, link.request_id, body)
+    texts = ("" if cell is None else str(cell) for cell in (*given, link.prev_hash, link.row_hash))
+    return tuple("'" + text if text.startswith(FORMULA) else text for text in texts)
+
+
+def _lines(session: Session, wanted: LogFilter, form: Form, damaged: Damage) -> Iterator[bytes]:
+    if form is Form.OPENLINEAGE:
+        from flows.audit.openlineage import (
+            events,  # a third of a second to import, which no other command should wait for
+        )
+
+        return (
+            event.encode() + b"\n"
+            for event in events(session, wanted, damaged.note, lambda links: _told(session, links))
+        )
+    links = _noted(_told(session, log.stream(session, wanted)), damaged)
+    if form is Form.CSV:
+        return (_row(as_cells(link)) for link in links)
+    return (json_text(as_json(link)).encode() + b"\n" for link in links)
+
+
+def _noted(links: Iterable[Link], damaged: Damage) -> Iterator[Link]:
+    for link in links:
+        if parse_body(link.body) is None:
+            damaged.note(link)
+        yield link
+
+
+def _row(cells: Iterable[str]) -> bytes:
+    written = io.StringIO()
+    csv.writer(written).writerow(cells)
+    return written.getvalue().encode()
+
+
+def _told(session: Session, links: Iterable[Link]) -> Iterator[Link]:
+    """The same links; how far along the chain they are is reported on the way."""
+    end = chain.head(session).seq
+    for number, link in enumerate(links):
+        if number % STEP == 0:
+            report("links", link.seq, end)
+        yield link
+    report("links", end, end)
+
+
+@contextmanager
+def _new_or_nothing(to: Path) -> Iterator[BinaryIO]:
+    with new_file(to) as out:
+        try:
+            yield out
+        except BaseException:
+            to.unlink(missing_ok=True)
+            raise

@@ -1,0 +1,110 @@
+"""Everything `almoner doctor` looks at: ledger, home, packages, models."""
+
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import packages_distributions
+from typing import TypeVar
+
+from flows.audit.lifetime_claims import claims_of, require_motion
+from flows.workspace.policy_file import PolicyAltered, read_version
+from flows.workspace.workspace import Workspace, open_workspace
+from models_db.errors import AlmonerError, Refused
+from models_db.findings import Finding
+from models_db.home import ProjectHome
+from models_db.services.catalogue import database_access, datasets, policies
+from models_db.services.lifecycle import proposals
+from models_db.services.queries import health
+from tasks.common.code_version import ROOMS
+from tasks.inference.catalogue.registry import list_models
+
+T = TypeVar("T")
+Check = Callable[[Workspace], Iterator[Finding]]
+
+
+def examine(home: ProjectHome, structure: Check, stored_versions: Check) -> list[Finding]:
+    """All checks in order; one that cannot even be made is a failed finding.
+
+    Args:
+        structure: compares the ledger's constraints and triggers with the migrations (the caller knows them).
+        stored_versions: compares what the home holds of the data with the ledger
+        (`flows.datasets.erase.stored_versions`).
+    """
+    try:
+        workspace = open_workspace(home)
+    except AlmonerError as problem:
+        return [Finding("home opens", ok=False, detail=problem.message)]
+    found: list[Finding] = []
+    for check in (structure, _ledger, _amounts, _policies, _access, _permissions, stored_versions, _rooms, _models):
+        try:
+            found += check(workspace)
+        except AlmonerError as problem:
+            found.append(Finding(check.__name__.strip("_"), ok=False, detail=problem.message))
+    return found
+
+
+def _ledger(workspace: Workspace) -> Iterator[Finding]:
+    with workspace.database.read() as session:
+        yield from health.examine(session)
+
+
+def _amounts(workspace: Workspace) -> Iterator[Finding]:
+    """Every claim, cap and authorisation has the amounts that follow from what people read."""
+    with workspace.database.read() as session:
+        wrong = [*_refusals(datasets.every(session), lambda one: claims_of(session, one)),
+                 *_refusals(proposals.every(session), require_motion)]  # fmt: skip
+    detail = "; ".join(wrong) or "those of every claim and motion follow from their text"
+    yield Finding("amounts", ok=not wrong, detail=detail)
+
+
+def _refusals(every: Iterable[T], check: Callable[[T], object]) -> Iterator[str]:
+    for one in every:
+        try:
+            check(one)
+        except Refused as differs:
+            yield f"{differs.name}: {differs.message}"
+
+
+def _policies(workspace: Workspace) -> Iterator[Finding]:
+    """The ledger enforces what the texts of its policies say."""
+    wrong = []
+    with workspace.database.read() as session:
+        for version in policies.every(session):
+            try:
+                read_version(session, version)
+            except PolicyAltered:
+                wrong.append(version.digest[:12])
+    yield Finding("policies", ok=not wrong, detail=f"not as their text says: {', '.join(wrong)}" if wrong else "")
+
+
+def _access(workspace: Workspace) -> Iterator[Finding]:
+    """On PostgreSQL: who may write, call and add, and whether the ledger knows them."""
+    with workspace.database.read() as session:
+        yield from database_access.examine(session)
+
+
+def _permissions(workspace: Workspace) -> Iterator[Finding]:
+    home = workspace.home
+    private = [home.root, home.keys, home.corpora, home.quarantine, *home.keys.iterdir()]
+    open_to_others = [p.name for p in private if stat.S_IMODE(p.stat().st_mode) & 0o077]
+    yield Finding(
+        "private files are closed to others",
+        ok=not open_to_others,
+        detail=f"open: {', '.join(open_to_others)}; `chmod go-rwx` them" if open_to_others else "",
+    )
+
+
+def _rooms(_: Workspace) -> Iterator[Finding]:
+    """No other distribution may own one of our five top-level names."""
+    owners = packages_distributions()
+    foreign = sorted({o for room in ROOMS for o in owners.get(room, ()) if o != "almoner"})
+    yield Finding(
+        "no other package owns our names",
+        ok=not foreign,
+        detail=f"uninstall {', '.join(foreign)}: almoner needs an environment of its own" if foreign else "",
+    )
+
+
+def _models(_: Workspace) -> Iterator[Finding]:
+    for model in list_models():
+        detail = "installed" if model.installed else f"not installed; `almoner models pull {model.name}` when needed"
+        yield Finding(f"model {model.name}", ok=True, detail=detail)

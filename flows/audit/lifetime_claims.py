@@ -1,0 +1,122 @@
+"""Lifetime claims and standing authorisations of the ledger, each held against its own text before it is used.
+
+What `models_db.services.catalogue.datasets` returns is what rows say; flows that rest on a claim read it here. A
+decision that rests on amounts that do not follow from what people read can only be a rejection.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from models_db.errors import AlmonerError, Refused
+from models_db.services.audit.stored_text import configuration_of
+from models_db.services.catalogue import datasets
+from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.tables import Dataset, Motion
+from models_db.values.amounts import Amount
+from models_db.values.standing_terms import cost_of
+from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_claim, require_derived
+
+
+def claims_of(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
+    """Every lifetime claim of the dataset's account, the one in force last, with the amounts that follow from each.
+
+    Raises:
+        AmountsDiffer: the amounts of a claim, or the caps of the account or of a block, are others.
+    """
+    what = f"The lifetime claim of dataset {dataset.name!r}"
+    stored = datasets.claims(session, dataset)
+    if len(stored) > 1:  # of a first claim that was replaced, only the division of delta is kept
+        stored = (_whole(what, stored[0]), *stored[1:])
+    derived = tuple(require_derived(what, claim) for claim in stored)
+    for cap in datasets.caps(session, dataset.account_id):
+        require_derived(what, replace(derived[-1], cap=cap))
+    return derived
+
+
+def _whole(what: str, first: LifetimeClaim) -> LifetimeClaim:
+    try:
+        return replace(first, cap=lifetime_claim(first.epsilon, first.delta).cap)
+    except AlmonerError:
+        raise AmountsDiffer(what, first, None) from None
+
+
+def lifetime_of(session: Session, dataset: Dataset) -> LifetimeClaim:
+    """The lifetime claim of the dataset's account, as it is now.
+
+    Raises:
+        AmountsDiffer: see `claims_of`.
+    """
+    return claims_of(session, dataset)[-1]
+
+
+def require_motion(motion: Motion) -> None:
+    """Check that a motion's amounts follow from what it says; a retraction has none.
+
+    Raises:
+        AmountsDiffer: those of a cap are not what its epsilon and delta give.
+        AuthorisationDiffers: those of a standing authorisation are not what its configuration costs.
+    """
+    if motion.kind == "cap":
+        require_derived(f"Motion {motion.id}", datasets.claim_of(motion))
+    elif motion.kind == "standing":
+        most = Amount(motion.rho or 0, motion.delta_fail or 0)
+        require_authorisation(motion.id, most, configuration_of(motion))
+
+
+def require_authorisation(number: int, most: Amount, configuration: Mapping[str, Any]) -> None:
+    """Check that a standing authorisation allows a run what its configuration costs, and no more than it claims.
+
+    Raises:
+        AuthorisationDiffers: it does not.
+    """
+    from tasks.mechanisms.registry import recompute  # loads OpenDP
+    from tasks.release.record import claim_of_plan, planned_events
+
+    try:
+        events = planned_events(configuration)
+        claim_of_plan(events, configuration)
+        differs = [event.mechanism for event in events if recompute(event) != event.loss]
+        cost = cost_of(configuration)
+    except AlmonerError as unfit:
+        raise AuthorisationDiffers(number, unfit.message) from None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise AuthorisationDiffers(number, "its configuration says no plan") from None
+    if differs:
+        raise AuthorisationDiffers(number, f"{differs[0]} costs something else than its configuration says")
+    if cost != most:
+        raise AuthorisationDiffers(
+            number, f"a run costs rho {cost.rho_text} and failure delta {cost.delta_text}, and it allows rho"
+            f" {most.rho_text} and failure delta {most.delta_text}"
+        )  # fmt: skip
+
+
+def growth(before: LifetimeClaim, after: LifetimeClaim) -> str:
+    """By what factor a lifetime claim grows or shrinks, in words."""
+    parts = (
+        ("epsilon", float(before.epsilon), float(after.epsilon)),
+        ("rho", before.cap.rho, after.cap.rho),
+        ("delta", float(before.delta), float(after.delta)),
+    )
+    told = [f"{name} {_times(old, new)}" for name, old, new in parts]
+    return f"The budget {_times(before.cap.rho, after.cap.rho)}: {', '.join(told)}."
+
+
+def _times(old: float, new: float) -> str:
+    if old == new:
+        return "stays the same"
+    word, factor = ("grows", new / old) if new > old else ("shrinks", old / new)
+    return f"{word} {factor:.4g} times"
+
+
+class AuthorisationDiffers(Refused):
+    """A standing authorisation whose amounts are not those of its configuration."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(
+            f"Standing authorisation {number} does not follow from its configuration: {reason}.",
+            "Approve and run nothing under it. Find out who recorded it: `almoner audit log`.",
+            {"motion": number, "reason": reason},
+        )

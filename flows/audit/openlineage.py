@@ -1,0 +1,153 @@
+"""Attempts of requests as OpenLineage run events (the client's own classes; nothing is sent anywhere).
+
+One attempt is one run: START when it begins, then COMPLETE, FAIL (it ended with an error) or ABORT (it was interrupted
+or swept). The custom facet `dpBudget` says what the request claims and what the attempt has armed so far; every figure
+is text, because an amount is exact and a float is not.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import attr
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+from openlineage.client.generated.base import RunFacet
+from openlineage.client.serde import Serde
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from models_db.services.audit.link_body import parse_body, whole_number
+from models_db.services.audit.log import Link, LogFilter, stream
+from models_db.services.audit.stored_text import request_body
+from models_db.tables import Audit, Request
+from models_db.values.amounts import Amount
+
+ENDINGS = {"run.started": RunState.START, "run.produced": RunState.COMPLETE, "run.failed": RunState.FAIL}
+ABORTED = ("Interrupted", "Swept")
+MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
+SPENDING = ("ledger.hold", "ledger.arm")
+
+
+@attr.define
+class DpBudgetRunFacet(RunFacet):
+    """The differential-privacy budget of one attempt."""
+
+    dataset: str
+    epsilon: str
+    delta: str
+    rho: str
+    failureDelta: str  # noqa: N815 - the standard's spelling of names
+    mechanisms: list[str]
+
+    @staticmethod
+    def _get_schema() -> str:
+        return "urn:almoner:facet:dpBudget:1"
+
+
+@dataclass
+class _Spent:
+    """What an attempt has reserved and armed, according to the record."""
+
+    mechanisms: list[str] = field(default_factory=list)
+    armed: Amount = field(default_factory=Amount)
+
+
+def events(
+    session: Session,
+    wanted: LogFilter,
+    unreadable: Callable[[Link], None] = lambda link: None,
+    told: Callable[[Iterable[Link]], Iterable[Link]] = iter,
+) -> Iterator[str]:
+    """The events of the attempts whose links fit, as JSON, oldest first; `told` may look at the links on the way.
+
+    A link that says no attempt, or no time, makes no event; `unreadable` is called with it.
+    """
+    runs = LogFilter(wanted.dataset, wanted.request_id, wanted.actor, wanted.kind, None, wanted.since, wanted.until)
+    ledger = _ledger(session)
+    for link in told(stream(session, runs)):
+        if link.kind not in ENDINGS or link.request_id is None:
+            continue
+        body = parse_body(link.body) or {}
+        attempt = whole_number(body, "attempt")
+        if attempt is None or not MOMENT.fullmatch(link.at):
+            unreadable(link)
+            continue
+        facet = _facet(session, link, attempt)
+        if wanted.mechanism is None or wanted.mechanism in facet.mechanisms:
+            yield Serde.to_json(_event(link, attempt, body.get("reason"), facet, ledger), ensure_ascii=False)
+
+
+def _event(link: Link, attempt: int, reason: object, facet: DpBudgetRunFacet, ledger: str) -> RunEvent:
+    job = f"{link.dataset}/release-{link.request_id}"
+    state = ENDINGS[link.kind]
+    if state is RunState.FAIL and reason in ABORTED:
+        state = RunState.ABORT
+    return RunEvent(
+        eventTime=link.at,
+        producer=_producer(),
+        eventType=state,
+        run=Run(str(uuid5(NAMESPACE_URL, f"{ledger}/{link.request_id}/{attempt}")), {"dpBudget": facet}),
+        job=Job(ledger, job),
+        inputs=[InputDataset(ledger, link.dataset or "")],
+        outputs=[OutputDataset(ledger, job)] if state is RunState.COMPLETE else [],
+    )
+
+
+def _facet(session: Session, link: Link, attempt: int) -> DpBudgetRunFacet:
+    spent = _spent(session, link, attempt)
+    request = session.get(Request, link.request_id)
+    asked = request_body(request) if request is not None else {}
+    return DpBudgetRunFacet(
+        dataset=link.dataset or "",
+        epsilon=str(asked.get("epsilon") or ""),
+        delta=str(asked.get("delta") or ""),
+        rho=spent.armed.rho_text,
+        failureDelta=spent.armed.delta_text,
+        mechanisms=spent.mechanisms or _planned(asked),
+        producer=_producer(),
+    )
+
+
+def _spent(session: Session, link: Link, attempt: int) -> _Spent:
+    """Only links up to this one count: an event says what was known when it happened."""
+    of_request = select(Audit.kind, Audit.body).where(Audit.request_id == link.request_id, Audit.seq <= link.seq)
+    found = _Spent()
+    for kind, text in session.connection().execute(of_request.where(Audit.kind.in_(SPENDING)).order_by(Audit.seq)):
+        body = parse_body(text) or {}
+        if body.get("attempt") != attempt:
+            continue
+        if kind == "ledger.hold":
+            named = body.get("mechanisms")
+            found.mechanisms += [str(one) for one in named] if isinstance(named, list) else []
+        elif (rho := _amount(body, "rho")) is not None and (delta := _amount(body, "delta")) is not None:
+            found.armed += Amount(rho, delta)
+    return found
+
+
+def _amount(body: Mapping[str, Any], name: str) -> int | None:
+    """An amount as links have it, in digits or as a number; None where there is none."""
+    said = body.get(name)
+    if isinstance(said, str) and said.isascii() and said.isdigit() and len(said) < 19:
+        return int(said)
+    found = whole_number(body, name)
+    return found if found is not None and found >= 0 else None
+
+
+def _planned(asked: dict[str, Any]) -> list[str]:
+    """The mechanisms of the approved plan: at its start, an attempt has held nothing yet."""
+    return [invocation["event"]["mechanism"] for invocation in asked.get("plan", {}).get("invocations", [])]
+
+
+def _ledger(session: Session) -> str:
+    """The namespace: a ledger is named by its first link, wherever it lies."""
+    first = session.scalar(select(Audit.row_hash).where(Audit.seq == 1))
+    return f"urn:almoner:ledger:{first}"
+
+
+@cache
+def _producer() -> str:
+    return f"urn:almoner:{version('almoner')}"

@@ -1,0 +1,78 @@
+"""The chain of the record: verified against what lies outside the ledger, and its head signed into a file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.audit.anchors import ChainHead, Witness, read_witness
+from flows.workspace.workspace import Record, Workspace, open_record
+from flows.workspace.yaml_files import new_file
+from models_db.database.base import moment
+from models_db.home import ProjectHome
+from models_db.services.audit import chain as audits
+from models_db.services.audit import verify_chain
+from models_db.services.audit.stored_text import LedgerAltered
+from models_db.services.audit.verify_chain import ChainReport, Placed
+from models_db.services.verification import verify_rows
+from tasks.common.progress import report
+from tasks.object_storage.address import Place
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The result of a walk along the chain, each witness with its place on it, and what the home objects."""
+
+    chain: ChainReport
+    witnesses: tuple[tuple[Witness, Placed], ...]
+    warning: str
+    differences: tuple[str, ...] = ()
+    """What the tables and the chain do not agree on."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is nothing at all to object to."""
+        agree = self.chain.sound and not self.warning and not self.differences
+        return agree and all(witness.genuine for witness, _ in self.witnesses)
+
+
+def verify(record: Record, against: Sequence[Place] = ()) -> Verified:
+    """Walk the chain, look for every witness on it, and compare every row of the ledger with its link.
+
+    Raises:
+        FileUnfit: a witness is neither a bundle nor a checkpoint.
+    """
+    witnesses = [read_witness(path, record.home) for path in against]
+    with record.database.read() as session:
+        chain = verify_chain.verify(
+            session, [witness.anchor for witness in witnesses], lambda done, total: report("links", done, total)
+        )
+        differences = verify_rows.differences(session, lambda done, total: report("rows of links", done, total))
+    witnessed = tuple(zip(witnesses, chain.placed, strict=True))
+    return Verified(chain, witnessed, record.warning, tuple(differences))
+
+
+def ledger_altered(home: ProjectHome) -> LedgerAltered | None:
+    """How the ledger of a home differs from its record; None if it does not, or if nobody can tell.
+
+    Asked when something failed that nobody foresaw: a reader that was given what almoner cannot have written.
+    """
+    try:
+        with open_record(home).database.read() as session:
+            differences = verify_rows.differences(session)
+    except Exception:  # noqa: BLE001  # whatever it is, it is not what the caller has to tell
+        return None
+    return LedgerAltered(differences) if differences else None
+
+
+def checkpoint(workspace: Workspace, to: Path) -> ChainHead:
+    """Sign the head of the chain, record it and write it to a new file.
+
+    Raises:
+        FileUnwritable: the file is there already or cannot be written.
+    """
+    with workspace.database.write() as session:
+        signed = ChainHead.signed(audits.head(session), moment(), workspace.key)
+        audits.record_checkpoint(session, signed.hash, signed.signature, signed.public_key)
+        with new_file(to) as out:
+            out.write(signed.to_bytes())
+    return signed

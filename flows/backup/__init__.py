@@ -1,0 +1,1 @@
+"""Backups of a project home, and their restoration."""

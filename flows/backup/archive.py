@@ -1,0 +1,266 @@
+"""The file of a backup: a tar archive, its members in order, and last a manifest with the digest of each.
+
+The digests lie beside the data that they are of, in a file that holds the home's keys: they tell nothing more to who
+has it, and they are written nowhere else (docs/decisions/0004).
+"""
+
+import hashlib
+import os
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Final, Literal
+
+from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
+from models_db.errors import EnvironmentProblem, Refused
+from models_db.home import HomeUnwritable
+from tasks.common.files import FileUnfit, document, parse_document, plain_file, sync_folder
+from tasks.common.strict_model import Digest, Name, Strict, read_as
+
+FORMAT: Final = "almoner-backup/1"
+MANIFEST: Final = "manifest.json"
+LEDGER: Final = "almoner.db"
+_CHUNK = 1 << 20
+_LARGEST_MANIFEST = 256 << 20
+
+
+class Member(Strict):
+    """One file of the home."""
+
+    sha256: Digest
+    bytes: int
+
+
+class LedgerHead(Strict):
+    """The ledger when the backup was taken: its first link, and its newest."""
+
+    first: Digest
+    seq: int
+    hash: Digest
+
+
+class Manifest(Strict):
+    """What a backup holds.
+
+    Attributes:
+        ledger: where the ledger lies; one on PostgreSQL is not in the archive.
+        database: its schema's revision.
+        almoner: the version that made the archive.
+    """
+
+    format: Literal["almoner-backup/1"] = FORMAT
+    at: str
+    almoner: Name
+    ledger: Literal["sqlite", "postgresql"]
+    database: Name
+    seen: LedgerHead
+    files: dict[str, Member]
+
+
+class Writer:
+    """Puts files into an archive and keeps their digests."""
+
+    def __init__(self, archive: tarfile.TarFile) -> None:
+        self._archive = archive
+        self.files: dict[str, Member] = {}
+
+    def add(self, name: str, path: Path) -> None:
+        """Put a plain file into the archive.
+
+        Raises:
+            HomeMoved: it is gone, no plain file, or became shorter meanwhile.
+        """
+        try:
+            with plain_file(path) as file:
+                info = _info(name, os.fstat(file.fileno()).st_size)
+                reading = _Hashing(file)
+                self._archive.addfile(info, reading)
+        except FileUnfit as problem:
+            raise HomeMoved(name, problem.reason) from None
+        except OSError as problem:
+            if "unexpected end" not in str(problem):
+                raise
+            raise HomeMoved(name, "became shorter while it was read") from None
+        self.files[name] = Member(sha256=reading.hash.hexdigest(), bytes=info.size)
+
+    def close(self, manifest: Manifest) -> None:
+        """Put the manifest last."""
+        data = document(manifest.model_dump())
+        self._archive.addfile(_info(MANIFEST, len(data)), _Bytes(data))
+
+
+class _Hashing:
+    """What is read, hashed on the way."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.hash = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        data = self._file.read(size)
+        self.hash.update(data)
+        return data
+
+
+class _Bytes:
+    """Bytes as something to be read once."""
+
+    def __init__(self, data: bytes) -> None:
+        self._left = data
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        size = len(self._left) if size < 0 else size
+        given, self._left = self._left[:size], self._left[size:]
+        return given
+
+
+def _info(name: str, size: int) -> tarfile.TarInfo:
+    """A member without owner and time: the archive tells nothing of the machine."""
+    made = tarfile.TarInfo(name)
+    made.size, made.mode = size, 0o600
+    return made
+
+
+@contextmanager
+def writing(to: Path) -> Iterator[Writer]:
+    """A new archive, 0600, which gets its name when it is whole and on disk.
+
+    Raises:
+        FileUnwritable: the file is there already, or cannot be written.
+    """
+    beside = to.with_name(f".{to.name}.partial")
+    try:
+        if os.path.lexists(to):
+            raise FileExistsError(17, "File exists")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)
+            with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+                yield Writer(archive)
+            file.flush()
+            os.fsync(descriptor)
+        os.link(beside, to)  # unlike a rename it replaces nothing
+        sync_folder(to.parent)
+    except OSError as problem:
+        raise FileUnwritable(to, problem.strerror or type(problem).__name__) from None
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def unpack(archive: Path, into: Path, only: Sequence[str] = ()) -> Manifest:
+    """Write the members of an archive below a new, empty folder, and check every one against the manifest.
+
+    Args:
+        only: names to write; all of them, if empty. All are checked.
+
+    Raises:
+        FileUnreadable: the archive cannot be read.
+        BackupDamaged: it is no archive of ours, or not as it was written.
+        HomeUnwritable: the disk is full, or refuses.
+    """
+    found: dict[str, Member] = {}
+    manifest: Manifest | None = None
+    try:
+        with tarfile.open(archive, mode="r:") as opened:
+            for info in opened:
+                if manifest is not None or info.name in found:
+                    raise BackupDamaged("a member comes twice, or behind the manifest")
+                if info.name == MANIFEST:
+                    manifest = _manifest(_content(opened, info))
+                else:
+                    found[info.name] = _unpack(opened, info, into if not only or info.name in only else None)
+    except tarfile.TarError:
+        raise BackupDamaged("it is no tar archive, or ends too early") from None
+    except OSError as problem:
+        raise FileUnreadable(archive, problem.strerror or type(problem).__name__) from None
+    if manifest is None or found != manifest.files:
+        raise BackupDamaged("the manifest is missing" if manifest is None else _difference(found, manifest.files))
+    return manifest
+
+
+def _content(opened: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    file = opened.extractfile(info) if info.isreg() and info.size <= _LARGEST_MANIFEST else None
+    if file is None:
+        raise BackupDamaged("the manifest is no file of ours")
+    return file.read()
+
+
+def _manifest(data: bytes) -> Manifest:
+    try:
+        return read_as(Manifest, parse_document(data, MANIFEST), MANIFEST)
+    except FileUnfit as problem:
+        raise BackupDamaged(f"the manifest {problem.reason}") from None
+
+
+def _unpack(opened: tarfile.TarFile, info: tarfile.TarInfo, into: Path | None) -> Member:
+    """Read one member, and write it below `into` unless that is None."""
+    path = PurePosixPath(info.name)
+    file = opened.extractfile(info) if info.isreg() else None
+    if file is None or path.is_absolute() or ".." in path.parts or str(path) != info.name:
+        raise BackupDamaged("a member is no plain file of a home")
+    reading = _Hashing(file)
+    if into is None:
+        while reading.read(_CHUNK):
+            pass
+    else:
+        _write(into, path, reading)
+    return Member(sha256=reading.hash.hexdigest(), bytes=info.size)
+
+
+def _write(into: Path, name: PurePosixPath, reading: _Hashing) -> None:
+    """Write what is read to a new file below `into`.
+
+    Raises:
+        HomeUnwritable: the disk is full, or refuses.
+    """
+    try:
+        with _new(into, name) as out:
+            while chunk := reading.read(_CHUNK):
+                out.write(chunk)
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError as problem:
+        raise HomeUnwritable(into, problem.strerror or type(problem).__name__) from None
+
+
+def _new(into: Path, name: PurePosixPath) -> IO[bytes]:
+    """A new file, 0600, in folders that are 0700."""
+    folder = into
+    for part in name.parts[:-1]:
+        folder /= part
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return open(os.open(into / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb")
+
+
+def _difference(found: dict[str, Member], told: dict[str, Member]) -> str:
+    if missing := sorted(told.keys() - found.keys()):
+        return f"{missing[0]} is missing"
+    if more := sorted(found.keys() - told.keys()):
+        return f"{more[0]} is not in the manifest"
+    return f"{next(name for name in sorted(told) if told[name] != found[name])} is not as it was written"
+
+
+class HomeMoved(EnvironmentProblem):
+    """A file of the home cannot be read as a whole."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"{name} in the project home {reason}; no backup was made.",
+            "If something worked in the home meanwhile, take the backup again. A home has no links: put files in place"
+            " of them.",
+            {"file": name, "reason": reason},
+        )
+
+
+class BackupDamaged(Refused):
+    """An archive that is not, byte for byte, what was written."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"This is no whole backup: {reason}. Nothing was restored.",
+            "Take another copy of it, or an earlier backup.",
+            {"reason": reason},
+        )

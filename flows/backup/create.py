@@ -1,0 +1,131 @@
+"""Taking a backup: the ledger first, then the files of the home that it knows (docs/backup.md, docs/decisions/0056).
+
+Whatever the ledger's copy records lies in the home at that moment and is never changed, so nothing has to stand still.
+Left out is what a later run could take for more than it is (unfinished runs), and what can be worked out again.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
+
+from flows.backup.archive import LEDGER, LedgerHead, Manifest, writing
+from flows.workspace import rollback_guard
+from flows.workspace.workspace import Workspace
+from models_db.database.base import moment
+from models_db.home import HomeMissing, ProjectHome
+from models_db.services.lifecycle import artifacts
+from models_db.sessions.database import Database
+from models_db.tables import DatasetVersion
+
+LEFT_OUT = ("almoner.db", "almoner.db-wal", "almoner.db-shm", "seen.json", "scratch", "derived")
+"""The ledger is copied whole; what is remembered of it is in the manifest; the rest can be worked out again."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A backup that was written.
+
+    Attributes:
+        seq: the newest link of the ledger in it, or, on PostgreSQL, that the home had seen.
+    """
+
+    file: Path
+    at: str
+    ledger: str
+    seq: int
+    files: int
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a ledger says of the home at one moment."""
+
+    seen: LedgerHead
+    schema: str
+    versions: frozenset[str]
+    folders: frozenset[str]
+
+
+def take(workspace: Workspace, to: Path) -> Taken:
+    """Write the home, and the ledger if it is a file, into a new archive.
+
+    Raises:
+        FileUnwritable: the archive is there already, or cannot be written.
+        HomeMoved: a file went away while it was copied, or is a link.
+    """
+    at = moment()
+    with TemporaryDirectory(prefix="backup-", dir=workspace.home.scratch) as scratch, writing(to) as out:
+        copied = _copied(workspace.database, Path(scratch) / LEDGER)
+        with (copied or workspace.database).read() as session:
+            known = _known(session, workspace.home)
+        if copied is not None:
+            copied.dispose()
+            out.add(LEDGER, Path(scratch) / LEDGER)
+        for path in sorted(_files(workspace.home.root, known)):
+            out.add(path.relative_to(workspace.home.root).as_posix(), path)
+        ledger: Literal["sqlite", "postgresql"] = "postgresql" if copied is None else "sqlite"
+        out.close(
+            Manifest(
+                at=at,
+                almoner=version("almoner"),
+                ledger=ledger,
+                database=known.schema,
+                seen=known.seen,
+                files=out.files,
+            )
+        )
+        return Taken(to, at, ledger, known.seen.seq, len(out.files))
+
+
+def _copied(database: Database, to: Path) -> Database | None:
+    """A whole copy of a ledger that is a file, while others may write in it; None if it is not one."""
+    if not database.is_sqlite:
+        return None
+    with closing(sqlite3.connect(database.engine.url.database or "")) as source, closing(sqlite3.connect(to)) as copy:
+        source.backup(copy)
+        copy.execute("PRAGMA journal_mode=DELETE")  # so that the file is all of it
+    os.chmod(to, 0o600)
+    return Database(f"sqlite:///{to}")
+
+
+def _known(session: Session, home: ProjectHome) -> _Known:
+    seen = rollback_guard.look(session)
+    if seen is None:  # nobody is enrolled, so there is nothing to keep
+        raise HomeMissing(home.root)
+    return _Known(
+        LedgerHead(first=seen.first, seq=seen.head.seq, hash=seen.head.hash),
+        str(session.scalar(text("SELECT version_num FROM alembic_version"))),
+        frozenset(session.scalars(select(DatasetVersion.uid))),
+        frozenset(each.folder for each in artifacts.artifacts(session)),
+    )
+
+
+def _files(root: Path, known: _Known) -> Iterator[Path]:
+    """The files of a home that go into a backup; links are among them, so that they are refused."""
+    for top in root.iterdir():
+        if top.name in LEFT_OUT or top.name.startswith("."):
+            continue
+        kept = {"corpora": known.versions, "quarantine": known.folders}.get(top.name)
+        if kept is None:
+            yield from _below(top)
+        else:
+            for folder in top.iterdir():
+                if folder.name in kept:
+                    yield from _below(folder)
+
+
+def _below(path: Path) -> Iterator[Path]:
+    if path.is_symlink() or not path.is_dir():
+        yield path
+        return
+    for each in path.iterdir():
+        yield from _below(each)

@@ -1,0 +1,221 @@
+"""Putting a backup back, into an empty home: checked before anything gets the home's name, and told in the record.
+
+That nothing was spent after a backup cannot be proved, only refuted: by a bundle, a signed head, or what the old home
+has seen. So whoever restores says why nothing is missing, and that is a link of the chain (docs/decisions/0056).
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.audit.verify import verify
+from flows.backup.archive import LEDGER, BackupDamaged, Manifest, unpack
+from flows.workspace import rollback_guard
+from flows.workspace.workspace import Workspace, open_record, open_workspace
+from models_db.database.base import moment
+from models_db.errors import EnvironmentProblem, Refused, UsageError
+from models_db.home import HomeUnwritable, ProjectHome
+from models_db.services.audit import chain
+from models_db.services.audit.chain import Head
+from models_db.services.queries import health
+from models_db.sessions.database import Database, SchemaOutdated
+from models_db.tables import Restoration
+from models_db.writes.insert import record
+from models_db.writes.links import record_links
+from tasks.common.files import sync_folder
+from tasks.object_storage.address import Place
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A home that was put back; `head` is the ledger's newest link now."""
+
+    home: Path
+    taken_at: str
+    seq: int
+    head: int
+
+
+def restore(
+    archive: Path, home: ProjectHome, reason: str, against: Sequence[Place] = (), old_home: Path | None = None
+) -> Restored:
+    """Put a backup into a home that is not there yet, if it is whole and nothing shows that it is outdated.
+
+    Args:
+        against: bundles and files of `almoner audit checkpoint`; each must lie on the ledger's chain. Stores are
+            reached as the backup's `stores.yaml` says.
+        old_home: the home as it was left: what it has seen must be in the ledger.
+
+    Raises:
+        HomeTaken: there is something in the home.
+        LedgerElsewhere: ALMONER_DATABASE_URL says otherwise than the backup where the ledger lies.
+        BackupDamaged, FileUnreadable: the archive is not whole.
+        BackupOfAnotherVersion: its ledger needs another almoner.
+        BackupOutdated: something was done in the ledger after it, or, on PostgreSQL, the ledger is older than it.
+    """
+    _require_free(home)
+    with _Staged(home) as staged:
+        manifest = unpack(archive, staged.root)
+        _require_place(manifest)
+        staged.create()
+        seen = rollback_guard.Seen(manifest.seen.first, Head(manifest.seen.seq, manifest.seen.hash))
+        _require_sound(staged, manifest)
+        _require_newest(staged, seen, against, old_home)
+        rollback_guard.keep(staged, seen, durable=True)
+        workspace = open_workspace(staged)
+        head = _tell(workspace, manifest, reason)
+        workspace.database.dispose()  # so that the ledger's file is whole when it is moved
+        _move(staged, home)
+    return Restored(home.root, manifest.at, manifest.seen.seq, head)
+
+
+def restore_record(archive: Path, home: ProjectHome) -> Restored:
+    """Put only the ledger of a backup into an empty home, to be read: without keys nothing can be done with it.
+
+    Raises:
+        HomeTaken, LedgerElsewhere, BackupDamaged, FileUnreadable: see `restore`.
+    """
+    _require_free(home)
+    with _Staged(home) as staged:
+        manifest = unpack(archive, staged.root, only=[LEDGER])
+        _require_place(manifest)
+        if manifest.ledger != "sqlite":
+            raise LedgerElsewhere("postgresql")
+        _move(staged, home)
+    return Restored(home.root, manifest.at, manifest.seen.seq, manifest.seen.seq)
+
+
+class _Staged:
+    """A home beside the one to be, which is gone at the end unless it was moved there."""
+
+    def __init__(self, home: ProjectHome) -> None:
+        self._home = ProjectHome(home.root.with_name(f".{home.root.name}.{secrets.token_hex(8)}"))
+
+    def __enter__(self) -> ProjectHome:
+        try:
+            self._home.root.mkdir(mode=0o700, parents=True)
+        except OSError as problem:
+            raise HomeUnwritable(self._home.root, problem.strerror or type(problem).__name__) from None
+        return self._home
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._home.root, ignore_errors=True)
+
+
+def _move(staged: ProjectHome, home: ProjectHome) -> None:
+    try:
+        if home.root.exists():
+            home.root.rmdir()  # empty, or this fails
+        os.rename(staged.root, home.root)
+    except OSError as problem:
+        raise HomeUnwritable(home.root, problem.strerror or type(problem).__name__) from None
+    sync_folder(home.root.parent)
+
+
+def _require_free(home: ProjectHome) -> None:
+    if home.root.is_symlink() or (home.root.exists() and (not home.root.is_dir() or any(home.root.iterdir()))):
+        raise HomeTaken(home.root)
+
+
+def _require_place(manifest: Manifest) -> None:
+    """The ledger is in the backup and nowhere else, or on a server and not in the backup."""
+    named = os.environ.get("ALMONER_DATABASE_URL", "")
+    if (manifest.ledger == "sqlite") == bool(named) or named.startswith("sqlite"):
+        raise LedgerElsewhere(manifest.ledger)
+
+
+def _require_sound(staged: ProjectHome, manifest: Manifest) -> None:
+    """The ledger in the backup is as healthy as `almoner doctor` demands, and is the one that the manifest names."""
+    if manifest.ledger != "sqlite":
+        return
+    database = Database(staged.database_url)
+    try:
+        with database.read() as session:
+            wrong = [each.check for each in health.examine(session) if not each.ok]
+            head = chain.head(session)
+    except SchemaOutdated:
+        raise BackupOfAnotherVersion(manifest) from None
+    finally:
+        database.dispose()
+    if wrong:
+        raise BackupDamaged(f"its ledger fails the check of {', '.join(wrong)}")
+    if head != Head(manifest.seen.seq, manifest.seen.hash):
+        raise BackupDamaged("its ledger is not the one that the manifest names")
+
+
+def _require_newest(
+    staged: ProjectHome, seen: rollback_guard.Seen, against: Sequence[Place], old_home: Path | None
+) -> None:
+    """Nothing that lies elsewhere knows of more than the ledger does."""
+    remembered = rollback_guard.recall(ProjectHome(old_home)) if old_home is not None else None
+    record = open_record(staged)
+    with record.database.read() as session:
+        for what, known in (("this backup", seen), (f"the home {old_home}", remembered)):
+            if known is not None and (how := rollback_guard.lost(session, known)):
+                raise BackupOutdated(what, how)
+    found = verify(record, against)
+    for witness, placed in found.witnesses:
+        if not witness.genuine:
+            raise BackupOutdated(str(witness.path), "its signature does not fit, so it proves nothing")
+        if placed.link is None:
+            raise BackupOutdated(str(witness.path), f"{placed.verdict}: {placed.detail}")
+
+
+def _tell(workspace: Workspace, manifest: Manifest, reason: str) -> int:
+    """A link that says so: whoever reads the record later knows between which links spends may be missing."""
+    made = Restoration(taken_at=manifest.at, link=manifest.seen.seq, reason=reason, at=moment(),
+                       actor_id=workspace.actor.id)  # fmt: skip
+    with workspace.database.write() as session:
+        record(session, made)
+        record_links(session)
+        return chain.head(session).seq
+
+
+class HomeTaken(UsageError):
+    """A backup is put into an empty home only."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(
+            f"{root} is not empty; a backup is put into an empty home only.",
+            "Move it aside (do not remove it) and name it with --old-home: what it has seen of the ledger is compared.",
+            {"home": str(root)},
+        )
+
+
+class LedgerElsewhere(UsageError):
+    """The backup's ledger and ALMONER_DATABASE_URL do not fit."""
+
+    def __init__(self, ledger: str) -> None:
+        where = "in the backup" if ledger == "sqlite" else "on PostgreSQL and not in the backup"
+        advice = "Unset ALMONER_DATABASE_URL" if ledger == "sqlite" else "Restore the ledger, set ALMONER_DATABASE_URL"
+        super().__init__(
+            f"The ledger of this backup lies {where}. Nothing was restored.",
+            f"{advice}, and give the command again (docs/backup.md).",
+            {"ledger": ledger},
+        )
+
+
+class BackupOfAnotherVersion(EnvironmentProblem):
+    """The ledger in a backup has another schema than this almoner works with."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(
+            f"The ledger in this backup has schema {manifest.database}, made by almoner {manifest.almoner}.",
+            "Restore with that version of almoner; then install this one, and `almoner init` upgrades the ledger.",
+            {"schema": manifest.database, "almoner": manifest.almoner},
+        )
+
+
+class BackupOutdated(Refused):
+    """Something was done in the ledger that a restored one would not know."""
+
+    def __init__(self, what: str, how: str) -> None:
+        super().__init__(
+            f"This would put an older ledger in place: {what} knows more of it ({how}). Nothing was restored.",
+            "An older copy forgets what was spent. Take the newest backup, or the newest dump of the ledger;"
+            " docs/backup.md says what can be done if there is none.",
+            {"witness": what, "finding": how},
+        )

@@ -1,0 +1,111 @@
+"""The record: links that fit a search, a page at a time."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from flows.audit.export import unreadable
+from flows.dashboard.viewer import Look
+from models_db.database.base import moment
+from models_db.errors import UsageError
+from models_db.services.audit import log
+from models_db.services.audit.link_body import parse_body
+from models_db.services.audit.log import Link, LogFilter
+from models_db.values.printable_text import visible
+
+PAGE = 50
+LONGEST = 60
+"""Characters of a detail that a list shows; the JSON has all of it."""
+
+
+@dataclass(frozen=True)
+class LinkLine:
+    """One link of the chain; `details` are the fields of its body that say something."""
+
+    seq: int
+    at: str
+    actor: str
+    kind: str
+    dataset: str | None
+    request: int | None
+    details: tuple[tuple[str, str], ...]
+    row_hash: str
+
+
+@dataclass(frozen=True)
+class RecordPage:
+    """A page of links, newest first, the search that found them, and where the older ones begin."""
+
+    wanted: Mapping[str, str]
+    links: tuple[LinkLine, ...]
+    next_before: int | None
+
+
+def search(given: Mapping[str, str]) -> LogFilter:
+    """A search from what was typed; empty fields leave it open.
+
+    Raises:
+        SearchUnfit: a number or a time is none.
+    """
+    said = {name: value.strip() for name, value in given.items() if value.strip()}
+    text: dict[str, Any] = {each.name: said.get(each.name) for each in fields(LogFilter) if each.name in said}
+    wanted = replace(LogFilter(), **(text | {"request_id": _number(said), "since": None, "until": None}))
+    return replace(wanted, since=_moment(said.get("since")), until=_moment(said.get("until")))
+
+
+def _number(said: Mapping[str, str]) -> int | None:
+    written = said.get("request")
+    if written is None:
+        return None
+    if not (written.isascii() and written.isdigit() and len(written) < 10):
+        raise SearchUnfit(written, "is no number of a request", "Write it as 7.")
+    return int(written)
+
+
+def _moment(written: str | None) -> str | None:
+    """A time as the record writes it; a day is its first moment."""
+    if written is None:
+        return None
+    try:
+        at = datetime.fromisoformat(written)
+        return moment(at if at.tzinfo else at.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        raise SearchUnfit(written, "is no time", "Write it as 2026-11-21 or 2026-11-21T08:30.") from None
+
+
+def record_page(look: Look, wanted: Mapping[str, str], before: int | None = None) -> RecordPage:
+    """The newest links that fit, or the newest of those with a number below `before`.
+
+    Raises:
+        SearchUnfit: a number or a time is none.
+    """
+    found = log.page(look.session, search(wanted), PAGE, before)
+    lines = tuple(_line(link) for link in reversed(found.links))
+    return RecordPage(dict(wanted), lines, found.next_before)
+
+
+def _line(link: Link) -> LinkLine:
+    dataset = None if link.dataset is None else visible(link.dataset)
+    return LinkLine(
+        link.seq, visible(link.at), visible(link.actor), visible(link.kind), dataset, link.request_id,
+        tuple(_details(link)), visible(link.row_hash),
+    )  # fmt: skip
+
+
+def _details(link: Link) -> Iterator[tuple[str, str]]:
+    said = parse_body(link.body)
+    if said is None:
+        yield "unreadable", unreadable(link)
+        return
+    for name, value in said.items():
+        if value is not None and name != "rows":  # what commits to rows; an export has it
+            yield visible(name), visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+class SearchUnfit(UsageError):
+    """A field of a search that cannot be looked for."""
+
+    def __init__(self, written: str, what: str, advice: str) -> None:
+        super().__init__(f"{written[:LONGEST]!r} {what}.", advice)

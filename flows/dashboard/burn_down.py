@@ -1,0 +1,118 @@
+"""How a lifetime budget went down, and when it would be gone at the pace of the last months."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_FLOOR
+from typing import Literal
+
+from sqlalchemy.orm import Session
+
+from flows.dashboard.balances import percent
+from models_db.services.catalogue.cohorts import FIRST
+from models_db.services.queries import history
+
+RECENT = timedelta(days=90)
+"""The days whose pace the forecast goes on with, today among them."""
+
+FAR = timedelta(days=3650)
+"""Beyond this a forecast names no day."""
+
+EARLY = timedelta(days=14)
+"""Of a shorter past no forecast is made."""
+
+Outlook = Literal["early", "far", "near", "gone"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was left at the end of a UTC day, in percent of the cap that is in force now, rounded down."""
+
+    day: str
+    left_percent: str
+
+
+@dataclass(frozen=True)
+class BurnDown:
+    """The history of the block of a cohort that has spent most.
+
+    Attributes:
+        cohort: its number; that of a dataset without further ones is 1.
+        points: the day before its budget began, every day on which something was spent, and today.
+        block: which block it is.
+        recent_percent: of the cap, what was spent in the last `recent_days` days.
+        gone_on: the day on which nothing would be left at that pace, if the outlook is `near`.
+        outlook: `early` to tell, `far` off or never, `near`, or already `gone`.
+    """
+
+    cohort: int
+    points: tuple[Point, ...]
+    block: int
+    recent_percent: str
+    recent_days: int
+    gone_on: str | None
+    outlook: Outlook
+
+
+def burn_downs(session: Session, account_id: int, opened: Mapping[int, str]) -> tuple[BurnDown, ...]:
+    """The burn-downs of the cohorts of a root account, in order.
+
+    Args:
+        opened: when the ones after the first were opened, by number.
+    """
+    blocks = history.fullest_blocks(session, account_id)
+    spent = history.spent_by_day(session, [block.account_id for block in blocks.values()])
+    began, today = history.first_registered(session, account_id), datetime.now(UTC).date()
+    return tuple(
+        drawn(
+            spent.get(block.account_id, []), block.rho_cap, block.block, opened.get(cohort, began)[:10], today, cohort
+        )
+        for cohort, block in blocks.items()
+    )
+
+
+def fullest(burns: Sequence[BurnDown]) -> BurnDown | None:
+    """The one with least left, the first of those that are alike: how a release over all cohorts finds the budget."""
+    return min(burns, key=lambda one: float(one.points[-1].left_percent), default=None)
+
+
+def drawn(
+    spent: Sequence[tuple[str, int]], cap: int, block: int, since: str, today: date, cohort: int = FIRST
+) -> BurnDown:
+    """A burn-down from what was spent each day.
+
+    Args:
+        spent: UTC days, oldest first, with units of rho.
+        since: the first day.
+    """
+    points, gone = [((date.fromisoformat(since) - timedelta(days=1)).isoformat(), 0)], 0
+    for day, rho in spent:
+        gone += rho
+        points.append((day, gone))
+    points.append((today.isoformat(), gone))
+    latest = dict(points)  # of two on one day the later one
+    first = max(date.fromisoformat(since), today - RECENT + timedelta(days=1))
+    recent = sum(rho for day, rho in spent if day >= first.isoformat())
+    days = (today - first).days + 1
+    return BurnDown(
+        cohort,
+        tuple(Point(day, _left(cap, at)) for day, at in latest.items()),
+        block,
+        percent(recent, cap),
+        days,
+        *_outlook(cap - gone, recent, days, today),
+    )
+
+
+def _left(cap: int, gone: int) -> str:
+    return percent(max(cap - gone, 0), cap, ROUND_FLOOR)
+
+
+def _outlook(left: int, recent: int, days: int, today: date) -> tuple[str | None, Outlook]:
+    """Only a day for planning, so whole days will do."""
+    if left <= 0:
+        return None, "gone"
+    if days < EARLY.days:
+        return None, "early"
+    ahead = left * days // recent if recent else FAR.days + 1
+    return ((today + timedelta(days=ahead)).isoformat(), "near") if ahead <= FAR.days else (None, "far")

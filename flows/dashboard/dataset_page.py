@@ -1,0 +1,246 @@
+"""A dataset: its claims, burn-down, forecast, envelopes, windows and requests."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy.orm import Session
+
+from flows.audit.lifetime_claims import claims_of
+from flows.dashboard.balances import Figures, figures_of, percent, rho
+from flows.dashboard.burn_down import BurnDown, burn_downs, fullest
+from flows.dashboard.request_list import RequestList, request_list
+from flows.dashboard.viewer import Look
+from flows.datasets.budget_view import BudgetView, CohortLine, Window, sharing, view_of
+from flows.datasets.forecast import ladder
+from flows.schedules.schedules import ScheduleRow, row
+from models_db.services.catalogue import cohorts, datasets, internal_views, schedules
+from models_db.services.catalogue.cohorts import FIRST
+from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.tables import Dataset
+from models_db.values.amounts import Envelope
+from tasks.reporting.number_format import small
+
+DELTA = "1e-7"
+"""Of the releases that the forecast counts in, as `almoner budget forecast` has it."""
+
+SCHEDULES = 20
+
+
+@dataclass(frozen=True)
+class ClaimLine:
+    """A lifetime claim that was, or is, in force."""
+
+    epsilon: str
+    delta: str
+
+
+@dataclass(frozen=True)
+class EnvelopeLine:
+    """An open envelope."""
+
+    name: str
+    rho_cap: str
+    rho_spent: str
+    rho_held: str
+    rho_left: str
+    left_percent: str
+
+
+@dataclass(frozen=True)
+class WindowLine:
+    """The window of time in which something would be reserved now; days, None before it is opened."""
+
+    period: str
+    opens: str | None
+    closes: str | None
+    rho_cap: str
+    rho_used: str
+    rho_left: str
+    used_percent: str
+
+
+@dataclass(frozen=True)
+class CohortFigures:
+    """What one cohort has lost and has left, and who has read it.
+
+    Attributes:
+        opened: None for the first one, which was there from the beginning.
+        blocks: by number, '2 to 3'.
+        requests: how many have armed a step on it, also those that failed; the newest by number.
+    """
+
+    number: int
+    opened: str | None
+    blocks: str
+    figures: Figures
+    requests: int
+    newest_request: int | None
+    burn: BurnDown | None
+
+
+@dataclass(frozen=True)
+class RungLine:
+    """Releases of one epsilon that fit: ever, and in the window; `after` is the lifetime epsilon after one."""
+
+    epsilon: str
+    rho: str
+    ever: int
+    now: int | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Releases that still fit and read these cohorts."""
+
+    cohorts: tuple[int, ...]
+    ladder: tuple[RungLine, ...]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """All that shows what is left; withheld as a whole where the policy says so.
+
+    Attributes:
+        figures: over all cohorts, as a release that reads all of them finds them.
+        burn: that of the fullest cohort.
+        cohorts: each, if there are several.
+        forecasts: of releases that read all cohorts; and, if there are several, of those that read the newest alone.
+    """
+
+    figures: Figures
+    burn: BurnDown | None
+    cohorts: tuple[CohortFigures, ...]
+    delta: str
+    forecasts: tuple[Forecast, ...]
+    envelopes: tuple[EnvelopeLine, ...]
+    window: WindowLine | None
+
+
+@dataclass(frozen=True)
+class DatasetPage:
+    """One dataset.
+
+    Attributes:
+        sharing: the datasets that draw on its budget, itself among them.
+        blocks: of each cohort.
+        versions: how often data was taken in.
+        claims: every lifetime claim it has had, the one in force last.
+        budget: None where the policy keeps the figures from the viewer.
+        schedules: the newest ones, at most SCHEDULES.
+    """
+
+    name: str
+    unit: str
+    text_field: str
+    relation: str
+    governed: bool
+    population: int | None
+    registered_at: str
+    sharing: tuple[str, ...]
+    blocks: int
+    cohorts: int
+    versions: int
+    claims: tuple[ClaimLine, ...]
+    budget: Budget | None
+    schedules: tuple[ScheduleRow, ...]
+    requests: RequestList
+    unprotected_figures: str | None
+    """Since when unprotected figures of the account were seen, by whom, and what follows; None where nobody has."""
+
+
+def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPage:
+    """A dataset by name, with a page of its requests.
+
+    Raises:
+        DatasetUnknown: there is none.
+    """
+    session = look.session
+    dataset = datasets.find(session, name)
+    viewing = internal_views.of_account(session, dataset.account_id)
+    return DatasetPage(
+        name=dataset.name,
+        unit=dataset.unit_field or "record",
+        text_field=dataset.text_field,
+        relation=dataset.relation,
+        governed=dataset.governed,
+        population=dataset.population,
+        registered_at=dataset.created_at,
+        sharing=sharing(session, dataset),
+        blocks=datasets.partition(session, dataset).blocks,
+        cohorts=cohorts.count(session, dataset.account_id),
+        versions=len(datasets.versions(session, dataset)),
+        claims=tuple(map(_claim, claims_of(session, dataset))),
+        budget=_budget(session, dataset) if look.figures else None,
+        schedules=tuple(_schedules(session, name)),
+        requests=request_list(look, before, dataset.id),
+        unprotected_figures=None if viewing is None else viewing.sentence,
+    )
+
+
+def _schedules(session: Session, name: str) -> Iterator[ScheduleRow]:
+    now = datetime.now(UTC)
+    for schedule in schedules.every(session, name)[: -SCHEDULES - 1 : -1]:
+        yield row(session, schedule, now)
+
+
+def _budget(session: Session, dataset: Dataset) -> Budget:
+    found = view_of(session, dataset)
+    opened = {line.number: line.opened_at for line in found.cohorts if line.opened_at is not None}
+    burns = burn_downs(session, dataset.account_id, opened)
+    return Budget(
+        figures=figures_of(found.balance, found.claim.delta_conversion),
+        burn=fullest(burns),
+        cohorts=tuple(_cohort(found, line, burns) for line in found.cohorts),
+        delta=DELTA,
+        forecasts=tuple(_forecasts(found)),
+        envelopes=tuple(map(_envelope, found.envelopes)),
+        window=None if found.window is None else _window(found.window),
+    )
+
+
+def _cohort(found: BudgetView, line: CohortLine, burns: Sequence[BurnDown]) -> CohortFigures:
+    return CohortFigures(
+        number=line.number,
+        opened=line.opened_at and line.opened_at[:10],
+        blocks=line.blocks,
+        figures=figures_of(line.balance, found.claim.delta_conversion),
+        requests=line.readers.count,
+        newest_request=line.readers.newest,
+        burn=next((burn for burn in burns if burn.cohort == line.number), None),
+    )
+
+
+def _forecasts(found: BudgetView) -> Iterator[Forecast]:
+    numbers = tuple(line.number for line in found.cohorts) or (FIRST,)
+    yield Forecast(numbers, _rungs(found))
+    if found.cohorts:
+        yield Forecast(numbers[-1:], _rungs(found.of_cohort(found.cohorts[-1])))
+
+
+def _rungs(found: BudgetView) -> tuple[RungLine, ...]:
+    return tuple(RungLine(one.epsilon, rho(one.price), one.ever, one.now, one.after) for one in ladder(found, DELTA))
+
+
+def _claim(claim: LifetimeClaim) -> ClaimLine:
+    return ClaimLine(claim.epsilon, small(claim.delta))
+
+
+def _envelope(one: Envelope) -> EnvelopeLine:
+    held = one.cap - one.spent - one.left
+    return EnvelopeLine(
+        one.name, rho(one.cap), rho(one.spent), rho(held), rho(one.left), percent(one.left.rho, one.cap.rho)
+    )
+
+
+def _window(one: Window) -> WindowLine:
+    return WindowLine(
+        one.period,
+        one.opens_at and one.opens_at[:10],
+        one.closes_at and one.closes_at[:10],
+        rho(one.cap),
+        rho(one.used),
+        rho(one.left),
+        percent(one.used.rho, one.cap.rho),
+    )

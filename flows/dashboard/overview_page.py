@@ -1,0 +1,200 @@
+"""The first page: every dataset with its budget, how many runs still fit, and what somebody should look at."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from flows.approvals.review_sections import NEARLY_SPENT
+from flows.dashboard.balances import Figures, figures_of
+from flows.dashboard.request_list import body_of, cohorts_in, cost, reading
+from flows.dashboard.viewer import Look
+from models_db.services.catalogue.cohorts import FIRST
+from models_db.services.lifecycle import envelopes
+from models_db.services.lifecycle.ledger import Balance
+from models_db.services.queries import lists
+from models_db.services.queries.lists import Claimed
+from models_db.tables import Account, Dataset, Request
+from models_db.values.amounts import Amount
+from models_db.values.request_state import AT_A_GATE, RequestState
+from tasks.planning.block_rotation import affords
+from tasks.planning.block_selection import in_words
+from tasks.reporting.number_format import small
+
+PAGE = 50
+
+
+@dataclass(frozen=True)
+class Like:
+    """How many more releases fit that are like the newest request: at its price, out of what it may use.
+
+    Attributes:
+        runs: None where they cost nothing.
+        cohorts: which it reads, of a dataset that had several when it was asked for.
+        groups: over how many groups of blocks they take turns; 1 if each reads them all.
+        enveloped: whether they draw on an envelope.
+    """
+
+    request: int
+    runs: int | None
+    cohorts: tuple[int, ...] | None
+    groups: int
+    enveloped: bool
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest cohort of a dataset."""
+
+    cohort: int
+    figures: Figures
+
+
+@dataclass(frozen=True)
+class DatasetLine:
+    """A dataset in the list.
+
+    Attributes:
+        figures: over all cohorts; None where the policy keeps them from the viewer.
+        newest: what the newest cohort has, if there are several; None as `figures`.
+        like: None without figures, or without a request that has a price.
+        waiting, running: requests that wait for stewards, or are being run.
+        alerts: what somebody should look at, as sentences.
+    """
+
+    name: str
+    unit: str
+    governed: bool
+    epsilon_cap: str
+    delta_cap: str
+    figures: Figures | None
+    newest: Newest | None
+    like: Like | None
+    waiting: int
+    running: int
+    alerts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One page of datasets by name; `next_after` asks for the following ones."""
+
+    datasets: tuple[DatasetLine, ...]
+    next_after: str | None
+    having: str
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the ledger has on the datasets of a page, by account or dataset."""
+
+    balances: Mapping[int, Balance]
+    cohorts: Mapping[int, Mapping[int, Balance]]
+    """Of accounts with several."""
+    blocks: Mapping[int, int]
+    left: Mapping[int, Sequence[Amount]]
+    """By block, of accounts whose newest request does not read them all."""
+    envelopes: Mapping[int, Account]
+    """The open ones, by their own id."""
+    claims: Mapping[int, Claimed]
+    windows: Mapping[int, Account]
+    newest: Mapping[int, Request]
+    states: Mapping[tuple[int, str], int]
+
+
+def overview(look: Look, after: str | None = None, having: str = "") -> Overview:
+    """Some datasets by name, beginning after one, whose names have `having` in them."""
+    found = lists.some_datasets(look.session, PAGE + 1, after, having)
+    shown = found[:PAGE]
+    known = _known(look, shown)
+    lines = tuple(_line(dataset, known, figures=look.figures) for dataset in shown)
+    return Overview(lines, shown[-1].name if len(found) > PAGE else None, having)
+
+
+def _known(look: Look, datasets: Sequence[Dataset]) -> _Known:
+    accounts, ids = {dataset.account_id for dataset in datasets}, [dataset.id for dataset in datasets]
+    session = look.session
+    newest, blocks = lists.newest_requests(session, ids), lists.blocks_of_each(session, accounts)
+    several = lists.cohorts_of_each(session, accounts)
+    parts = {
+        one.account_id for one in datasets if _reads_a_part(newest.get(one.id), several.get(one.account_id, FIRST))
+    }
+    return _Known(
+        lists.balances(session, accounts),
+        lists.cohort_balances(session, several),
+        blocks,
+        lists.left_of_blocks(session, parts),
+        lists.open_envelopes(session, accounts),
+        lists.lifetimes(session, accounts),
+        lists.open_windows(session, accounts),
+        newest,
+        lists.counted_states(session, ids, (*AT_A_GATE, RequestState.RUNNING)),
+    )
+
+
+def _line(dataset: Dataset, known: _Known, *, figures: bool) -> DatasetLine:
+    claim, balance = known.claims[dataset.account_id], known.balances[dataset.account_id]
+    waiting = sum(known.states.get((dataset.id, state), 0) for state in AT_A_GATE)
+    like = _like(dataset, known) if figures else None
+    cohorts = known.cohorts.get(dataset.account_id, {})
+    window = known.windows.get(dataset.account_id)
+    return DatasetLine(
+        name=dataset.name,
+        unit=dataset.unit_field or "record",
+        governed=dataset.governed,
+        epsilon_cap=claim.epsilon,
+        delta_cap=small(claim.delta),
+        figures=figures_of(balance, claim.delta_conversion) if figures else None,
+        newest=_newest(cohorts, claim.delta_conversion) if figures else None,
+        like=like,
+        waiting=waiting,
+        running=known.states.get((dataset.id, RequestState.RUNNING), 0),
+        alerts=tuple(_alerts(cohorts or {FIRST: balance}, like, window)) if figures else (),
+    )
+
+
+def _newest(cohorts: Mapping[int, Balance], conversion: int) -> Newest | None:
+    return Newest(max(cohorts), figures_of(cohorts[max(cohorts)], conversion)) if cohorts else None
+
+
+def _reads_a_part(newest: Request | None, cohorts: int) -> bool:
+    """Whether a request reads not all the blocks there are, so that what it leaves counts block by block."""
+    body = {} if newest is None else body_of(newest)
+    return "rotate_over" in body or len(cohorts_in(body) or (FIRST,)) < cohorts
+
+
+def _like(dataset: Dataset, known: _Known) -> Like | None:
+    newest, root = known.newest.get(dataset.id), dataset.account_id
+    price = None if newest is None else cost(newest)
+    read = None if newest is None else reading(newest, known.blocks[root])
+    if newest is None or price is None or read is None:
+        return None
+    groups, enveloped = read.turn.groups if read.turn else 1, newest.scope_id is not None
+    if enveloped:  # one account for all turns and cohorts; closed, it has nothing
+        kept = known.envelopes.get(newest.scope_id or 0)
+        runs = affords(price, [envelopes.room(kept) if kept else Amount()])
+    elif root in known.left:
+        runs = affords(price, [known.left[root][block] for block in read.chosen], groups)
+    else:
+        runs = affords(price, [known.balances[root].left])
+    return Like(newest.id, runs, read.cohorts if read.several else None, groups, enveloped)
+
+
+def _alerts(cohorts: Mapping[int, Balance], like: Like | None, window: Account | None) -> Iterator[str]:
+    gone = [number for number, balance in cohorts.items() if not balance.left.rho]
+    nearly = [number for number, each in cohorts.items() if number not in gone and _share(each) > NEARLY_SPENT]
+    if gone:
+        yield f"Nothing is left of {_whose(gone, cohorts)}."
+    if nearly:
+        yield f"More than {NEARLY_SPENT:.0%} of {_whose(nearly, cohorts)} is spent; it never comes back."
+    if like is not None and like.runs == 0 and len(gone) < len(cohorts):
+        yield f"Another release like request {like.request} does not fit."
+    if window is not None and window.rho_held + window.rho_spent >= window.rho_cap:
+        yield f"The window of time is used up; the next one opens on {str(window.closes_at)[:10]}."
+
+
+def _share(balance: Balance) -> Decimal:
+    return Decimal(balance.spent.rho) / balance.cap.rho if balance.cap.rho else Decimal(0)
+
+
+def _whose(some: Sequence[int], cohorts: Collection[int]) -> str:
+    return "the lifetime budget" + (f" of {in_words(some)}" if len(cohorts) > 1 else "")

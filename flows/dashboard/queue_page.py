@@ -1,0 +1,293 @@
+"""What waits, oldest first: for stewards, for somebody who runs it, for somebody who publishes it."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from flows.approvals.propose_change import MotionRow
+from flows.dashboard.balances import rho
+from flows.dashboard.request_list import body_of, cohorts_in, cost, said_delta
+from flows.dashboard.viewer import Look
+from models_db.database.base import moment
+from models_db.services.catalogue import erasures, internal_views
+from models_db.services.queries import lists
+from models_db.services.queries.lists import People, Rulebook
+from models_db.tables import Approval, Artifact, Dataset, Motion, Request
+from models_db.values.amounts import Amount
+from models_db.values.gates import Gate
+from models_db.values.request_state import UNRUN, WAITS_AT, RequestState
+from tasks.planning.block_selection import in_words
+from tasks.reporting.number_format import small
+
+PAGE = 50
+_GATES = frozenset(Gate)
+_STEP: dict[str, str] = {RequestState.SUBMITTED: Gate.SPEND, RequestState.APPROVED: "run"}
+WAITING = tuple(state for states in WAITS_AT.values() for state in states)
+
+
+@dataclass(frozen=True)
+class Approvals:
+    """Where a thing stands at its gate.
+
+    Attributes:
+        given, needed: approvals that count, and how many are needed.
+        by: whose approvals count.
+        may_decide: who could give another one now.
+        yours: whether the viewer is among them.
+    """
+
+    given: int
+    needed: int
+    by: tuple[str, ...]
+    may_decide: tuple[str, ...]
+    yours: bool
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One thing that waits.
+
+    Attributes:
+        what: `request` or `motion`.
+        step: the gate it waits at (`spend`, `publish`, `motion`), or what is to be done with it (`run`, `deliver`).
+        asks: what it is, in a few words.
+        price: rho that it would spend; None where nothing is to be spent any more, or it cannot be told.
+        days: its age.
+        standing: the standing authorisation that it was made under; it needs no decision of its own.
+        expired: nobody may decide on it any more.
+        command: what to type; None where it has expired.
+    """
+
+    what: str
+    number: int
+    step: str
+    dataset: str
+    asks: str
+    epsilon: str | None
+    delta: str | None
+    price: str | None
+    by: str
+    since: str
+    days: int
+    expires_at: str
+    standing: int | None
+    expired: bool
+    approvals: Approvals
+    command: str | None
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A page of requests and a page of motions; `after` and `motions_after` ask for the next ones."""
+
+    requests: tuple[Waiting, ...]
+    motions: tuple[Waiting, ...]
+    next_after: int | None
+    next_motions_after: int | None
+
+
+@dataclass(frozen=True)
+class _Gate:
+    """What decides about one thing at one gate."""
+
+    needed: int
+    several_roles: bool
+    decisions: Sequence[Approval]
+    excluded: Collection[int]
+    """Principals who took part in it, and may not decide where roles are separate."""
+    barred: frozenset[int]
+    """Principals who have seen unprotected figures of the account, where the policy bars them."""
+
+
+def queue(look: Look, after: int = 0, motions_after: int = 0) -> Queue:
+    """Requests and motions that wait, those after some numbers."""
+    found = lists.some_requests(look.session, PAGE + 1, after=after, states=WAITING)
+    moved = lists.open_motions(look.session, PAGE + 1, motions_after)
+    desk = _Desk.of(look, [request for request, _ in found[:PAGE]], moved[:PAGE])
+    return Queue(
+        tuple(desk.request(request, state) for request, state in found[:PAGE]),
+        tuple(map(desk.motion, moved[:PAGE])),
+        found[PAGE - 1][0].id if len(found) > PAGE else None,
+        moved[PAGE - 1].id if len(moved) > PAGE else None,
+    )
+
+
+def waiting_of(look: Look, request: Request, state: str) -> Waiting:
+    """One request that is in a state of WAITING."""
+    return _Desk.of(look, [request], []).request(request, state)
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """Everything that the ledger has on the things of a page."""
+
+    viewer: int
+    now: str
+    names: Mapping[int, str]
+    datasets: Mapping[int, Dataset]
+    people: People
+    rules: Rulebook
+    decisions: Sequence[Approval]
+    artifacts: Mapping[int, Artifact]
+    runners: Collection[tuple[int, int]]
+    uses: Mapping[int, int]
+    retracted: Mapping[int, int]
+    viewers: Mapping[int, frozenset[int]]
+    erased: frozenset[int]
+    """Versions of which nothing is left: no request that reads one is approved."""
+
+    @classmethod
+    def of(cls, look: Look, requests: Sequence[Request], motions: Sequence[Motion]) -> "_Desk":
+        session = look.session
+        both: list[Request | Motion] = [*requests, *motions]
+        numbers, motion_numbers = [request.id for request in requests], [motion.id for motion in motions]
+        found = lists.datasets_by_id(session, {one.dataset_id for one in both})
+        publications = {motion.publication_id for motion in motions if motion.publication_id is not None}
+        return cls(
+            viewer=look.actor.id,
+            now=moment(),
+            names=lists.names(session),
+            datasets=found,
+            people=lists.deciding_people(session),
+            rules=lists.rulebook(
+                session,
+                {one.policy_id for one in both},
+                {dataset.account_id for dataset in found.values()},
+            ),
+            decisions=lists.decisions(session, numbers, motion_numbers),
+            artifacts=lists.artifacts_of_each(session, numbers),
+            runners=lists.runners_of_each(session, numbers),
+            uses=lists.uses_of_each(session, motion_numbers),
+            retracted=lists.requests_of_publications(session, publications),
+            erased=erasures.erased_versions(session),
+            viewers=internal_views.viewers(session, {dataset.account_id for dataset in found.values()}),
+        )
+
+    def request(self, request: Request, state: str) -> Waiting:
+        """A request at its gate, or past it."""
+        gate, body, early = self._gate_of(request, state), body_of(request), state in UNRUN
+        counting = self._counting(gate, request.dataset_id)
+        passed = len(counting) >= gate.needed and not any(one.decision == "reject" for one in gate.decisions)
+        step = _STEP.get(state, "deliver" if passed else Gate.PUBLISH)
+        price, expired = cost(request) if early else None, early and request.expires_at <= self.now
+        return Waiting(
+            what="request",
+            number=request.id,
+            step=step,
+            dataset=self.datasets[request.dataset_id].name,
+            asks=_asked(body),
+            epsilon=body.get("epsilon"),
+            delta=said_delta(body),
+            price=None if price is None else rho(price),
+            by=self.names[request.requester_id],
+            since=request.created_at,
+            days=_days(request.created_at, self.now),
+            expires_at=request.expires_at,
+            standing=request.standing_id,
+            expired=expired,
+            approvals=self._approvals(
+                gate, counting, request.dataset_id, asked=self._may_be_decided(request, step, expired)
+            ),
+            command=None if expired else _command(request.id, step),
+        )
+
+    def motion(self, motion: Motion) -> Waiting:
+        """A motion at its gate; each that is listed is open."""
+        dataset = self.datasets[motion.dataset_id]
+        gate = _Gate(
+            self.rules.needed(motion.policy_id, dataset.account_id, Gate.MOTION),
+            self.rules.policies[motion.policy_id].several_roles,
+            [one for one in self.decisions if one.motion_id == motion.id],
+            (motion.proposer_id,),
+            self._barred(motion.policy_id, dataset.account_id),
+        )
+        return Waiting(
+            what="motion",
+            number=motion.id,
+            step="motion",
+            dataset=dataset.name,
+            asks=self._said(motion),
+            epsilon=motion.epsilon,
+            delta=None if motion.delta is None else small(motion.delta),
+            price=rho(Amount(motion.rho)) if motion.kind == "standing" and motion.rho is not None else None,
+            by=self.names[motion.proposer_id],
+            since=motion.created_at,
+            days=_days(motion.created_at, self.now),
+            expires_at=motion.expires_at,
+            standing=None,
+            expired=False,
+            approvals=self._approvals(gate, self._counting(gate, dataset.id), dataset.id, asked=True),
+            command=_command(motion.id, "motion"),
+        )
+
+    def _may_be_decided(self, request: Request, step: str, expired: bool) -> bool:
+        erased = step == Gate.SPEND and request.version_id in self.erased
+        return step in _GATES and not expired and not erased
+
+    def _gate_of(self, request: Request, state: str) -> _Gate:
+        name = Gate.SPEND if state in UNRUN else Gate.PUBLISH
+        made = self.artifacts.get(request.id)
+        subject = request.digest if name == Gate.SPEND or made is None else made.digest
+        decided = [
+            one for one in self.decisions
+            if (one.request_id, one.gate, one.subject_digest) == (request.id, name, subject)
+        ]  # fmt: skip
+        ran = (person for number, person in self.runners if number == request.id)
+        policy, account = self.rules.policies[request.policy_id], self.datasets[request.dataset_id].account_id
+        needed = self.rules.needed(policy.id, account, name)
+        barred = self._barred(policy.id, account)
+        return _Gate(needed, policy.several_roles, decided, (request.requester_id, *ran), barred)
+
+    def _barred(self, policy_id: int, account_id: int) -> frozenset[int]:
+        seen = self.viewers.get(account_id, frozenset())
+        return seen if seen and self.rules.bars_viewers(policy_id, account_id) else frozenset()
+
+    def _counting(self, gate: _Gate, dataset_id: int) -> frozenset[int]:
+        """The people whose approvals count: whoever acts for somebody is that somebody."""
+        given = (one for one in gate.decisions if one.decision == "approve" and self.people.stands(one, dataset_id))
+        return frozenset(one.on_behalf_of or one.approver_id for one in given)
+
+    def _deciders(self, gate: _Gate, dataset_id: int) -> Iterator[int]:
+        """As the guards of the database have it (`approval_...`)."""
+        given = [one for one in gate.decisions if one.decision == "approve"]
+        if len(given) < len(gate.decisions):
+            return  # one rejection is enough
+        taken = {person for one in given for person in (one.approver_id, one.on_behalf_of)}
+        taken |= gate.barred
+        barred = taken if gate.several_roles else taken | {*gate.excluded} | self.people.admins
+        yield from (taker for taker, giver in self.people.pairs(dataset_id) if barred.isdisjoint((taker, giver)))
+
+    def _approvals(self, gate: _Gate, counting: frozenset[int], dataset_id: int, *, asked: bool) -> Approvals:
+        deciders = {*self._deciders(gate, dataset_id)} if asked else set()
+        return Approvals(
+            len(counting), gate.needed, self._sorted(counting), self._sorted(deciders), self.viewer in deciders
+        )
+
+    def _sorted(self, people: Collection[int]) -> tuple[str, ...]:
+        return tuple(sorted(self.names[one] for one in people))
+
+    def _said(self, motion: Motion) -> str:
+        used, retracted = self.uses.get(motion.id, 0), self.retracted.get(motion.publication_id or 0)
+        return MotionRow(
+            number=motion.id, kind=motion.kind, dataset="", state="open", proposer="", reason="", proposed_at="",
+            expires_at="", given=0, needed=0, epsilon=motion.epsilon, delta=motion.delta, runs=motion.runs, used=used,
+            until=motion.until, request_id=retracted,
+        ).content  # fmt: skip
+
+
+def _asked(body: Mapping[str, Any]) -> str:
+    read = cohorts_in(body)
+    return f"{body.get('kind')} by {body.get('mechanism')}" + (f", of {in_words(read)}" if read else "")
+
+
+def _command(number: int, step: str) -> str:
+    if step in _GATES:
+        return f'almoner approve {number} --gate {step} --reason "..."'
+    return f"almoner run {number}" if step == "run" else f"almoner publish {number} --to DIR"
+
+
+def _days(since: str, now: str) -> int:
+    """Whole days between two moments."""
+    then, at = (datetime.fromisoformat(one).astimezone(UTC) for one in (since, now))
+    return max((at - then).days, 0)

@@ -1,0 +1,159 @@
+"""A release: what was asked for, what it claims, where it is, who decided, and which of its papers may be read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+from pydantic import ValidationError
+
+from flows.approvals.request_diff import fields
+from flows.approvals.request_review import claim_of
+from flows.approvals.review_sections import mechanisms
+from flows.dashboard.documents import papers_of
+from flows.dashboard.queue_page import WAITING, Waiting, waiting_of
+from flows.dashboard.request_list import RequestLine, body_of, line_of
+from flows.dashboard.viewer import Look
+from models_db.errors import AlmonerError
+from models_db.services.catalogue import requests
+from models_db.services.lifecycle import artifacts, gates, ledger
+from models_db.services.queries import lists
+from models_db.tables import Dataset, Request
+from tasks.common.strict_model import figure
+from tasks.release.approved_request import ApprovedRequest
+from tasks.release.claim import Claim
+from tasks.release.record import planned_events
+from tasks.release.wording.card_text import bounds
+from tasks.reporting.audience_filter import Version
+from tasks.reporting.number_format import small
+
+
+@dataclass(frozen=True)
+class ClaimTold:
+    """What a release promises, for itself alone: adding or removing one unit, and exchanging one for another.
+
+    Attributes:
+        right_percent: in how many percent of cases whoever guesses whether a unit is in the data is right at most.
+    """
+
+    epsilon: str
+    delta: str
+    rho: str
+    unit: str
+    relation: str
+    replace_epsilon: str
+    replace_delta: str
+    right_percent: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step in the life of a request."""
+
+    at: str
+    from_state: str
+    to_state: str
+    by: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class DecisionLine:
+    """A decision, whether it still counts or not."""
+
+    at: str
+    gate: str
+    decision: str
+    by: str
+    on_behalf_of: str | None
+    reason: str
+    expires_at: str
+
+
+@dataclass(frozen=True)
+class ReleasePage:
+    """One request and what became of it.
+
+    Attributes:
+        claim: None where none is made; `no_claim` says why.
+        mechanisms: name, times, rho, parameters.
+        fields: everything that the canonical request says, by dotted name.
+        artifact: digest of what it produced.
+        waiting: what it waits for now.
+        reports: the versions of its report that may be read here; `card` whether its card may.
+    """
+
+    line: RequestLine
+    digest: str
+    expires_at: str
+    claim: ClaimTold | None
+    no_claim: str
+    mechanisms: tuple[tuple[str, ...], ...]
+    fields: tuple[tuple[str, str], ...]
+    artifact: str | None
+    steps: tuple[Step, ...]
+    decisions: tuple[DecisionLine, ...]
+    waiting: Waiting | None
+    reports: tuple[Version, ...]
+    card: bool
+
+
+def release_page(look: Look, number: int) -> ReleasePage:
+    """A request by its number.
+
+    Raises:
+        RequestUnknown: there is none.
+    """
+    session = look.session
+    request = requests.find(session, number)
+    state, made = requests.state_of(session, number), artifacts.artifact_of(session, number)
+    dataset, names = session.get_one(Dataset, request.dataset_id), lists.names(session)
+    papers = papers_of(look, state, made, dataset)
+    claim, why, invoked = _claim(request)
+    spent = ledger.spent_by(session, number) if look.figures else None
+    return ReleasePage(
+        line=line_of(request, state, dataset.name, names, spent),
+        digest=request.digest,
+        expires_at=request.expires_at,
+        claim=claim,
+        no_claim=why,
+        mechanisms=invoked,
+        fields=tuple(fields(body_of(request))),
+        artifact=made.digest if made else None,
+        steps=tuple(_steps(look, number, names)),
+        decisions=tuple(_decisions(look, number, names)),
+        waiting=waiting_of(look, request, state) if state in WAITING else None,
+        reports=papers.reports,
+        card=papers.card,
+    )
+
+
+def _steps(look: Look, number: int, names: dict[int, str]) -> Iterator[Step]:
+    for step in requests.history(look.session, number):
+        yield Step(step.at, step.from_state, step.to_state, names[step.actor_id], step.detail)
+
+
+def _decisions(look: Look, number: int, names: dict[int, str]) -> Iterator[DecisionLine]:
+    for given, by in gates.approvals(look.session, number):
+        giver = None if given.on_behalf_of is None else names[given.on_behalf_of]
+        yield DecisionLine(given.at, given.gate, given.decision, by.name, giver, given.reason, given.expires_at)
+
+
+def _claim(request: Request) -> tuple[ClaimTold | None, str, tuple[tuple[str, ...], ...]]:
+    """The claim, or why there is none; and the mechanisms."""
+    body = body_of(request)
+    try:
+        asked, events = ApprovedRequest.model_validate(body), planned_events(body)
+        claim, invoked = claim_of(asked, events), mechanisms(events).rows
+    except (ValidationError, AlmonerError, KeyError, TypeError):
+        return None, "This request is not in a form that this version of almoner reads; its fields are below.", ()
+    if claim is None:
+        return None, "No privacy is claimed: the dataset is marked public.", invoked
+    return _told(claim, asked), "", invoked
+
+
+def _told(claim: Claim, asked: ApprovedRequest) -> ClaimTold:
+    _, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
+    return ClaimTold(
+        claim.epsilon, small(claim.delta), claim.rho, asked.unit, asked.relation, claim.replace_one.epsilon,
+        small(claim.replace_one.delta), figure(right),
+    )  # fmt: skip

@@ -1,0 +1,95 @@
+"""A home opened to be looked at: for the principal whose key lies in it, and through sessions that cannot write.
+
+Everything is asked anew for every page: a role that was revoked, or a policy that became quiet, counts at once.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from flows.governance.policy import withholds_figures
+from flows.workspace import rollback_guard
+from flows.workspace.policy_file import policy_of_home
+from flows.workspace.workspace import Workspace, signing_key_path
+from models_db.home import ProjectHome
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import policies, principals
+from models_db.sessions.read_only import ReadingDatabase
+from tasks.release.signatures.ed25519 import SigningKey
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the ledger.
+
+    Attributes:
+        roles: of the viewer, now.
+        figures: whether the policy in force lets the viewer see what is left of budgets.
+        doubt: how the ledger contradicts what the home has seen of it; empty if it does not.
+    """
+
+    session: Session
+    actor: Actor
+    roles: frozenset[str]
+    figures: bool
+    doubt: str
+
+    @property
+    def is_steward(self) -> bool:
+        """Whether the viewer may see what only stewards do."""
+        return "steward" in self.roles
+
+
+@dataclass(frozen=True)
+class Lookout:
+    """A home to look at; one for each thread, because its database is asked by one at a time."""
+
+    home: ProjectHome
+    database: ReadingDatabase
+    public_key: str
+
+    @contextmanager
+    def look(self) -> Iterator[Look]:
+        """One session, and who looks.
+
+        Raises:
+            PrincipalUnknown: the ledger does not know the key of this home.
+            LoginMismatch: on PostgreSQL, this session's login is somebody else's.
+            LedgerUnreachable, LedgerUnsettled, SchemaOutdated: see `ReadingDatabase.read`.
+        """
+        try:
+            seen, unread = rollback_guard.recall(self.home), ""  # before the session begins, see `memory.require_seen`
+        except rollback_guard.MemoryUnusable as problem:
+            seen, unread = None, problem.message
+        with self.database.read() as session:
+            actor = principals.acting(session, self.public_key)
+            how = rollback_guard.lost(session, seen) if seen is not None else ""
+            doubt = f"This is not the ledger that this home has seen: {how}." if how else unread
+            roles = principals.roles_of(session, actor.id)
+            yield Look(session, actor, roles, not withholds_figures(session, actor), doubt)
+
+    def workspace(self) -> Workspace:
+        """The same home as other commands open it, but through a database that cannot be written.
+
+        The secret key is read for as long as one report takes, and not kept by whoever waits for requests.
+
+        Raises:
+            as `look`, and FileInvalid: policy.yaml does not follow its format.
+        """
+        with self.database.read() as session:
+            actor = principals.acting(session, self.public_key)
+            policy = policy_of_home(session, self.home.policy, policies.in_force(session))
+        return Workspace(self.home, self.database, actor, SigningKey.load(signing_key_path(self.home)), policy)
+
+
+def lookout(home: ProjectHome) -> Lookout:
+    """Open a home to look at.
+
+    Raises:
+        HomeMissing: `almoner init` has not made it.
+        SigningKeyUnusable: its key cannot be read.
+    """
+    home.require()
+    return Lookout(home, ReadingDatabase(home.database_url), SigningKey.load(signing_key_path(home)).public_key)

@@ -1,0 +1,74 @@
+"""How many runs a budget affords, whether each reads every block or they take turns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flows.governance.policy import withholds_figures
+from flows.workspace.workspace import Workspace
+from models_db.services.catalogue import cohorts, datasets
+from models_db.services.lifecycle import envelopes
+from models_db.services.queries import lists
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
+from tasks.planning.block_rotation import affords, most_groups
+from tasks.planning.block_selection import Reading
+
+
+@dataclass(frozen=True)
+class Afforded:
+    """So many equal releases fit into what is left now; None where they cost nothing.
+
+    Attributes:
+        groups: over how many groups of blocks the second figure rotates; 1 if the dataset has one block.
+    """
+
+    every_block: int | None
+    in_turns: int | None
+    groups: int
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        return {"runs_if_each_reads_every_block": self.every_block, "runs_in_turns": self.in_turns,
+                "groups": self.groups}  # fmt: skip
+
+    def __str__(self) -> str:
+        if self.every_block is None:
+            return "A run costs nothing."
+        told = f"What is left affords {self.every_block} runs that read every block"
+        return f"{told}." if self.groups == 1 else f"{told}, and {self.in_turns} in turns over {self.groups} groups."
+
+
+def afforded(
+    workspace: Workspace,
+    name: str,
+    price: Amount,
+    groups: int | None = None,
+    scope: str | None = None,
+    read: str | Sequence[int] | None = None,
+) -> Afforded | None:
+    """How many releases at that price the budget of a dataset affords; None where the policy keeps that from its asker.
+
+    In an envelope turns save nothing: it is one account for all of them. A window of time only delays.
+
+    Args:
+        groups: over how many groups of blocks they rotate; None is as many as there are blocks.
+        read: the cohorts that they read, or 'newest'; None is all there are.
+
+    Raises:
+        DatasetUnknown, ScopeUnknown, CohortUnknown: there is no such dataset, envelope or cohort.
+        RotationUnfit: the groups would not be of one size.
+    """
+    with workspace.database.read() as session:
+        if withholds_figures(session, workspace.actor):
+            return None
+        dataset = datasets.find(session, name)
+        chosen = Reading(
+            datasets.partition(session, dataset).blocks, cohorts.chosen(session, dataset, read), several=True
+        ).chosen
+        every = lists.left_of_blocks(session, {dataset.account_id})[dataset.account_id]
+        left = [every[block] for block in chosen]
+        over = most_groups(len(left)) if groups is None else groups
+        if scope is not None:
+            in_it = affords(price, [envelopes.room(envelopes.find_scope(session, dataset, scope))])
+            return Afforded(in_it, in_it, over)
+    return Afforded(affords(price, left), affords(price, left, over), over)

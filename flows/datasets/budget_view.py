@@ -1,0 +1,217 @@
+"""A dataset's budget as people look at it: the claim and its changes, envelopes, windows of time; and envelopes opened.
+
+What is left without an envelope, in an envelope and in the current window are three figures; a release must fit those
+that concern it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy.orm import Session
+
+from flows.audit.lifetime_claims import claims_of
+from flows.governance.policy import require_figures
+from flows.workspace.policy_file import read_version
+from flows.workspace.workspace import Workspace
+from models_db.errors import UsageError
+from models_db.services.catalogue import cohorts, datasets, internal_views, policies
+from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services.lifecycle import envelopes, ledger
+from models_db.services.lifecycle.envelopes import ScopeTooLarge
+from models_db.services.lifecycle.ledger import Balance
+from models_db.services.queries import history, lists
+from models_db.services.queries.history import Readers
+from models_db.tables import Account, Dataset
+from models_db.values.amounts import Amount, Envelope
+from models_db.values.internal_view import Viewing
+from models_db.values.names import require_plain
+from tasks.accounting.lifetime_claims import lifetime_claim
+from tasks.planning.block_selection import Reading, runs
+
+LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of time: the most that may be reserved in it, and what is. Before it is opened it has no end."""
+
+    period: str
+    cap: Amount
+    used: Amount
+    opens_at: str | None
+    closes_at: str | None
+
+    @property
+    def left(self) -> Amount:
+        """What may still be reserved."""
+        return self.cap - self.used
+
+
+@dataclass(frozen=True)
+class CohortLine:
+    """What one cohort of a dataset has, and who has read it; the first one was there from the beginning."""
+
+    number: int
+    opened_at: str | None
+    blocks: str
+    balance: Balance
+    readers: Readers
+
+
+@dataclass(frozen=True)
+class BudgetView:
+    """The budget of a dataset and everything that narrows it.
+
+    Attributes:
+        sharing: the datasets that draw on it.
+        claims: every lifetime claim it has had, the one in force last.
+        balance: `left` is for requests without an envelope.
+        envelopes: the open ones.
+        window: the one in which something would be reserved now, if the policy paces.
+        cohorts: what each cohort has, if there are several; `balance` is that of the fullest block that is looked at.
+        viewing: since when unprotected figures of the account were seen and by whom, if they were.
+    """
+
+    sharing: tuple[str, ...]
+    blocks: int
+    claims: tuple[LifetimeClaim, ...]
+    balance: Balance
+    envelopes: tuple[Envelope, ...]
+    window: Window | None
+    cohorts: tuple[CohortLine, ...] = ()
+    viewing: Viewing | None = None
+
+    @property
+    def claim(self) -> LifetimeClaim:
+        """The lifetime claim in force."""
+        return self.claims[-1]
+
+    def of_cohort(self, line: CohortLine) -> "BudgetView":
+        """The same as releases have it that read one cohort alone."""
+        return replace(self, balance=line.balance)
+
+    def left(self, scope: str | None) -> Amount:
+        """What is left in an open envelope, or for requests without one.
+
+        Raises:
+            ScopeUnknown: there is no such envelope.
+        """
+        known = {envelope.name: envelope for envelope in self.envelopes}
+        if scope is not None and scope not in known:
+            raise envelopes.ScopeUnknown(scope, sorted(known))
+        return self.balance.left if scope is None else known[scope].left
+
+
+def view(workspace: Workspace, name: str, read: str | Sequence[int] | None = None) -> BudgetView:
+    """The budget of a dataset, as releases have it that read some of its cohorts, or all.
+
+    Args:
+        read: the cohorts by number, or 'newest'; None is all.
+
+    Raises:
+        DatasetUnknown, CohortUnknown: there is no such dataset or cohort.
+        FiguresWithheld: the policy keeps the figures from the owner of this home.
+    """
+    require_figures(workspace, name)
+    with workspace.database.read() as session:
+        return view_of(session, datasets.find(session, name), read)
+
+
+def view_of(session: Session, dataset: Dataset, read: str | Sequence[int] | None = None) -> BudgetView:
+    """The same in a session of the caller's, who knows that the figures may be told."""
+    root, each = dataset.account_id, datasets.partition(session, dataset).blocks
+    blocks = None if read is None else Reading(each, cohorts.chosen(session, dataset, read), several=True).blocks
+    return BudgetView(
+        sharing=sharing(session, dataset),
+        blocks=each,
+        claims=claims_of(session, dataset),
+        balance=ledger.balance(session, root, blocks),
+        envelopes=tuple(envelopes.envelope_of(scope) for scope in envelopes.scopes(session, root)),
+        window=_window(session, root),
+        cohorts=_cohorts(session, dataset),
+        viewing=internal_views.of_account(session, root),
+    )
+
+
+def _cohorts(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
+    """What each cohort has, if there are several."""
+    root, each = dataset.account_id, datasets.partition(session, dataset).blocks
+    later = {one.number: one.created_at for one in cohorts.opened(session, root)}
+    if not later:
+        return ()
+    balances, read = lists.cohort_balances(session, {root})[root], history.readers(session, root)
+    return tuple(
+        CohortLine(
+            number, later.get(number), runs(Reading(each).of(number)), balance, read.get(number, history.Readers())
+        )
+        for number, balance in balances.items()
+    )
+
+
+def sharing(session: Session, dataset: Dataset) -> tuple[str, ...]:
+    """The names of all datasets on the account of this one, this one among them."""
+    return lists.sharing(session, dataset.account_id)
+
+
+def _window(session: Session, account_id: int) -> Window | None:
+    version = policies.in_force(session)
+    pacing = read_version(session, version).pacing if version is not None else None
+    if pacing is None:
+        return None
+    found = envelopes.current_window(session, account_id)
+    if found is None:
+        cap = envelopes.share(session.get_one(Account, account_id, populate_existing=True), pacing.permille)
+        return Window(pacing.every, cap, Amount(), None, None)
+    used = Amount(found.rho_held + found.rho_spent, found.delta_held + found.delta_spent)
+    return Window(pacing.every, Amount(found.rho_cap, found.delta_cap), used, found.opens_at, found.closes_at)
+
+
+def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, delta: str, reason: str) -> Envelope:
+    """Reserve a part of what a dataset has left for the requests that will name it.
+
+    Raises:
+        EnvelopeUnfit: a name or reason that could not be repeated.
+        NameNotPlain: the name could be taken for another one.
+        ScopeTooLarge, ScopeExists: it does not fit, or the name was used.
+        NotYourRole: only a steward opens one.
+    """
+    _require_tellable(scope, reason)
+    require_plain("an envelope", scope)
+    cap = lifetime_claim(epsilon, delta).cap
+    with workspace.database.write() as session:
+        dataset = datasets.find(session, name)
+        if not cap.fits(ledger.balance(session, dataset.account_id).left):
+            raise ScopeTooLarge(name, scope, cap)
+        return envelopes.envelope_of(envelopes.open_scope(session, workspace.actor, dataset, scope, cap, reason))
+
+
+def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> Envelope:
+    """Close an envelope; what is left of it is free again. Returns it as it was.
+
+    Raises:
+        EnvelopeUnfit: there is no reason.
+        ScopeUnknown: there is none open of that name.
+        NotYourRole: only a steward closes one.
+    """
+    _require_tellable(scope, reason)
+    with workspace.database.write() as session:
+        dataset = datasets.find(session, name)
+        found = envelopes.envelope_of(envelopes.find_scope(session, dataset, scope))
+        envelopes.close_scope(session, workspace.actor, dataset, scope, reason)
+        return found
+
+
+def _require_tellable(scope: str, reason: str) -> None:
+    if not (scope == scope.strip() and scope.isprintable() and 0 < len(scope) <= LONGEST_NAME):
+        raise EnvelopeUnfit(f"The name of an envelope has 1 to {LONGEST_NAME} printable characters, no space around.")
+    if not reason.strip():
+        raise EnvelopeUnfit("An envelope is opened and closed for a reason.")
+
+
+class EnvelopeUnfit(UsageError):
+    """A name or a reason that a request or the record could not carry."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message, 'For example `almoner budget scope open clinic trial-7 ... --reason "agreed in May"`.'
+        )

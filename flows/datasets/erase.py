@@ -1,0 +1,353 @@
+"""Erasing: the text of one unit, one version or a whole dataset leaves the home; budget, marks and record stay.
+
+First the ledger records what will be left of each version, then the home is brought to that. So whoever is killed in
+between leaves an erasure that is known, that nothing can read past, and that the same command carries out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from flows.datasets import erasure_places
+from flows.datasets.erasure_places import Concerned
+from flows.releases.sweep import remove_orphans
+from flows.workspace.workspace import Workspace, overlap_key_path
+from models_db.errors import EnvironmentProblem, Refused, UsageError
+from models_db.findings import Finding
+from models_db.services.catalogue import datasets, erasures, principals
+from models_db.services.catalogue import requests as releases
+from models_db.services.catalogue.erasures import Scope, VersionErased, Wanted
+from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
+from models_db.values.canonical_json import Json
+from models_db.values.request_state import RequestState
+from tasks.corpus.erase_unit import content_mark, documents_of, erase_unit, remove_beside, strangers
+from tasks.corpus.identity.fingerprints import mark_of
+from tasks.corpus.identity.keys import load_key
+from tasks.corpus.identity.units import normalise_unit
+from tasks.corpus.versions import remove_version, version_uids
+
+OUT = (RequestState.PUBLISHED, RequestState.RETRACTED)
+LONGEST_REASON = 1000
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be erased: a unit by its id, a version by its number, or everything; the id is in no repr.
+
+    Raises:
+        TargetUnclear: none of them, or several.
+        UnitInvalid: the id is none.
+    """
+
+    unit: str | None = field(default=None, repr=False)
+    version: int | None = None
+    everything: bool = False
+
+    def __post_init__(self) -> None:
+        if sum((self.unit is not None, self.version is not None, self.everything)) != 1:
+            raise TargetUnclear
+        if self.unit is not None:
+            object.__setattr__(self, "unit", normalise_unit(self.unit))
+
+    @property
+    def scope(self) -> Scope:
+        """Its kind."""
+        if self.everything:
+            return "all"
+        return "unit" if self.version is None else "version"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What would be erased, or was; counts are private, for the person at the keyboard alone.
+
+    Attributes:
+        versions: by number.
+        documents: of the stores.
+        places: files and folders beside the stores, by kind.
+        sharing: other datasets of the same account, in which nothing is erased.
+        number: of the erasure in the ledger; None in a dry run.
+    """
+
+    dataset: str
+    scope: Scope
+    versions: tuple[int, ...]
+    documents: int
+    places: dict[str, int]
+    sharing: tuple[str, ...]
+    number: int | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        return {
+            "dataset": self.dataset,
+            "erasure": self.number,
+            "scope": self.scope,
+            "versions": list(self.versions),
+            "documents": self.documents,
+            "places": dict(self.places),
+            "not_erased_in": list(self.sharing),
+        }
+
+
+def list_erasure(workspace: Workspace, name: str, target: Target, reason: str | None = None) -> Listing:
+    """What `erase` would erase; nothing is changed. A reason is checked if there is one already.
+
+    Raises:
+        as `erase`.
+    """
+    return _listed(workspace, name, target, reason)[-1]
+
+
+def erase(workspace: Workspace, name: str, target: Target, reason: str) -> Listing:
+    """Erase; the same call again finishes an erasure that was cut short.
+
+    Raises:
+        DatasetUnknown, VersionUnknown, UnitsUnnamed, ReasonUnfit: there is nothing like that to erase.
+        NotYourRole: only a steward or an admin erases.
+        ErasureBlocked: a release of the dataset is running or waits at the publish gate.
+        VersionsMoved: a version came in at the same moment.
+        StoreDiffers: a version holds something else than the ledger says.
+        VersionMissing: a version of the dataset is in another home.
+    """
+    dataset, known, listing = _listed(workspace, name, target, reason)
+    remove_orphans(workspace)
+    made = known or _record(workspace, dataset, target, reason)
+    _carry_out(workspace, made.id, target)
+    return Listing(**{**vars(listing), "number": made.id})
+
+
+def unfinished(workspace: Workspace) -> Iterator[str]:
+    """Erasures that were recorded and not carried out, in words."""
+    with workspace.database.read() as session:
+        ended = erasures.ended(session)
+        for made in erasures.every(session):
+            if made.id not in ended:
+                name = session.get_one(Dataset, made.dataset_id).name
+                yield f"erasure {made.id} of {name!r} is unfinished: type the same `almoner dataset erase` again"
+
+
+def differences(workspace: Workspace) -> Iterator[str]:
+    """Versions in this home that do not hold what the ledger says they do, in words."""
+    with workspace.database.read() as session:
+        gone = erasures.erased_versions(session)
+        here = set(version_uids(workspace.home))
+        for dataset in datasets.every(session):
+            for version in (one for one in datasets.versions(session, dataset) if one.uid in here):
+                named = f"version {version.number} of {dataset.name!r}"
+                if version.id in gone:
+                    yield f"{named} was erased and lies in this home: erase it here, too"
+                elif _mark(workspace, dataset, version) != erasures.manifest_mark(session, version):
+                    yield f"{named} holds other content than the ledger says"
+
+
+def _listed(
+    workspace: Workspace, name: str, target: Target, reason: str | None
+) -> tuple[Dataset, Erasure | None, Listing]:
+    """The dataset, the same erasure if it was recorded before, and what is concerned."""
+    if reason is not None:
+        _require_reason(reason, target)
+    with workspace.database.read() as session:
+        principals.require_role(session, workspace.actor, *erasures.ROLES)
+        dataset = datasets.find(session, name)
+        erasures.require_unblocked(session, dataset)
+        known = _known(workspace, session, dataset, target)
+        versions = _versions(session, dataset, target, known)
+        return dataset, known, _listing(workspace, session, dataset, target, versions)
+
+
+def stored_versions(workspace: Workspace) -> Iterator[Finding]:
+    """What the home holds of each version is what came in, less what was erased since; and erasures are finished."""
+    wrong = [*unfinished(workspace), *differences(workspace)]
+    yield Finding("stored versions hold what the ledger says", ok=not wrong, detail="; ".join(wrong))
+
+
+def _require_reason(reason: str, target: Target) -> None:
+    if not reason.strip() or len(reason) > LONGEST_REASON or (target.unit and target.unit in reason):
+        raise ReasonUnfit
+
+
+def _known(workspace: Workspace, session: Session, dataset: Dataset, target: Target) -> Erasure | None:
+    """The same erasure, if it was recorded before and nothing has come in since that it would concern."""
+    mark = _unit_mark(workspace, dataset, target)
+    version = _version(session, dataset, target.version)
+    for made in reversed(erasures.every(session, dataset)):
+        if (made.scope, made.unit_mark, made.version_id) == (target.scope, mark, version.id if version else None):
+            return made if target.scope != "all" or not erasures.left_versions(session, dataset) else None
+    if version is not None and version.id in erasures.erased_versions(session):
+        raise VersionErased(dataset.name, version.number)
+    return None
+
+
+def _versions(session: Session, dataset: Dataset, target: Target, known: Erasure | None) -> list[DatasetVersion]:
+    """The versions that are concerned."""
+    if known is not None:
+        query = select(DatasetVersion).join(ErasedVersion, ErasedVersion.version_id == DatasetVersion.id)
+        return list(session.scalars(query.where(ErasedVersion.erasure_id == known.id).order_by(DatasetVersion.number)))
+    version = _version(session, dataset, target.version)
+    return [version] if version is not None else list(erasures.left_versions(session, dataset))
+
+
+def _version(session: Session, dataset: Dataset, number: int | None) -> DatasetVersion | None:
+    if number is None:
+        return None
+    for version in datasets.versions(session, dataset):
+        if version.number == number:
+            return version
+    raise VersionUnknown(dataset.name, number)
+
+
+def _unit_mark(workspace: Workspace, dataset: Dataset, target: Target) -> str | None:
+    if target.unit is None:
+        return None
+    if dataset.unit_field is None:
+        raise UnitsUnnamed(dataset.name)
+    return mark_of(load_key(overlap_key_path(workspace.home)), target.unit).hex()
+
+
+def _mark(workspace: Workspace, dataset: Dataset, version: DatasetVersion, without: str | None = None) -> str:
+    key = load_key(overlap_key_path(workspace.home))
+    return content_mark(workspace.home, version.uid, key, named=dataset.unit_field is not None, without=without)
+
+
+def _record(workspace: Workspace, dataset: Dataset, target: Target, reason: str) -> Erasure:
+    """Record the erasure with what will be left of each version."""
+    with workspace.database.read() as session:
+        versions = _versions(session, dataset, target, None)
+        unfit = [one for one in versions if target.unit and _mark(workspace, dataset, one) != _stated(session, one)]
+    if unfit:
+        raise StoreDiffers(dataset.name, unfit[0].number)
+    left = {one.id: _mark(workspace, dataset, one, target.unit) if target.unit else None for one in versions}
+    wanted = Wanted(
+        scope=target.scope,
+        reason=reason,
+        left=left,
+        version=versions[0].id if target.version is not None else None,
+        unit_mark=_unit_mark(workspace, dataset, target),
+    )
+    with workspace.database.write() as session:
+        return erasures.record_erasure(session, workspace.actor, datasets.find(session, dataset.name), wanted)
+
+
+def _stated(session: Session, version: DatasetVersion) -> str:
+    return erasures.manifest_mark(session, version)
+
+
+def _carry_out(workspace: Workspace, number: int, target: Target) -> None:
+    """Bring the home to what the ledger says; each step may be done again."""
+    with workspace.database.read() as session:
+        made = session.get_one(Erasure, number)
+        dataset = session.get_one(Dataset, made.dataset_id)
+        versions = _versions(session, dataset, target, made)
+        about = _concerned(workspace, session, versions)
+        stated = {one.id: _stated(session, one) for one in versions}
+        gone = erasures.erased_versions(session)
+    here = set(version_uids(workspace.home))
+    for version in (one for one in versions if one.uid in here):
+        if version.id in gone:
+            remove_version(workspace.home, version.uid)
+        elif target.unit is not None:
+            _without(workspace, dataset, version, target.unit, stated[version.id])
+    erasure_places.clear(about)
+    with workspace.database.write() as session:
+        erasures.end(session, workspace.actor, session.get_one(Erasure, number))
+
+
+def _without(workspace: Workspace, dataset: Dataset, version: DatasetVersion, unit: str, stated: str) -> None:
+    """A version loses a unit, unless it has lost it already.
+
+    Raises:
+        StoreDiffers: what is left is not what the ledger says.
+    """
+    remove_beside(workspace.home, version.uid)
+    if documents_of(workspace.home, version.uid, unit):
+        erase_unit(workspace.home, version.uid, unit)
+    if _mark(workspace, dataset, version) != stated:
+        raise StoreDiffers(dataset.name, version.number)
+
+
+def _listing(
+    workspace: Workspace, session: Session, dataset: Dataset, target: Target, versions: list[DatasetVersion]
+) -> Listing:
+    here = set(version_uids(workspace.home))
+    stores = [one.uid for one in versions if one.uid in here]
+    found = erasure_places.found(_concerned(workspace, session, versions))
+    beside = sum(len(strangers(workspace.home, uid)) for uid in stores)
+    others = (one.name for one in datasets.every(session) if one.account_id == dataset.account_id)
+    return Listing(
+        dataset=dataset.name,
+        scope=target.scope,
+        versions=tuple(one.number for one in versions),
+        documents=sum(documents_of(workspace.home, uid, target.unit) for uid in stores),
+        places={"stores": len(stores), "beside stores": beside, **{kind: len(at) for kind, at in found.items()}},
+        sharing=tuple(name for name in others if name != dataset.name),
+    )
+
+
+def _concerned(workspace: Workspace, session: Session, versions: list[DatasetVersion]) -> Concerned:
+    numbers = [one.id for one in versions]
+    requests = session.scalars(select(Request.id).where(Request.version_id.in_(numbers)).order_by(Request.id)).all()
+    inside = [number for number in requests if releases.state_of(session, number) not in OUT]
+    kept = session.scalars(select(Artifact).where(Artifact.request_id.in_(inside)))
+    return Concerned(
+        home=workspace.home,
+        uids=tuple(one.uid for one in versions),
+        requests=tuple(requests),
+        unpublished={one.digest: one.folder for one in kept},
+    )
+
+
+class TargetUnclear(UsageError):
+    """None of the three things that can be erased, or several."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Say what is to be erased: a unit, a version, or everything.",
+            "One of `--unit ID`, `--version N` and `--all`.",
+        )
+
+
+class ReasonUnfit(UsageError):
+    """A reason that the record could not carry; it is never part of the message."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"An erasure has a reason of at most {LONGEST_REASON} characters, which does not name the unit: the reason"
+            " stays in the record.",
+            'For example `--reason "request 12 of May"`.',
+        )
+
+
+class UnitsUnnamed(Refused):
+    """A unit is to be erased by its id, and the dataset names none."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"Dataset {name!r} has no unit field: its records have random ids, which no later version shares.",
+            f"Erase a version or everything: `almoner dataset erase {name} --version N` or `--all`.",
+            {"dataset": name},
+        )
+
+
+class VersionUnknown(UsageError):
+    """No version of that number."""
+
+    def __init__(self, name: str, number: int) -> None:
+        super().__init__(
+            f"Dataset {name!r} has no version {number}.",
+            f"See them with `almoner dataset show {name}`.",
+            {"dataset": name, "version": number},
+        )
+
+
+class StoreDiffers(EnvironmentProblem):
+    """A stored version holds something else than the ledger says."""
+
+    def __init__(self, name: str, number: int) -> None:
+        super().__init__(
+            f"Version {number} of {name!r} holds other content in this home than the ledger says.",
+            "Find out who changed it (`almoner doctor`); erase the whole version: `--version N`.",
+            {"dataset": name, "version": number},
+        )

@@ -1,0 +1,55 @@
+"""Datasets with their claims and budgets, as lists and pages of one show them: some statements for hundreds at once."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from sqlalchemy.orm import Session
+
+from models_db.services.queries import lists
+from models_db.tables import Dataset
+from models_db.values.requests import PublicMetadata, as_json
+from tasks.accounting.lifetime_claims import lifetime_epsilon
+
+AT_ONCE = 500
+
+_epsilon = lru_cache(maxsize=4096)(lifetime_epsilon)  # it searches, and most datasets of a list have spent the same
+
+
+def inventory(session: Session) -> Iterator[dict[str, object]]:
+    """All datasets by name; see `described`. Memory holds AT_ONCE of them and their claims, never their blocks."""
+    after: str | None = None
+    while found := lists.some_datasets(session, AT_ONCE, after):
+        yield from described(session, found)
+        after = found[-1].name
+        session.expunge_all()
+
+
+def described(session: Session, datasets: Sequence[Dataset]) -> list[dict[str, object]]:
+    """Each dataset with its claim in force and what is left, in the same order."""
+    accounts, ids = {dataset.account_id for dataset in datasets}, [dataset.id for dataset in datasets]
+    claims, balances = lists.lifetimes(session, accounts), lists.balances(session, accounts)
+    cohorts = lists.cohorts_of_each(session, accounts)
+    blocks, versions = lists.blocks_of_each(session, accounts), lists.versions_of_each(session, ids)
+    found: list[dict[str, object]] = []
+    for dataset in datasets:
+        claim, balance = claims[dataset.account_id], balances[dataset.account_id]
+        found.append(
+            {
+                "name": dataset.name,
+                "unit": dataset.unit_field or "record",
+                "relation": dataset.relation,
+                "governed": dataset.governed,
+                "epsilon_cap": claim.epsilon,
+                "delta_cap": claim.delta,
+                "rho_cap": balance.cap.rho_text,
+                "epsilon_spent": _epsilon(balance.spent, claim.delta_conversion),
+                "rho_left": balance.left.rho_text,
+                "blocks": blocks[dataset.account_id],
+                "cohorts": cohorts.get(dataset.account_id, 1),
+                "population": dataset.population,
+                "public_metadata": as_json(PublicMetadata.stored(dataset.public_metadata)),
+                "versions": versions.get(dataset.id, 0),
+                "account": dataset.account_id,
+            }
+        )
+    return found

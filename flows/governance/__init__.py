@@ -1,0 +1,1 @@
+"""Principals, policies and lifetime claims."""

@@ -1,0 +1,198 @@
+"""The policy at work: which one is in force, and the checks of every step.
+
+A check returns nothing or raises: whoever calls it cannot overlook its answer. The database enforces approvals, limits
+and pacing once more.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from flows.workspace.policy_file import read_version
+from flows.workspace.workspace import Workspace
+from models_db.errors import Refused
+from models_db.policies.checks import Asked, require_allowed
+from models_db.policies.policy import Policy
+from models_db.services.audit.chain import Actor
+from models_db.services.audit.stored_text import request_body, result_of
+from models_db.services.catalogue import datasets, internal_views, policies, principals, requests
+from models_db.services.lifecycle import artifacts
+from models_db.services.lifecycle.ledger import BudgetExceeded
+from models_db.tables import PolicyVersion, Request
+from models_db.values.amounts import Amount
+from tasks.accounting.policy_limits import bounds_of, terms_of
+from tasks.values.metric_result import MetricResult
+
+SEE_FIGURES = frozenset({"steward", "auditor", "admin"})
+"""Roles that are told what is left of a budget even where refusals are quiet."""
+
+
+def require_policy(policy: Policy, body: Mapping[str, Any], cap: Amount) -> None:
+    """Check a canonical request against a policy; `cap` is the lifetime cap of its dataset.
+
+    Raises:
+        PolicyForbids: with every rule that it breaks.
+    """
+    asked = Asked.of(body)
+    rules = policy.rules_for(asked.dataset)
+    require_allowed(rules, bounds_of(rules, cap), asked)
+
+
+def require_bounds(session: Session, request_id: int, reasons: Iterable[str]) -> None:
+    """Check the stored figures of what a request produced against the bounds of its policy.
+
+    Args:
+        reasons: of those who approve it; figures outside are admitted if the policy allows it and each overrides them.
+
+    Raises:
+        OutsideBounds: with every figure that is outside, or missing.
+    """
+    from tasks.evaluation.bound_override import require_admitted  # loads the metrics
+
+    request = requests.find(session, request_id)
+    artifact = artifacts.artifact_of(session, request_id)
+    stored = artifacts.evaluations(session, artifact) if artifact else ()
+    measured = {e.metric: MetricResult.from_json(result_of(e)) for e in stored if e.exposure != "internal"}
+    dataset = request_body(request)["dataset"]["name"]
+    require_admitted(request_id, policy_of(session, request).rules_for(dataset), measured, reasons)
+
+
+def policy_of(session: Session, request: Request) -> Policy:
+    """The policy that a request was made under.
+
+    Raises:
+        PolicyAltered: the ledger's text is not the one that was adopted.
+    """
+    return read_version(session, session.get_one(PolicyVersion, request.policy_id))
+
+
+def require_in_force(session: Session, workspace: Workspace) -> None:
+    """Check that a request made in this home would be made under the policy in force.
+
+    An admin's file need not be in force yet: their request adopts it.
+
+    Raises:
+        PolicyDiffers: it is another one, and its owner may not adopt it.
+    """
+    version = policies.in_force(session)
+    same = version is not None and version.digest == workspace.policy_digest
+    if not same and "admin" not in principals.roles_of(session, workspace.actor.id):
+        raise PolicyDiffers(str(workspace.home.policy), version.digest if version else None)
+
+
+def require_not_barred(workspace: Workspace, dataset: str, step: str) -> None:
+    """Check that the policy in force lets the owner of this home take a step on a dataset.
+
+    Raises:
+        DatasetUnknown: there is no such dataset.
+        ViewerBarred: it bars whoever has seen unprotected figures of the account, and the owner has.
+    """
+    with workspace.database.read() as session:
+        found, version = datasets.find(session, dataset), policies.in_force(session)
+        internal_views.require_not_barred(session, version, found, [workspace.actor.id], step)
+
+
+def version_for_request(session: Session, workspace: Workspace) -> PolicyVersion:
+    """The ledger's row for the policy of a new request; an admin's file is put in force if it is not.
+
+    Raises:
+        PolicyDiffers: another policy is in force, and the owner of this home may not change that.
+    """
+    require_in_force(session, workspace)
+    version = policies.in_force(session)
+    if version is None or version.digest != workspace.policy_digest:
+        return put_in_force(session, workspace.actor, workspace.policy)
+    return version
+
+
+def put_in_force(session: Session, actor: Actor, policy: Policy) -> PolicyVersion:
+    """Adopt a policy.
+
+    Raises:
+        NotMeasurable, InvalidTarget: it demands what cannot be.
+        NotYourRole: only an admin adopts.
+    """
+    require_sensible(policy)
+    return policies.adopt(session, actor, terms_of(policy))
+
+
+def require_sensible(policy: Policy) -> None:
+    """Check what its form cannot tell: that every demand can be met.
+
+    Raises:
+        NotMeasurable: it requires a metric or figure that no gate can look at.
+        InvalidTarget: its limits buy less than the ledger can count.
+    """
+    for dataset in ("", *policy.datasets):
+        from tasks.evaluation.policy_bounds import require_measurable  # loads the metrics
+
+        require_measurable(policy.rules_for(dataset).required)
+    terms_of(policy)
+
+
+def withholds_figures(session: Session, actor: Actor) -> bool:
+    """Whether the policy in force keeps from `actor` what is left of budgets."""
+    version = policies.in_force(session)
+    if version is None or read_version(session, version).refusals == "full":
+        return False
+    return not principals.roles_of(session, actor.id) & SEE_FIGURES
+
+
+def require_figures(workspace: Workspace, dataset: str) -> None:
+    """Check that the owner of this home may be told what is left of a budget.
+
+    Raises:
+        FiguresWithheld: the policy says otherwise.
+    """
+    with workspace.database.read() as session:
+        if withholds_figures(session, workspace.actor):
+            raise FiguresWithheld(dataset)
+
+
+@contextmanager
+def told_by_policy(workspace: Workspace) -> Iterator[None]:
+    """Inside, a budget's refusal says as much as the policy in force lets it."""
+    try:
+        yield
+    except BudgetExceeded as refusal:
+        with workspace.database.read() as session:
+            quiet = withholds_figures(session, workspace.actor)
+        if quiet:
+            raise BudgetRefused(str(refusal.facts["dataset"])) from None
+        raise
+
+
+class BudgetRefused(Refused):
+    """The budget says no, and the policy does not let it say more."""
+
+    def __init__(self, dataset: str) -> None:
+        super().__init__(
+            f"The budget of dataset {dataset!r} does not allow this.",
+            "Ask for less, or ask a steward what fits: the policy does not tell analysts (`refusals: quiet`).",
+            {"dataset": dataset},
+        )
+
+
+class FiguresWithheld(Refused):
+    """The policy keeps a budget's figures from analysts."""
+
+    def __init__(self, dataset: str) -> None:
+        super().__init__(
+            f"The policy does not show what is left of the budget of {dataset!r} to analysts (`refusals: quiet`).",
+            "Ask a steward, an auditor or an admin.",
+            {"dataset": dataset},
+        )
+
+
+class PolicyDiffers(Refused):
+    """The policy of this home is not the one in force."""
+
+    def __init__(self, path: str, in_force: str | None) -> None:
+        told = "another policy is" if in_force else "no policy is"
+        super().__init__(
+            f"Nothing can be asked for under {path}: {told} in force, and only an admin adopts one.",
+            "See what differs with `almoner policy check FILE`; `almoner policy show` prints the one in force.",
+            {"policy": path, "in_force": in_force},
+        )

@@ -1,0 +1,147 @@
+"""From one policy to the next: what differs, and putting a file in force."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.governance.policy import put_in_force, require_sensible
+from flows.workspace.policy_file import read_policy, read_version
+from flows.workspace.workspace import Workspace
+from models_db.policies.policy import Policy
+from models_db.services.catalogue import datasets, policies, principals
+from models_db.values.canonical_json import Json, digest
+from models_db.values.requests import as_json
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One field of two policies; None where a policy does not have it."""
+
+    field: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """A policy that is valid, beside the one in force.
+
+    Attributes:
+        policy: the new one.
+        before: the one in force; None in a ledger that has none yet.
+        unknown_datasets: names with rules of their own that no dataset has.
+    """
+
+    policy: Policy
+    before: Policy | None
+    unknown_datasets: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Names the new policy."""
+        return digest(as_json(self.policy))
+
+    @property
+    def digest_before(self) -> str | None:
+        """Names the policy in force."""
+        return None if self.before is None else digest(as_json(self.before))
+
+    @property
+    def differences(self) -> list[Difference]:
+        """What the new policy changes, field by field; everything, where none is in force."""
+        before, after = (dict(_flat(_complete(each))) for each in (self.before, self.policy))
+        return [
+            Difference(field, before.get(field), after.get(field))
+            for field in sorted({*before, *after})
+            if before.get(field) != after.get(field)
+        ]
+
+    def to_json(self) -> dict[str, Json]:
+        """The change as programs read it."""
+        return {
+            "digest": self.digest,
+            "in_force": self.digest_before,
+            "differences": [{"field": d.field, "in_force": d.before, "file": d.after} for d in self.differences],
+            "unknown_datasets": list(self.unknown_datasets),
+        }
+
+
+def policy_in_force(workspace: Workspace) -> Policy | None:
+    """The policy that was adopted last.
+
+    Raises:
+        PolicyAltered: the ledger's text is not the one that was adopted.
+    """
+    with workspace.database.read() as session:
+        version = policies.in_force(session)
+        return None if version is None else read_version(session, version)
+
+
+def examine(workspace: Workspace, path: Path) -> Change:
+    """Read a policy and compare it with the one in force.
+
+    Raises:
+        FileUnreadable, FileInvalid, NotMeasurable, InvalidTarget: it is none, or demands what cannot be.
+    """
+    policy = read_policy(path, str(path))
+    require_sensible(policy)
+    before = policy_in_force(workspace)
+    with workspace.database.read() as session:
+        known = {dataset.name for dataset in datasets.every(session)}
+    return Change(policy, before, tuple(sorted(set(policy.datasets) - known)))
+
+
+def adopt(workspace: Workspace, path: Path) -> Change:
+    """Put the policy in a file in force, and make it this home's `policy.yaml`.
+
+    The file is replaced before the ledger's transaction ends: killed in between, this home asks under a policy that its
+    owner, an admin, adopts with the next request, and never falls back to the old one.
+
+    Raises:
+        NotYourRole: only an admin adopts.
+        FileUnreadable, FileInvalid, NotMeasurable, InvalidTarget: it is no policy, or demands what cannot be.
+    """
+    change, text = examine(workspace, path), path.read_bytes()
+    with workspace.database.write() as session:
+        put_in_force(session, workspace.actor, change.policy)
+        _replace(workspace.home.policy, text)
+    return change
+
+
+def adopt_first(workspace: Workspace) -> None:
+    """Put the policy of a new home in force if its ledger has none yet and its owner may do so."""
+    with workspace.database.write() as session:
+        if policies.in_force(session) is None and "admin" in principals.roles_of(session, workspace.actor.id):
+            put_in_force(session, workspace.actor, workspace.policy)
+
+
+def _replace(path: Path, text: bytes) -> None:
+    """Another content, whole or not at all."""
+    if path.exists() and path.read_bytes() == text:
+        return
+    new = path.with_suffix(".new")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    new.replace(path)
+
+
+def _complete(policy: Policy | None) -> Json:
+    """A policy with its defaults, as people compare them."""
+    if policy is None:
+        return {}
+    return {name: as_json(getattr(policy, name)) for name in Policy.model_fields}
+
+
+def _flat(value: Json, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every leaf with its dotted name; what is None or empty is not there."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _flat(item, f"{path}.{name}" if path else name)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        if value:
+            yield path, ", ".join(str(item) for item in value)
+    elif value is not None:
+        yield path, str(value).lower() if isinstance(value, bool) else str(value)

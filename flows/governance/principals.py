@@ -1,0 +1,176 @@
+"""People of a ledger as commands deal with them: joining with a home, days of grants, signed delegations."""
+
+from datetime import UTC, date, datetime, time, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from flows.workspace.workspace import Workspace
+from models_db.database.base import moment
+from models_db.errors import Refused, UsageError
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import datasets, principals, requests
+from models_db.services.catalogue.principals import Mandate, PrincipalUnknown
+from models_db.services.lifecycle import gates
+from models_db.sessions.database import Database
+from models_db.tables import Approval, Dataset, Delegation, Principal
+from models_db.values.canonical_json import Json
+from tasks.release.signatures.ed25519 import fingerprint, verify
+
+LAST_YEAR = 9000
+
+
+def member(database: Database, public_key: str) -> Actor | None:
+    """Whom the ledger knows by a key; None if nobody.
+
+    Raises:
+        LoginMismatch: on PostgreSQL, this session's login is somebody else's.
+    """
+    with database.read() as session:
+        try:
+            return principals.acting(session, public_key)
+        except PrincipalUnknown:
+            return None
+
+
+def listed(session: Session) -> list[dict[str, Json]]:
+    """Everybody, with the roles they have or will have."""
+    grants = principals.lasting_grants(session)
+    return [
+        {
+            "name": person.name,
+            "login": person.login,
+            "fingerprint": _fingerprint(person),
+            "public_key": person.public_key,
+            "since": person.created_at,
+            "roles": [
+                {"role": g.role, "from": g.valid_from, "until": g.valid_to, "reason": g.reason,
+                 "granted_by": requests.name_of(session, g.granted_by)}
+                for g in grants if g.principal_id == person.id
+            ],
+        }
+        for person in principals.every(session)
+    ]  # fmt: skip
+
+
+def listed_delegations(session: Session) -> list[dict[str, Json]]:
+    """Every delegation that has not ended, and whether the steward who gave it has signed it."""
+    return [
+        {
+            "number": given.id,
+            "from": requests.name_of(session, given.from_id),
+            "to": requests.name_of(session, given.to_id),
+            "dataset": session.get_one(Dataset, given.dataset_id).name,
+            "valid_from": given.valid_from,
+            "valid_to": given.valid_to,
+            "reason": given.reason,
+            "signed": is_signed(session, given),
+        }
+        for given in principals.delegations(session)
+    ]
+
+
+def _fingerprint(person: Principal) -> str | None:
+    try:
+        return fingerprint(person.public_key)
+    except ValueError:
+        return None  # a key that is none verifies nothing
+
+
+def delegate(workspace: Workspace, mandate: Mandate) -> int:
+    """Sign and record that somebody may decide in the name of this home's owner; returns the delegation's number.
+
+    Raises:
+        NobodyCalled, DatasetUnknown, SelfDelegation: not those names.
+        RoleMissing: the owner is no steward in their own right.
+    """
+    signature = workspace.key.sign(mandate.statement(workspace.actor.name))
+    with workspace.database.write() as session:
+        dataset = datasets.find(session, mandate.dataset)
+        return principals.delegate(session, workspace.actor, dataset.id, mandate, signature).id
+
+
+def is_signed(session: Session, given: Delegation) -> bool:
+    """Whether a delegation has the signature of the steward whose vote it is."""
+    giver, taker = session.get_one(Principal, given.from_id), session.get_one(Principal, given.to_id)
+    dataset = session.get_one(Dataset, given.dataset_id).name
+    mandate = Mandate(dataset, taker.name, given.valid_from, given.valid_to, given.reason)
+    return verify(giver.public_key, given.signature, mandate.statement(giver.name))
+
+
+def require_mandates(session: Session, request_id: int) -> None:
+    """Check that whoever decided on a request in somebody's name had that person's signature for it.
+
+    Raises:
+        MandateForged: a delegation is a row without one.
+    """
+    dataset_id = requests.find(session, request_id).dataset_id
+    for approval, approver in gates.given(session, request_id):
+        if approval.on_behalf_of is not None and not _is_mandated(session, approval, dataset_id):
+            raise MandateForged(request_id, approver.name, requests.name_of(session, approval.on_behalf_of))
+
+
+def _is_mandated(session: Session, approval: Approval, dataset_id: int) -> bool:
+    query = select(Delegation).where(
+        Delegation.from_id == approval.on_behalf_of,
+        Delegation.to_id == approval.approver_id,
+        Delegation.dataset_id == dataset_id,
+        Delegation.valid_from <= approval.at,
+        Delegation.valid_to > approval.at,
+    )
+    return any(is_signed(session, given) for given in session.scalars(query))
+
+
+def period(since: str | None, until: str | None) -> tuple[str, str | None]:
+    """The first moment of a day and the first after another, in UTC; from now, and for good, where none is named.
+
+    Raises:
+        NotADay: it is not written as a day.
+        PeriodUnfit: it ends before it begins, or has ended.
+    """
+    now = moment()
+    start = now if since is None else moment(datetime.combine(_day(since), time(), UTC))
+    if until is None:
+        return start, None
+    end = moment(datetime.combine(_day(until) + timedelta(days=1), time(), UTC))
+    if end <= max(start, now):
+        raise PeriodUnfit(since, until)
+    return start, end
+
+
+def _day(written: str) -> date:
+    try:
+        day = date.fromisoformat(written)
+    except ValueError:
+        raise NotADay(written) from None
+    if day.year > LAST_YEAR:
+        raise NotADay(written)
+    return day
+
+
+class NotADay(UsageError):
+    """A day that is not written as one."""
+
+    def __init__(self, written: str) -> None:
+        super().__init__(f"{written!r} is not a day.", "Write it as 2026-11-30; days are those of UTC.")
+
+
+class PeriodUnfit(UsageError):
+    """A grant or delegation for no day at all."""
+
+    def __init__(self, since: str | None, until: str) -> None:
+        begin = f"from {since} " if since else ""
+        super().__init__(
+            f"{begin}until {until} is no time to come.".capitalize(), "The last day is that of --until, in UTC."
+        )
+
+
+class MandateForged(Refused):
+    """A decision in somebody's name, without that person's signature."""
+
+    def __init__(self, request_id: int, taker: str, giver: str) -> None:
+        super().__init__(
+            f"{taker!r} decided on request {request_id} in the name of {giver!r}, who has signed no such delegation.",
+            "The ledger was changed by hand: find out by whom. `almoner user list` shows which delegations are signed.",
+            {"request": request_id, "by": taker, "on_behalf_of": giver},
+        )

@@ -1,0 +1,169 @@
+"""`notify.yaml` of a home: where notices go. Secrets are named by the environment variables that hold them.
+
+A notice carries numbers, names of datasets and errors, gates and prices, and no text of anybody. It goes to the address
+that is written here and nowhere else: no redirect is followed, no proxy of the environment is asked.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+from flows.workspace.yaml_files import keep_named, read_named
+from models_db.errors import EnvironmentProblem, UsageError
+from models_db.home import ProjectHome
+from models_db.values.requests import FileInvalid, Line, Written, told_plainly
+from tasks.common.network import Variable, is_loopback
+
+PAGE = "docs/schedules.md"
+FILE = "notify.yaml"
+HEAD = """\
+# Where notices go (docs/schedules.md). No secret belongs here: each is read from the environment variable named for it.
+"""
+
+
+def _address(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        raise ValueError("this is no address") from None
+    if not host or any(sign.isspace() or not sign.isprintable() for sign in url):
+        raise ValueError("an address names a host, and has no spaces")
+    if "@" in parts.netloc or parts.fragment:
+        raise ValueError("an address holds no name, no password and no fragment")
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
+        raise ValueError("an address begins with https://; http:// only on this machine")
+    return url
+
+
+def _mailbox(written: str) -> str:
+    name, at, host = written.rpartition("@")
+    if not (name and at and host) or any(sign.isspace() or sign in "<>,;:\"'" for sign in written):
+        raise ValueError("a mail address is name@host")
+    return written
+
+
+Mailbox = Annotated[str, Field(max_length=254), AfterValidator(_mailbox)]
+
+
+class LogChannel(Written):
+    """A line of JSON for each notice, at the end of a file."""
+
+    kind: Literal["log"] = "log"
+    file: Line
+
+
+class Webhook(Written):
+    """A POST of JSON for each notice; with a secret, its body is signed."""
+
+    kind: Literal["webhook"] = "webhook"
+    url: Annotated[str, Field(max_length=2000), AfterValidator(_address)]
+    secret_env: Variable | None = None
+    timeout: Annotated[int, Field(ge=1, le=60)] = 10
+
+
+class Email(Written):
+    """A mail for each notice."""
+
+    kind: Literal["email"] = "email"
+    to: Annotated[tuple[Mailbox, ...], Field(min_length=1, max_length=50)]
+    sender: Mailbox
+    host: Annotated[Line, Field(max_length=253)]
+    port: Annotated[int, Field(ge=1, le=65535)] = 587
+    tls: Literal["starttls", "implicit", "none"] = "starttls"
+    user_env: Variable | None = None
+    password_env: Variable | None = None
+    timeout: Annotated[int, Field(ge=1, le=60)] = 10
+
+
+Channel = LogChannel | Webhook | Email
+_CHANNEL: TypeAdapter[Channel] = TypeAdapter(Annotated[Channel, Field(discriminator="kind")])
+_NAME: TypeAdapter[str] = TypeAdapter(Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")])
+
+
+def made(name: str, said: Mapping[str, object]) -> Channel:
+    """One channel as it is written.
+
+    Raises:
+        FileInvalid: it is none; what was written is not repeated.
+    """
+    try:
+        _NAME.validate_python(name)
+        found = _CHANNEL.validate_python(dict(said))
+    except ValidationError as invalid:
+        problems = [f"{e['loc'][-1] if e['loc'] else 'name'}: {told_plainly(e['msg'])}" for e in invalid.errors()]
+        raise FileInvalid(f"The channel {name!r}", problems, PAGE) from None
+    if isinstance(found, Email) and found.tls == "none" and not is_loopback(found.host):
+        raise FileInvalid(f"The channel {name!r}", ["tls: `none` is for this machine only"], PAGE)
+    if isinstance(found, Email) and (found.user_env is None) != (found.password_env is None):
+        raise FileInvalid(f"The channel {name!r}", ["user_env and password_env belong together"], PAGE)
+    return found
+
+
+def channels_of(home: ProjectHome) -> dict[str, Channel]:
+    """Every channel of a home, by name.
+
+    Raises:
+        FileUnreadable, FileInvalid: the file is none.
+    """
+    return {name: made(name, said) for name, said in read_named(home.inside(FILE), "a channel", PAGE).items()}
+
+
+def keep_channels(home: ProjectHome, known: Mapping[str, Channel]) -> None:
+    """Write the channels of a home.
+
+    Raises:
+        ChannelsUnwritable: the file cannot be written.
+    """
+    written = {name: {"kind": each.kind, **each.model_dump(mode="json")} for name, each in known.items()}
+    try:
+        keep_named(home.inside(FILE), HEAD, written)
+    except OSError as problem:
+        raise ChannelsUnwritable(FILE, problem.strerror or type(problem).__name__) from None
+
+
+def secret(variable: str) -> str:
+    """What an environment variable holds.
+
+    Raises:
+        SecretMissing: nothing.
+    """
+    if not (found := os.environ.get(variable, "")):
+        raise SecretMissing(variable)
+    return found
+
+
+class SecretMissing(EnvironmentProblem):
+    """A variable that a channel names is not set."""
+
+    def __init__(self, variable: str) -> None:
+        super().__init__(
+            f"The environment variable {variable} is not set, and a channel needs it.",
+            "Set it where `almoner serve` runs; the value is never written down.",
+            {"variable": variable},
+        )
+
+
+class ChannelExists(UsageError):
+    """A name that is taken."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is a channel {name!r} already.", "Choose another name.", {"channel": name})
+
+
+class ChannelUnknown(UsageError):
+    """No channel of that name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        told = f"Known: {', '.join(known)}." if known else "Add one with `almoner notify add`."
+        super().__init__(f"There is no channel {name!r}.", told, {"channel": name})
+
+
+class ChannelsUnwritable(EnvironmentProblem):
+    """A file of channels, or of what was sent, cannot be written."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} cannot be written: {reason}.", "Check its permissions.", {"path": path})

@@ -1,0 +1,289 @@
+"""Who has to know: notices are read off the audit chain, and every channel remembers how far it has got.
+
+The chain is the outbox. What is told in it is never lost, and a channel's place in it moves on when a notice has
+arrived; so each arrives at least once, whatever dies, and its number tells a second one apart. No run waits for one.
+"""
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from flows.notifications.channels import (
+    Channel,
+    ChannelExists,
+    ChannelsUnwritable,
+    ChannelUnknown,
+    channels_of,
+    keep_channels,
+)
+from flows.notifications.send import send
+from flows.workspace.workspace import open_workspace
+from models_db.database.base import moment
+from models_db.errors import AlmonerError
+from models_db.home import ProjectHome
+from models_db.services.audit import chain
+from models_db.services.audit.link_body import parse_body, whole_number
+from models_db.services.audit.log import Link, as_link
+from models_db.services.audit.stored_text import LedgerAltered, request_body
+from models_db.sessions.database import Database
+from models_db.tables import Audit, Motion, Request
+from models_db.values.amounts import Amount
+from models_db.values.bounded_json import parse_json
+from models_db.values.canonical_json import Json
+from models_db.values.gates import Gate
+from models_db.values.printable_text import visible
+from models_db.values.standing_terms import cost_of
+from tasks.common.files import write_over
+
+PLACES = "notices.json"
+MOST_LINKS = 500
+"""How far a channel gets in one look."""
+PATIENCE = timedelta(seconds=30)
+LONGEST_PATIENCE = timedelta(hours=1)
+
+EVENTS = {
+    "request.submitted": "a request waits at the spend gate",
+    "run.produced": "a release waits at the publish gate",
+    "motion.proposed": "a motion waits for approvals",
+    "slot.decided": "a slot was skipped",
+    "slot.ended": "a run was given up",
+    "run.failed": "a run failed",
+}
+GATES = {
+    "request.submitted": Gate.SPEND,
+    "run.produced": Gate.PUBLISH,
+    "motion.proposed": Gate.MOTION,
+}
+TOLD = {
+    "motion.proposed": ("motion", "kind"),
+    "slot.decided": ("schedule", "slot", "skipped"),
+    "slot.ended": ("schedule", "slot", "reason"),
+    "run.failed": ("attempt", "reason"),
+}
+"""What a notice takes of a link's body: numbers, and names of errors. What people wrote stays in the ledger."""
+
+
+LARGEST = 1_000_000
+"""Bytes of the file that says how far each channel has got."""
+_NAME = re.compile(r"[A-Za-z0-9_.:+ -]{1,100}")
+"""What almoner writes where a notice takes a text of a link: names of errors and kinds, and times."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a channel has got: the next link it looks at, and when, after so many failures in a row."""
+
+    next: int
+    failures: int = 0
+    not_before: str = ""
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What one look sent through a channel; the name of the error that stopped it, if one did."""
+
+    channel: str
+    sent: int
+    failed: str = ""
+    detail: str = ""
+
+
+def deliver(home: ProjectHome, now: datetime | None = None) -> list[Delivered]:
+    """Send every channel what it has not had yet; one at a time in a home, so nothing if another process does it.
+
+    Raises:
+        FileInvalid, FileUnreadable: the channels cannot be read.
+        ChannelsUnwritable: it cannot be written down how far they got.
+        LedgerUnreachable: nor can the chain be read.
+    """
+    channels = channels_of(home)
+    if not channels:
+        return []
+    database, at = open_workspace(home).database, now or datetime.now(UTC)
+    with _alone(home) as mine:
+        return [_deliver(home, database, name, each, at) for name, each in channels.items()] if mine else []
+
+
+def _deliver(home: ProjectHome, database: Database, name: str, channel: Channel, now: datetime) -> Delivered:
+    place, sent = _places(home).get(name), 0
+    if place is None:
+        place = Place(_head(database) + 1)
+    if place.not_before > moment(now):
+        return Delivered(name, 0)
+    for number, notice in notices(database, place.next):
+        if notice is not None:
+            try:
+                send(channel, notice)
+            except AlmonerError as problem:
+                _keep(home, name, _later(place, now))
+                return Delivered(name, sent, problem.name, problem.message)
+            sent += 1
+        place = Place(number + 1)
+        if notice is not None:
+            _keep(home, name, place)
+    _keep(home, name, place)
+    return Delivered(name, sent)
+
+
+def _later(place: Place, now: datetime) -> Place:
+    wait = min(PATIENCE * 2 ** min(place.failures, 10), LONGEST_PATIENCE)
+    return replace(place, failures=place.failures + 1, not_before=moment(now + wait))
+
+
+def notices(database: Database, first: int) -> list[tuple[int, dict[str, Json] | None]]:
+    """The links from `first` on, and the notice of each; None for those that nobody has to be told of."""
+    with database.read() as session:
+        columns = [getattr(Audit, name) for name in Link._fields]
+        query = select(*columns).where(Audit.seq >= first).order_by(Audit.seq).limit(MOST_LINKS)
+        found = [as_link(row) for row in session.execute(query)]
+        genesis = session.scalars(select(Audit.row_hash).order_by(Audit.seq).limit(1)).one_or_none() or ""
+        return [(link.seq, _notice(session, link, genesis[:16])) for link in found]
+
+
+def _notice(session: Session, link: Link, ledger: str) -> dict[str, Json] | None:
+    parsed = parse_body(link.body)
+    body = parsed or {}
+    silent = link.kind == "request.submitted" and "standing" in body
+    if link.kind not in EVENTS or silent or (link.kind == "slot.decided" and not body.get("skipped")):
+        return None
+    made: dict[str, Json] = {
+        "notice": link.seq,
+        "ledger": ledger,
+        "at": link.at,
+        "event": EVENTS[link.kind],
+        "dataset": None if link.dataset is None else " ".join(visible(link.dataset).split()),
+    }
+    if link.request_id is not None:
+        made["request"] = link.request_id
+    if link.kind in GATES:
+        made["gate"] = GATES[link.kind]
+    if parsed is None:
+        made["unreadable"] = True
+    said = {name: body[name] for name in TOLD.get(link.kind, ()) if name in body and _brief(body[name])}
+    return {**made, **said, **_price(session, link, body)}
+
+
+def _price(session: Session, link: Link, body: Mapping[str, Any]) -> dict[str, Json]:
+    """What it costs, or would: of a request its plan, of a motion the amount it names."""
+    request = session.get(Request, link.request_id) if link.request_id is not None else None
+    number = whole_number(body, "motion")
+    motion = session.get(Motion, number) if number is not None else None
+    if motion is not None and motion.rho is not None:
+        return {"rho": Amount(motion.rho, motion.delta_fail or 0).rho_text}
+    try:
+        asked = request_body(request) if request is not None else {}
+        return {"rho": cost_of(asked).rho_text} if "plan" in asked else {}
+    except LedgerAltered:  # who is told of a request sees it at the gate; `doctor` names the row
+        return {}
+
+
+def _brief(value: object) -> bool:
+    """Whether a field of a link is what almoner writes there: a whole number, or a short name."""
+    return isinstance(value, int) or (isinstance(value, str) and _NAME.fullmatch(value) is not None)
+
+
+# --- channels of a home ----------------------------------------------------------------------------------------
+
+
+def add_channel(home: ProjectHome, name: str, channel: Channel) -> None:
+    """Keep a channel; it is told of what happens from now on.
+
+    Raises:
+        ChannelExists: there is one of that name.
+        FileInvalid, FileUnreadable, ChannelsUnwritable.
+    """
+    known = channels_of(home.require())
+    if name in known:
+        raise ChannelExists(name)
+    _keep(home, name, Place(_head(open_workspace(home).database) + 1))
+    keep_channels(home, {**known, name: channel})
+
+
+def remove_channel(home: ProjectHome, name: str) -> None:
+    """Forget a channel and how far it got.
+
+    Raises:
+        ChannelUnknown: there is none of that name.
+        FileInvalid, FileUnreadable, ChannelsUnwritable.
+    """
+    find_channel(home, name)
+    keep_channels(home, {each: channel for each, channel in channels_of(home).items() if each != name})
+    _keep(home, name, None)
+
+
+def find_channel(home: ProjectHome, name: str) -> Channel:
+    """The channel of that name.
+
+    Raises:
+        ChannelUnknown: there is none.
+    """
+    known = channels_of(home.require())
+    if name not in known:
+        raise ChannelUnknown(name, sorted(known))
+    return known[name]
+
+
+def try_channel(home: ProjectHome, name: str) -> None:
+    """Send a notice that says it is only a try.
+
+    Raises:
+        ChannelUnknown, NotDelivered, SecretMissing.
+    """
+    send(find_channel(home, name), {"notice": 0, "ledger": "", "at": moment(), "event": "a try", "dataset": None})
+
+
+def waiting(home: ProjectHome) -> dict[str, Place]:
+    """How far every channel has got."""
+    return _places(home)
+
+
+def _head(database: Database) -> int:
+    with database.read() as session:
+        return chain.head(session).seq
+
+
+def _places(home: ProjectHome) -> dict[str, Place]:
+    try:
+        found = parse_json(home.inside(PLACES).read_bytes(), most_bytes=LARGEST)
+        return {str(name): Place(**said) for name, said in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError):
+        raise ChannelsUnwritable(PLACES, "it is not as it was written; remove it to be told from now on") from None
+
+
+def _keep(home: ProjectHome, name: str, place: Place | None) -> None:
+    known = {each: asdict(found) for each, found in _places(home).items() if each != name}
+    if place is not None:
+        known[name] = asdict(place)
+    try:
+        write_over(home.inside(PLACES), json.dumps(known, sort_keys=True).encode(), 0o600, durable=False)
+    except OSError as problem:
+        raise ChannelsUnwritable(PLACES, problem.strerror or type(problem).__name__) from None
+
+
+@contextmanager
+def _alone(home: ProjectHome) -> Iterator[bool]:
+    """Whether no other process of this home sends at this moment."""
+    descriptor = os.open(home.inside(f"{PLACES}.lock"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        yield _locked(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

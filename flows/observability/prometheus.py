@@ -1,0 +1,203 @@
+"""Metrics for Prometheus, all of them read from the ledger with credentials that cannot write.
+
+A count that lives in a process begins at nothing with each command and counts what several workers do several times.
+The ledger counts once, and cannot tell what the record does not tell (docs/observability.md).
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from flows.observability.tracing import ALLOWED, at_most
+from flows.workspace.workspace import Record
+from models_db.errors import EnvironmentProblem
+from models_db.services.audit import chain
+from models_db.services.audit.link_body import parse_body, whole_number
+from models_db.services.catalogue import datasets
+from models_db.services.queries import lists
+from models_db.tables import Audit, Transition
+from models_db.values.amounts import DELTA_UNIT, RHO_UNIT
+
+LOOPBACK: Final = "127.0.0.1"
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a metric is called, whether it only grows, which labels it has, and what it says."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+BUDGET = ("dataset",)
+METRICS: Final = (
+    Metric("almoner_rho_cap", "gauge", BUDGET, "What a dataset may lose in its life, in zCDP."),
+    Metric("almoner_rho_spent", "gauge", BUDGET, "What its fullest block has spent."),
+    Metric("almoner_rho_held", "gauge", BUDGET, "What runs under way have reserved on its fullest block."),
+    Metric("almoner_delta_spent", "gauge", BUDGET, "What its fullest block has spent of its failure probability."),
+    Metric("almoner_instalments_armed", "counter", BUDGET, "Instalments that were paid."),
+    Metric("almoner_attempts", "counter", ("outcome", "at_most_seconds"), "Attempts that ended, by time in steps."),
+    Metric("almoner_attempts_failed", "counter", ("refusal",), "Attempts without a release, by the error's name."),
+    Metric("almoner_requests", "gauge", ("state",), "Requests by state."),
+    Metric("almoner_chain_links", "counter", (), "Links of the record."),
+)  # fmt: skip
+
+_RUNS = ("run.started", "run.produced", "run.failed")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One value of one metric."""
+
+    metric: str
+    labels: Labels
+    value: float
+
+
+def read(record: Record) -> list[Sample]:
+    """Every sample, in one snapshot of the ledger."""
+    with record.database.read() as session:
+        return [*_budgets(session), *_armed(session), *_attempts(session), *_requests(session), *_links(session)]
+
+
+def exposition(record: Record) -> bytes:
+    """The text that Prometheus reads."""
+    return generate_latest(_registry(record))
+
+
+@contextmanager
+def served(record: Record, port: int) -> Iterator[int]:
+    """Answer on this machine's own address, and read the ledger each time; yields the port.
+
+    Raises:
+        PortTaken: something else listens there.
+    """
+    try:
+        server, thread = start_http_server(port, LOOPBACK, _registry(record))
+    except OSError as problem:
+        raise PortTaken(port, problem.strerror or type(problem).__name__) from None
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _registry(record: Record) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(_Ledger(record))
+    return registry
+
+
+class _Ledger(Collector):
+    """Reads the ledger whenever it is asked."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def collect(self) -> Iterator[Family]:
+        """One family for each metric."""
+        found = read(self._record)
+        for metric in METRICS:
+            made = (GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily)(
+                metric.name, metric.help, labels=metric.labels
+            )
+            for sample in found:
+                if sample.metric == metric.name:
+                    made.add_metric([value for _, value in sample.labels], sample.value)
+            yield made
+
+    def describe(self) -> Iterator[Family]:
+        """Nothing is known before the ledger is asked."""
+        return iter(())
+
+
+def _budgets(session: Session) -> Iterator[Sample]:
+    known = datasets.every(session)
+    balances = lists.balances(session, {dataset.account_id for dataset in known})
+    for dataset in known:
+        balance, labels = balances[dataset.account_id], (("dataset", dataset.name),)
+        yield Sample("almoner_rho_cap", labels, balance.cap.rho / RHO_UNIT)
+        yield Sample("almoner_rho_spent", labels, balance.spent.rho / RHO_UNIT)
+        yield Sample("almoner_rho_held", labels, balance.held.rho / RHO_UNIT)
+        yield Sample("almoner_delta_spent", labels, balance.spent.delta / DELTA_UNIT)
+
+
+def _armed(session: Session) -> Iterator[Sample]:
+    counted = select(Audit.dataset, func.count()).where(Audit.kind == "ledger.arm").group_by(Audit.dataset)
+    for dataset, number in session.execute(counted.order_by(Audit.dataset)):
+        yield Sample("almoner_instalments_armed", (("dataset", str(dataset)),), number)
+
+
+def _attempts(session: Session) -> Iterator[Sample]:
+    """Ends of attempts, from the record: when each began and ended, and the name of what ended it."""
+    links = select(Audit.kind, Audit.at, Audit.request_id, Audit.body).where(Audit.kind.in_(_RUNS)).order_by(Audit.seq)
+    begun: dict[tuple[int | None, int], str] = {}
+    ended: Counter[tuple[str, int]] = Counter()
+    failed: Counter[str] = Counter()
+    for kind, at, request, written in session.execute(links):
+        body = parse_body(written) or {}
+        attempt = whole_number(body, "attempt")
+        if attempt is None:  # a link that almoner cannot have written: `almoner audit verify` names it
+            continue
+        key = (request, attempt)
+        if kind == "run.started":
+            begun[key] = at
+            continue
+        if kind == "run.failed":
+            failed[_named(str(body.get("reason")))] += 1
+        if key in begun and (lasted := _seconds(begun.pop(key), at)) is not None:
+            ended[kind.removeprefix("run."), at_most(lasted)] += 1
+    for (outcome, step), number in sorted(ended.items()):
+        yield Sample("almoner_attempts", (("outcome", outcome), ("at_most_seconds", str(step))), number)
+    for reason, number in sorted(failed.items()):
+        yield Sample("almoner_attempts_failed", (("refusal", reason),), number)
+
+
+def _named(reason: str) -> str:
+    """A reason that is the name of an error; whatever else a ledger may hold is not told."""
+    return reason if ALLOWED["almoner.outcome"].fullmatch(reason) else "other"
+
+
+def _seconds(begun: str, ended: str) -> float | None:
+    """How long an attempt took; None where a time is none."""
+    try:
+        return (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _requests(session: Session) -> Iterator[Sample]:
+    last = select(Transition.request_id, func.max(Transition.number).label("number")).group_by(Transition.request_id)
+    newest = last.subquery()
+    here = (newest.c.request_id == Transition.request_id) & (newest.c.number == Transition.number)
+    counted = select(Transition.to_state, func.count()).join(newest, here).group_by(Transition.to_state)
+    for state, number in session.execute(counted.order_by(Transition.to_state)):
+        yield Sample("almoner_requests", (("state", state),), number)
+
+
+def _links(session: Session) -> Iterator[Sample]:
+    yield Sample("almoner_chain_links", (), chain.head(session).seq)
+
+
+class PortTaken(EnvironmentProblem):
+    """Metrics cannot be answered on a port."""
+
+    def __init__(self, port: int, reason: str) -> None:
+        super().__init__(
+            f"Port {port} of this machine cannot be listened on: {reason}.", "Name another one.", {"port": port}
+        )

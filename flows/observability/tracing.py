@@ -1,0 +1,276 @@
+"""Traces of what flows do, for those who operate the machines: off unless ALMONER_TRACES names a collector.
+
+A flow is one trace, sent when it has ended, whatever the end; each of its stages is one span. What a span says is on
+a closed list (`ALLOWED`), and how long a stage took is told in few steps: stages read private data, and time is outside
+the promise (PRIVACY §1, docs/observability.md). Nothing is registered globally: Prefect would use it for its own.
+"""
+
+import functools
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from urllib.parse import urlsplit
+
+from models_db.errors import AlmonerError, EnvironmentProblem, UsageError
+from tasks.common.progress import tell
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Value = str | int
+
+SETTING: Final = "ALMONER_TRACES"
+STEPS: Final = (60, 300, 900, 3600, 14400, 43200)
+"""Seconds; a stage is told to have taken at most one of these, or longer than the last."""
+LONGER: Final = 86400
+HOUR: Final = 3600
+SECONDS_TO_SEND: Final = 5.0
+
+FLOWS: Final = ("propose", "execute", "publish")
+STAGES: Final = ("hold", "generate", "evaluate", "commit", "deliver")
+ALLOWED: Final[Mapping[str, re.Pattern[str]]] = {
+    "almoner.flow": re.compile("|".join(FLOWS)),
+    "almoner.stage": re.compile("|".join(STAGES)),
+    "almoner.request": re.compile(r"[0-9]{1,18}"),
+    "almoner.instalments": re.compile(r"[0-9]{1,18}"),
+    "almoner.outcome": re.compile(r"done|[A-Z][A-Za-z]{0,59}"),
+    "almoner.at_most_seconds": re.compile("|".join(map(str, (*STEPS, LONGER)))),
+}
+"""Everything a span may say, and in which form; what is not on the list or in the form is left out."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass
+class Watched:
+    """What a flow has done so far; times are in seconds."""
+
+    flow: str
+    begun: float
+    request: int | None = None
+    outcome: str = "done"
+    stages: dict[str, tuple[float, str]] = field(default_factory=dict)
+    instalments: int = 0
+
+
+@dataclass(frozen=True)
+class Span:
+    """A span as it is told: `at_most` is one of STEPS, or LONGER."""
+
+    name: str
+    at_most: int
+    attributes: Mapping[str, Value]
+    failed: bool
+
+
+_watched: ContextVar[Watched | None] = ContextVar("_watched", default=None)
+
+
+def watched(flow: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Make one trace of each call of a function, where a collector is named.
+
+    Raises:
+        TracesInTheClear, TelemetryMissing: before anything is done, they could not be sent.
+    """
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            address = os.environ.get(SETTING, "")
+            if not address:
+                return function(*args, **kwargs)
+            require_sendable(address)
+            trace = Watched(flow, time.time())
+            with _sent(trace, address), _ending(trace):
+                result = function(*args, **kwargs)
+                trace.request = getattr(result, "request_id", trace.request)
+                return result
+
+        return call
+
+    return decorate
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """What happens inside is one stage of the flow under way."""
+    trace = _watched.get()
+    if trace is None:
+        yield
+        return
+    begun, outcome = time.monotonic(), "done"
+    try:
+        yield
+    except BaseException as problem:
+        outcome = name_of(problem)
+        raise
+    finally:
+        trace.stages[name] = (time.monotonic() - begun, outcome)
+
+
+def of_request(number: int) -> None:
+    """The flow under way is about this request."""
+    if (trace := _watched.get()) is not None:
+        trace.request = number
+
+
+def armed() -> None:
+    """The flow under way has spent one instalment."""
+    if (trace := _watched.get()) is not None:
+        trace.instalments += 1
+
+
+def name_of(problem: BaseException) -> str:
+    """What a span says of an error: a name of ours, or a type; never a message, which may quote private text."""
+    return problem.name if isinstance(problem, AlmonerError) else type(problem).__name__
+
+
+def at_most(seconds: float) -> int:
+    """The step that a duration is told as."""
+    return next((step for step in STEPS if seconds <= step), LONGER)
+
+
+def told(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
+    """Those attributes that are on the list, in their form."""
+    return {
+        name: value
+        for name, value in attributes.items()
+        if value is not None and name in ALLOWED and ALLOWED[name].fullmatch(str(value))
+    }
+
+
+def spans(trace: Watched, seconds: float) -> list[Span]:
+    """The trace as it is told: the flow first, then its stages in their order."""
+    whole = {"almoner.flow": trace.flow, "almoner.request": trace.request, "almoner.outcome": trace.outcome,
+             "almoner.instalments": trace.instalments if trace.flow == "execute" else None}  # fmt: skip
+    found = [_span(trace.flow, seconds, whole, trace.outcome)]
+    for name, (took, outcome) in trace.stages.items():
+        said = {"almoner.flow": trace.flow, "almoner.stage": name, "almoner.outcome": outcome}
+        found.append(_span(name, took, said, outcome))
+    return found
+
+
+def _span(name: str, seconds: float, said: Mapping[str, Value | None], outcome: str) -> Span:
+    step = at_most(seconds)
+    return Span(name, step, told({**said, "almoner.at_most_seconds": step}), outcome != "done")
+
+
+@contextmanager
+def _ending(trace: Watched) -> Iterator[None]:
+    token = _watched.set(trace)
+    try:
+        yield
+    except BaseException as problem:
+        trace.outcome = name_of(problem)
+        raise
+    finally:
+        _watched.reset(token)
+
+
+@contextmanager
+def _sent(trace: Watched, address: str) -> Iterator[None]:
+    begun = time.monotonic()
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # what was done stands, whether the collector is there or not
+            send(spans(trace, time.monotonic() - begun), trace.begun, address)
+
+
+def send(told_spans: list[Span], begun: float, address: str) -> None:
+    """Send one trace over OTLP and HTTP; every span begins at the full hour in which the flow began."""
+    # these take a while to import
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace.export import SpanExportResult
+
+    exporter = OTLPSpanExporter(endpoint=address, timeout=SECONDS_TO_SEND)
+    try:
+        with _saying_nothing():
+            sent = exporter.export(_made(told_spans, int(begun // HOUR) * HOUR * 10**9))
+        if sent is not SpanExportResult.SUCCESS:
+            tell("The trace could not be sent: the collector does not answer, or refuses it. Nothing else is changed.")
+    finally:
+        exporter.shutdown()  # type: ignore[no-untyped-call]
+
+
+def _made(told_spans: list[Span], start: int) -> "Sequence[ReadableSpan]":
+    """Finished spans of OpenTelemetry, the first around the others, by a provider that nobody else knows.
+
+    Args:
+        start: nanoseconds since 1970.
+    """
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    from opentelemetry.trace import Status, StatusCode, set_span_in_context
+
+    kept = InMemorySpanExporter()
+    provider = TracerProvider(resource=Resource({"service.name": "almoner"}), shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    tracer = provider.get_tracer("almoner")
+    around = Context()  # no parent, whatever else is traced in this process
+    for number, each in enumerate(told_spans):
+        made = tracer.start_span(each.name, context=around, attributes=dict(each.attributes), start_time=start)
+        if each.failed:
+            made.set_status(Status(StatusCode.ERROR))
+        made.end(start + each.at_most * 10**9)
+        if number == 0:
+            around = set_span_in_context(made)
+    return kept.get_finished_spans()
+
+
+@contextmanager
+def _saying_nothing() -> Iterator[None]:
+    """OpenTelemetry logs each try, with the address; whether it worked is said once, by us."""
+    logger = logging.getLogger("opentelemetry")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def require_sendable(address: str) -> None:
+    """Check that traces can be sent there, and that nobody on the way can read them.
+
+    Raises:
+        TracesInTheClear: neither TLS nor this machine.
+        TelemetryMissing: the extra is not installed.
+    """
+    parts = urlsplit(address)
+    if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)):
+        raise TracesInTheClear
+    if find_spec("opentelemetry.sdk") is None or find_spec("opentelemetry.exporter") is None:
+        raise TelemetryMissing
+
+
+class TracesInTheClear(UsageError):
+    """A collector that is neither on this machine nor behind TLS; the address may hold a password."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{SETTING} is not the address of a collector that traces may be sent to.",
+            "Name one with https://, or one of this machine: http://localhost:4318/v1/traces.",
+        )
+
+
+class TelemetryMissing(EnvironmentProblem):
+    """Traces are to be sent, and what sends them is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{SETTING} is set, and OpenTelemetry is not installed. Nothing was done.",
+            "Install `almoner[telemetry]`, or unset it.",
+        )

@@ -1,1 +1,0 @@
-"""What the pages of the dashboard tell, as plain values: each page out of one session that cannot write."""

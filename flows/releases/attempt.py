@@ -1,0 +1,384 @@
+"""One attempt of an approved request: begun, paid step by step, and ended safely whatever happens.
+
+The approved request is the authority. Before anything is held, the request is priced again with today's code, policy
+and model; unless that gives exactly the approved plan, the run is refused.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from flows.audit.lifetime_claims import require_motion
+from flows.governance.policy import policy_of, require_policy, told_by_policy
+from flows.governance.principals import require_mandates
+from flows.observability import tracing
+from flows.releases.pricing import dataset_facts, model_named
+from flows.releases.resume import Resumed, resumed
+from flows.workspace.workspace import Workspace, owner, partition_key_path, provenance
+from models_db.errors import AlmonerError, Refused
+from models_db.services.audit.stored_text import request_body
+from models_db.services.catalogue import cohorts, datasets, request_plans, requests
+from models_db.services.lifecycle import attempts, envelopes, gates, ledger, proposals
+from models_db.services.lifecycle.ledger import Attempt
+from models_db.services.verification.evidence import require_as_told
+from models_db.sessions.database import OutcomeUnknown
+from models_db.tables import Dataset, DatasetVersion, Request
+from models_db.values.canonical_json import Json, canonical
+from models_db.values.request_state import RequestState
+from tasks.common.code_version import code_digest
+from tasks.corpus.identity.keys import load_key
+from tasks.corpus.partition import PartitionScheme, SomeBlocks
+from tasks.generation.decoding.journal import Earlier, Journal, JournalInUse, JournalUnfit
+from tasks.generation.decoding.release_steps import Steps
+from tasks.planning.block_rotation import RotationUnfit
+from tasks.planning.block_selection import Reading, reading_in
+from tasks.pricing.quote import DatasetFacts, Quote, quote, written_request
+from tasks.release.signatures.approvals import SignedDecision
+
+
+@dataclass(frozen=True)
+class Run:
+    """A begun attempt; what it draws goes into `journal`, behind what the attempts it goes on from have `left`."""
+
+    workspace: Workspace
+    attempt: Attempt
+    token: str
+    quote: Quote
+    body: dict[str, Any]
+    scheme: PartitionScheme
+    journal: Journal
+    left: Resumed | None
+
+    @property
+    def facts(self) -> DatasetFacts:
+        """The dataset, as the run was priced with it."""
+        return self.quote.dataset
+
+    @property
+    def request_id(self) -> int:
+        """The request's number."""
+        return self.attempt.request_id
+
+    @property
+    def quarantine(self) -> Path:
+        """Where this attempt's artifact is kept until it is published."""
+        return self.workspace.home.inside("quarantine", f"{self.request_id}-{self.attempt.number}")
+
+    @property
+    def scheme_id(self) -> str:
+        """Names the split into batches; they carry no account, so each attempt that begins anew has its own.
+
+        Who goes on keeps the split: what is paid for a batch is paid for the units in it.
+        """
+        return f"{self.body['nonce']}/{self.left.first if self.left else self.attempt.number}"
+
+    @property
+    def earlier(self) -> Earlier:
+        """What is drawn already."""
+        return self.left.earlier if self.left else Earlier()
+
+    def hold(self, device: str, rng_kind: str) -> None:
+        """Reserve the whole plan on every eligible block, or nothing; of one that goes on, what is not paid yet.
+
+        What was armed for earlier attempts is from here on also this one's, so that it can be committed.
+
+        Raises:
+            BudgetExceeded, BudgetRefused: some block, envelope or window cannot afford it.
+            JournalUnwritable: it cannot be written down that this attempt goes on.
+        """
+        paid = self.left.paid if self.left else (0,) * len(self.quote.plan.every)
+        with told_by_policy(self.workspace), self.workspace.database.write() as session:
+            ledger.hold(
+                session,
+                self.workspace.actor,
+                self.attempt,
+                self.quote.plan.every,
+                provenance(device, rng_kind),
+                paid,
+                whole=True,
+            )
+        if self.left:
+            self.journal.go_on(self.attempt.number)
+        for sequence, number in enumerate(paid):
+            if number:
+                self._arm(sequence, 0)
+
+    def arm(self, sequence: int, instalment: int) -> None:
+        """Spend one instalment, in a transaction of its own that is durable when this returns (PRIVACY §6).
+
+        If the ledger does not answer, it is asked: the instalment is armed and spent, or nothing was read for it.
+        One that an earlier attempt has armed is spent already.
+
+        Raises:
+            Fenced: the attempt was swept away.
+            OutcomeUnknown: nobody can tell now, or it was not armed; the run ends without reading.
+        """
+        if not self.left or instalment >= self.left.paid[sequence]:
+            self._arm(sequence, instalment)
+
+    def _arm(self, sequence: int, instalment: int) -> None:
+        try:
+            with self.workspace.database.write() as session:
+                lease = attempts.renewal(self.token)
+                ledger.arm(session, self.workspace.actor, self.attempt, sequence, instalment, lease, whole=True)
+        except OutcomeUnknown:
+            with self.workspace.database.write() as session:
+                armed = attempts.is_armed(session, self.attempt, sequence, instalment)
+            if not armed:
+                raise
+        tracing.armed()
+
+    def begun(self, first: int, released: Mapping[str, str]) -> None:
+        """Write down what was released before the first draw; `first` is the first invocation armed for draws."""
+        with self.workspace.database.read() as session:
+            request = requests.find(session, self.request_id).digest
+        self.journal.begin(request, self.attempt.number, first, released)
+
+    def drawn(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
+        """Write down what a step has drawn."""
+        self.journal.step(armed, drawn)
+
+    @property
+    def steps(self) -> Steps:
+        """Mechanisms of one release each: what is known of them, and where it is written down."""
+        if self.left is None:
+            return Steps(begin=self.drawing, keep=self.keep_result)
+        return Steps(self.left.paid, self.left.results, self.left.begun, self.drawing, self.keep_result)
+
+    def drawing(self, name: str) -> None:
+        """Write down that a mechanism of one release begins to draw."""
+        self.journal.drawing(name)
+
+    def keep_result(self, name: str, result: Json) -> None:
+        """Write down what it has released."""
+        self.journal.result(name, result)
+
+    def abandon(self, reason: str) -> None:
+        """Forfeit what was armed, give back the rest, and let the request be run again."""
+        with self.workspace.database.write() as session:
+            attempts.fail(session, self.workspace.actor, self.attempt, reason)
+
+
+@dataclass(frozen=True)
+class CheckedRequest:
+    """An approved request that may run: priced again, as it was approved, and over the partition of all units."""
+
+    workspace: Workspace
+    request_id: int
+    quote: Quote
+    body: dict[str, Any]
+    scheme: PartitionScheme
+
+
+def begin(checked: CheckedRequest, journal: Journal, *, anew: bool = False) -> Run:
+    """Start the next attempt of an approved request, which goes on from what an interrupted one has left.
+
+    The ledger checks again, in the transaction that starts the attempt, that the request may run.
+
+    Args:
+        journal: the request's, not yet open.
+        anew: begin from nothing, and pay everything again.
+
+    Raises:
+        JournalInUse, JournalUnfit: what was left cannot be gone on from.
+        BudgetExceeded, BudgetRefused: the dataset cannot afford it any more.
+        GateClosed, WrongState, StillRunning: it may not run any more.
+    """
+    workspace, request_id, priced, scheme = checked.workspace, checked.request_id, checked.quote, checked.scheme
+    left = _left(workspace, request_id, priced, journal, anew)
+    with told_by_policy(workspace):
+        priced.require_affordable(left.of(priced.plan) if left else None)
+    if len(priced.plan.blocks) < scheme.blocks:
+        scheme = SomeBlocks.of(scheme, priced.plan.blocks)
+    token = secrets.token_hex(16)
+    attempt = _started(workspace, request_id, token, priced.plan.blocks, left.last if left else None)
+    run = Run(workspace, attempt, token, priced, checked.body, scheme, journal, left)
+    if left is None:
+        with ending_safely(run):
+            journal.discard()
+    return run
+
+
+def check(workspace: Workspace, request_id: int) -> CheckedRequest:
+    """What an approved request would run now.
+
+    Reads the ledger and changes nothing; it needs neither model nor corpus, so it can be asked before either is loaded.
+
+    Raises:
+        GateClosed, WrongState, StillRunning, ScopeClosed: it may not run now.
+        ForgedApproval: an approval's signature does not fit.
+        AmountsDiffer, AuthorisationDiffers: the claim, or the standing authorisation, has not the amounts of its text.
+        PlanAltered: the ledger would hold it to another plan than the approved one.
+        PlanChanged: the code, the model or the plan is not what was approved.
+        TooManyAttempts, PolicyForbids: the policy it was made under does not allow it (any more).
+        KeyMissing: this home has not the key of the partition.
+    """
+    with workspace.database.read() as session:
+        request = attempts.require_startable(session, request_id)
+        require_genuine(session, request)
+        request_plans.require_written(session, request)
+        body = request_body(request)
+        steps = requests.history(session, request_id)
+        dataset = session.get_one(Dataset, request.dataset_id)
+        version = session.get_one(DatasetVersion, request.version_id)
+        scope = envelopes.require_open(session, request.scope_id) if request.scope_id is not None else None
+        facts = dataset_facts(session, dataset, version, scope, reading_of(session, dataset, request_id, body))
+        scheme = whole_scheme(workspace, session, dataset)
+        policy = policy_of(session, request)
+    if sum(step.to_state == RequestState.RUNNING for step in steps) >= policy.attempts:
+        raise TooManyAttempts(request_id, policy.attempts)
+    require_policy(policy, body, facts.balance.cap)
+    return CheckedRequest(workspace, request_id, _repriced(workspace, request_id, facts, body), body, scheme)
+
+
+def reading_of(session: Session, dataset: Dataset, request_id: int, body: Mapping[str, Any]) -> Reading:
+    """Which blocks an approved request reads: those that it names, whatever was opened since.
+
+    Raises:
+        PlanChanged: there are none such.
+    """
+    try:
+        return reading_in(body, datasets.partition(session, dataset).blocks)
+    except (ValueError, RotationUnfit):
+        raise PlanChanged(request_id, "group") from None
+
+
+def whole_scheme(workspace: Workspace, session: Session, dataset: Dataset) -> PartitionScheme:
+    """The partition of all units of a dataset, with the cohorts there are now.
+
+    Raises:
+        KeyMissing: this home has not its key.
+    """
+    found, there = datasets.partition(session, dataset), cohorts.count(session, dataset.account_id)
+    key = load_key(partition_key_path(workspace.home, found.key_name))
+    return PartitionScheme(key, found.blocks * there, there)
+
+
+def _left(workspace: Workspace, request_id: int, priced: Quote, journal: Journal, anew: bool) -> Resumed | None:
+    """What there is to go on from. With `anew` nothing is, in whatever state it may be: all is drawn and paid again."""
+    try:
+        found = journal.open()
+    except (JournalInUse, JournalUnfit):
+        if not anew:
+            raise
+        return None
+    if found is None or anew:
+        return None
+    with workspace.database.read() as session:
+        return resumed(session, requests.find(session, request_id), priced.plan, found)
+
+
+def _started(
+    workspace: Workspace, request_id: int, token: str, blocks: tuple[int, ...], goes_on_from: int | None
+) -> Attempt:
+    try:
+        with workspace.database.write() as session:
+            number = attempts.start(session, workspace.actor, request_id, token, owner(), goes_on_from)
+            return ledger.attempt_of(session, request_id, number, blocks)
+    except OutcomeUnknown:
+        with workspace.database.write() as session:
+            begun = attempts.started(session, request_id, token)
+            if begun is None:
+                raise
+            return ledger.attempt_of(session, request_id, begun, blocks)
+
+
+def require_genuine(session: Session, request: Request) -> None:
+    """Check what lets the request run: rows against the record, and decisions against the keys of who took them.
+
+    A row alone, however it came into the ledger, opens no gate.
+
+    Raises:
+        LedgerAltered: a row is not what its link tells.
+        ForgedApproval, MandateForged: a signature does not fit.
+        MotionAltered: the standing authorisation is not the one that was approved, or not for this request.
+    """
+    require_as_told(session, request)
+    for approval, approver in gates.given(session, request.id):
+        giver = approval.on_behalf_of and requests.name_of(session, approval.on_behalf_of)
+        if not SignedDecision.of(approval, approver, giver or None).authentic:
+            raise ForgedApproval(request.id, approver.name)
+    require_mandates(session, request.id)
+    if request.standing_id is not None:
+        proposals.require_intact(session, request)
+        require_motion(proposals.find(session, request.standing_id))
+
+
+@contextmanager
+def ending_safely(run: Run) -> Iterator[None]:
+    """If the block does not finish, the attempt is closed in the ledger and the reason is a name, never a text."""
+    try:
+        yield
+    except ledger.Fenced:
+        raise  # somebody else has closed it
+    except KeyboardInterrupt:
+        run.abandon("Interrupted")
+        raise RunInterrupted(run.request_id) from None
+    except AlmonerError as problem:
+        run.abandon(problem.name)
+        raise
+    except BaseException as problem:
+        run.abandon(type(problem).__name__)
+        raise
+
+
+def _repriced(workspace: Workspace, request_id: int, facts: DatasetFacts, body: dict[str, Any]) -> Quote:
+    request = written_request(body)
+    if request.scope != (facts.envelope.name if facts.envelope else None):
+        raise PlanChanged(request_id, "envelope")
+    priced = quote(request, facts, model_named(workspace, request.model), body["policy"], code_digest())
+    public = ("unit", "relation", "governed", "population", "blocks")
+    for part in ("code", "model", "plan", "dataset", "parameters", "public_metadata", *public):
+        if canonical(priced.body.get(part)) != canonical(body.get(part)):
+            raise PlanChanged(request_id, part)
+    return priced
+
+
+class ForgedApproval(Refused):
+    """An approval that its approver's key did not sign."""
+
+    def __init__(self, request_id: int, approver: str) -> None:
+        super().__init__(
+            f"The approval of request {request_id} in the name of {approver!r} is not signed with that person's key.",
+            f"Nothing was run. Find out how it came into the ledger: `almoner audit log --release {request_id}`.",
+            {"request": request_id, "approver": approver},
+        )
+
+
+class PlanChanged(Refused):
+    """What would run now is not what was approved."""
+
+    def __init__(self, request_id: int, part: str) -> None:
+        super().__init__(
+            f"Request {request_id} was approved with another {part} than the one installed here.",
+            "Submit it again, so that a steward approves what will really run.",
+            {"request": request_id, "changed": part},
+        )
+
+
+class TooManyAttempts(Refused):
+    """The policy allows no further attempt of this request."""
+
+    def __init__(self, request_id: int, allowed: int) -> None:
+        super().__init__(
+            f"Request {request_id} has been run {allowed} times, which is all its policy allows (`attempts`).",
+            "Submit it again; what the failed runs armed stays spent.",
+            {"request": request_id, "attempts": allowed},
+        )
+
+
+class RunInterrupted(Refused):
+    """Ctrl-C: the attempt is closed, what was armed is spent."""
+
+    def __init__(self, request_id: int) -> None:
+        super().__init__(
+            f"The run of request {request_id} was interrupted: what it had armed stays spent, the rest was given back.",
+            f"Go on with `almoner run {request_id}`, which pays nothing twice, or withdraw it:"
+            f" `almoner release withdraw {request_id}`.",
+            {"request": request_id},
+        )

@@ -1,0 +1,143 @@
+"""The end of a run: record and card are written beside the texts, and the whole is committed as one artifact."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from flows.audit.lifetime_claims import claims_of
+from flows.governance.policy import policy_of
+from flows.releases.attempt import Run
+from flows.releases.extend import keep_values
+from models_db.policies.policy import Policy
+from models_db.services.catalogue import datasets, internal_views, requests
+from models_db.services.lifecycle import artifacts, proposals
+from models_db.services.verification.evidence import require_as_told
+from models_db.sessions.database import OutcomeUnknown
+from models_db.tables import Principal
+from models_db.values.canonical_json import digest
+from tasks.common.code_version import library_versions
+from tasks.planning.labels_and_groups import names_of
+from tasks.publishing.draft import write_draft
+from tasks.release.independent_accountant import second_opinion
+from tasks.release.record import (
+    Authorisation,
+    CapChange,
+    Lifetime,
+    People,
+    Person,
+    ReleaseRecord,
+    Standing,
+    UnprotectedFigures,
+)
+from tasks.values.generated import Generated
+from tasks.values.metric_result import MetricResult
+
+
+def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str:
+    """Put what was made into quarantine and commit the attempt; returns the artifact's digest.
+
+    The files are on disk before the ledger says so. Killed in between, they are orphans that a sweep removes.
+
+    Raises:
+        DraftUnwritable, ValuesUnwritable: the home cannot be written.
+        Fenced: the attempt was swept away meanwhile.
+        OutcomeUnknown: the ledger has not answered, and has not kept it.
+    """
+    texts = [text.text for text in generated.texts]
+    labels = [text.label for text in generated.texts] if names_of(run.quote.parameters) else ()
+    insights = [text.insight for text in generated.texts if text.insight is not None]
+    files = write_draft(run.quarantine, release_record(run, generated), texts, metrics, labels, insights)
+    values = None if generated.values is None else keep_values(run.workspace.home, digest(files), generated.values)
+    try:
+        return _commit(run, files, metrics, values)
+    except OutcomeUnknown:
+        with run.workspace.database.write() as session:
+            kept = artifacts.of_attempt(session, run.attempt)
+        if kept is None:
+            raise
+        return kept.digest
+
+
+def _commit(run: Run, files: Mapping[str, Any], metrics: Sequence[MetricResult], values: str | None) -> str:
+    plan = run.quote.plan
+    with run.workspace.database.write() as session:
+        artifact = artifacts.produce(
+            session,
+            run.workspace.actor,
+            run.attempt,
+            files,
+            sum(int(file["bytes"]) for file in files.values()),
+            run.quarantine.name,
+            [(metric.name, metric.exposure, metric.to_json()) for metric in metrics],
+            {name: len(plan.invocations) + place for place, name in enumerate(run.quote.charged)},
+            values,
+        )
+        return artifact.digest
+
+
+def release_record(run: Run, generated: Generated) -> ReleaseRecord:
+    """Everything public about the release; whatever is not on the record's list cannot be published."""
+    lifetime, changes = _lifetime(run)
+    events = [invocation.event for invocation in run.quote.plan.every]
+    return ReleaseRecord.from_request(
+        run.request_id,
+        run.body,
+        second_opinion=second_opinion(events, run.quote.request.delta or 0),
+        lifetime=lifetime,
+        released=generated.released,
+        policy=_policy(run),
+        people=_people(run),
+        libraries=library_versions(),
+        rng="os",
+        cap_changes=changes,
+        standing=_standing(run),
+        unprotected_figures=_unprotected_figures(run),
+    )
+
+
+def _lifetime(run: Run) -> tuple[Lifetime, list[CapChange]]:
+    """The lifetime claim as it is now, and every change that led to it, from rows that the record tells.
+
+    Raises:
+        LedgerAltered: they were altered while it ran.
+    """
+    with run.workspace.database.read() as session:
+        require_as_told(session, requests.find(session, run.request_id))
+        claims = claims_of(session, datasets.find(session, run.attempt.dataset))
+        sharing = [d for d in datasets.every(session) if d.account_id == run.attempt.account_id]
+    changes = [
+        CapChange(old_epsilon=old.epsilon, old_delta=old.delta, new_epsilon=new.epsilon, new_delta=new.delta)
+        for old, new in pairwise(claims)
+    ]
+    return Lifetime(epsilon=claims[-1].epsilon, delta=claims[-1].delta, shared=len(sharing) > 1), changes
+
+
+def _unprotected_figures(run: Run) -> UnprotectedFigures | None:
+    """What was seen before; while a release runs or waits at the publish gate nothing more can be."""
+    with run.workspace.database.read() as session:
+        found = internal_views.of_account(session, run.attempt.account_id)
+    return None if found is None else UnprotectedFigures(since=found.since, people=len(found.people))
+
+
+def _standing(run: Run) -> Standing | None:
+    """The standing authorisation under which the run takes place."""
+    with run.workspace.database.read() as session:
+        number = requests.find(session, run.request_id).standing_id
+        if number is None:
+            return None
+        said = proposals.said(proposals.find(session, number), run.attempt.dataset)
+    return Standing(number=number, said=Authorisation.model_validate(said))
+
+
+def _people(run: Run) -> People:
+    with run.workspace.database.read() as session:
+        requester = session.get_one(Principal, requests.find(session, run.request_id).requester_id)
+        return People(
+            requester=Person(name=requester.name, public_key=requester.public_key),
+            runner=Person(name=run.workspace.actor.name, public_key=run.workspace.key.public_key),
+        )
+
+
+def _policy(run: Run) -> Policy:
+    with run.workspace.database.read() as session:
+        return policy_of(session, requests.find(session, run.request_id))

@@ -1,0 +1,215 @@
+"""From an approved request to an artifact in quarantine: hold, arm, generate, evaluate, commit."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from prefect import flow
+
+from flows.observability import tracing
+from flows.releases.attempt import CheckedRequest, Run, begin, check, ending_safely
+from flows.releases.commit import keep
+from flows.releases.evaluate_internal import load_scorer
+from flows.releases.extend import values_for
+from flows.releases.heartbeat import beating
+from flows.releases.resume import Resumed, journal_folder
+from flows.releases.sweep import close_own_remains
+from flows.workspace.flow_options import PRIVATE_FLOW
+from flows.workspace.workspace import open_workspace
+from models_db.home import ProjectHome
+from models_db.services.lifecycle import ledger
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
+from tasks.common.progress import tell
+from tasks.corpus.partition import SomeBlocks
+from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
+from tasks.evaluate import evaluate_texts, require_tools
+from tasks.generate import generate_texts
+from tasks.generation.decoding.journal import Journal, JournalUnwritable
+from tasks.generation.decoding.run_context import Bench, NoCorpus, NoEngine
+from tasks.generation.decoding.workers import Workers
+from tasks.inference.backends.chat_completions import HttpBackend
+from tasks.inference.catalogue.devices import choose_device
+from tasks.inference.engine.engine import Engine
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.structured_output.schema_parameters import schema_of
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.planning.labels_and_groups import labels_of, names_of
+from tasks.planning.precision_parameters import precision_of
+from tasks.pricing.charged_metrics import Measuring
+from tasks.pricing.external_models import require_public_prompts
+from tasks.workers.backend_settings import HERE, Where, opened
+from tasks.workers.pool import Runner
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left in quarantine, what the request has spent in all its attempts, and where the run went on."""
+
+    request_id: int
+    digest: str
+    texts: int
+    spent: Amount
+    left: Resumed | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """The outcome as programs read it."""
+        return {
+            "request": self.request_id,
+            "state": "produced",
+            "artifact": self.digest,
+            "texts": self.texts,
+            "rho_spent": self.spent.rho_text,
+            "goes_on_from": self.left.to_json() if self.left else None,
+        }
+
+
+@flow(name="execute", **PRIVATE_FLOW)
+@tracing.watched("execute")
+def execute(
+    home: Path,
+    request_id: int,
+    device: str = "auto",
+    *,
+    anew: bool = False,
+    workers: int = 1,
+    where: Where = HERE,
+) -> Outcome:
+    """Run an approved request once; one that was interrupted goes on where it was, unless it begins `anew`.
+
+    With several `workers`, as many draw, each with a model of its own: on several GPUs, a share of the cores each, or
+    on the machines of a cluster (`where`). Who draws a text makes no difference to it, so this need not be approved.
+
+    Raises:
+        JournalInUse, JournalUnfit: what an interrupted run has left cannot be gone on from.
+        JournalUnwritable: what is drawn cannot be kept.
+        WorkerDied: so did a worker; `almoner run` goes on.
+        GateClosed, WrongState, StillRunning, PlanChanged, TooManyAttempts: it may not run.
+        UnknownDevice, DeviceMissing: nor here.
+        RunnerNotInstalled, ClusterUnreachable, NoWorkers: nor there; nothing was begun.
+        WorkerDiffers: a worker has not what was approved.
+        BudgetExceeded: the dataset cannot afford it any more.
+        RunInterrupted: Ctrl-C; what was armed stays spent.
+    """
+    tracing.of_request(request_id)
+    workspace = open_workspace(ProjectHome.locate(home))
+    close_own_remains(workspace, request_id)
+    return run_checked(check(workspace, request_id), device, anew=anew, workers=workers, where=where)
+
+
+def run_checked(
+    checked: CheckedRequest, device: str = "auto", *, anew: bool = False, workers: int = 1, where: Where = HERE
+) -> Outcome:
+    """Run a request that was checked in this process, as `execute` does."""
+    workspace, request_id = checked.workspace, checked.request_id
+    kind = choose_device(device).type
+    folder = journal_folder(workspace.home, request_id)
+    with opened(where, workers, workspace.home.scratch, kind) as runner, Journal(folder, request_id) as journal:
+        run = begin(checked, journal, anew=anew)
+        with ending_safely(run):
+            artifact, texts = produce(run, device, kind, workers, runner)
+        with suppress(JournalUnwritable):  # it is produced; a sweep will find the rest
+            journal.discard()
+    with workspace.database.read() as session:
+        spent = ledger.spent_by(session, request_id)
+    return Outcome(request_id, artifact, texts, spent, run.left)
+
+
+def produce(run: Run, device: str, kind: str, workers: int, runner: Runner | None) -> tuple[str, int]:
+    """Carry the attempt out; returns the artifact's digest, and how many texts it has."""
+    bench = prepare(run, device, workers, runner)
+    quote = run.quote
+    scoring = bench.engine.model if bench.outside is None else scorer_of(run, device)
+    if run.left:
+        tell(str(run.left))
+    with tracing.stage("hold"):
+        run.hold(kind, bench.rng.kind)
+    with tracing.stage("generate"):
+        generated = generate_texts(quote.system, quote.plan.at_work, quote.parameters, bench)
+    corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
+    schema = schema_of(quote.parameters)
+    with tracing.stage("evaluate"):
+        results = evaluate_texts(
+            quote.metrics,
+            generated.texts,
+            scoring,
+            corpus,
+            schema,
+            measuring_of(run, bench),
+            by_another=bench.outside is not None,
+        )
+    with tracing.stage("commit"):
+        return keep(run, generated, results), len(generated.texts)
+
+
+def measuring_of(run: Run, bench: Bench) -> Measuring:
+    """What draws the charged metrics of a run."""
+    return Measuring(
+        plan=run.quote.plan.at_work,
+        charged=run.quote.charged,
+        labels=labels_of(run.quote.parameters),
+        bench=bench,
+    )
+
+
+def prepare(run: Run, device: str, workers: int, runner: Runner | None = None) -> Bench:
+    """Load the model and open the corpus's folder: whatever is missing here has cost nothing yet.
+
+    What extends a release is made of the values that are kept of it, and finds out here if it may not be.
+    Of an external model there is nothing to load; its endpoint is not asked before the run has begun to pay.
+    """
+    outside = external_backend(run)
+    loading = partial(load, run.quote.request.model, precision=precision_of(run.quote.parameters))
+    engine = cast(Engine, NoEngine(run.quote.request.model)) if outside else Engine(loading(device))
+    require_tools(run.quote.metrics)
+    kept = values_for(run.workspace, run.body)
+    return Bench(
+        engine=engine,
+        corpus=_corpus(run, extends=kept is not None),
+        scheme=run.scheme,
+        scheme_id=run.scheme_id,
+        prompt=run.quote.prompt,
+        rng=OS_RANDOM,
+        arm=run.arm,
+        progress=beating(run),
+        workers=Workers.on(loading, device, workers, runner) if runner else None,
+        earlier=run.earlier,
+        begun=run.begun,
+        drawn=run.drawn,
+        steps=run.steps,
+        cache=run.workspace.home.derived,
+        outside=outside,
+        device=str(choose_device(device)),
+        kept=kept,
+    )
+
+
+def _corpus(run: Run, *, extends: bool) -> Corpus:
+    """The corpus; of governed data, what extends a release has none. Labels are asked for before anything is paid."""
+    if extends and run.facts.governed:
+        return cast(Corpus, NoCorpus())
+    corpus = open_corpus(run.workspace.home, run.facts.version_uid)
+    if names_of(run.quote.parameters) and not extends:
+        corpus.require_labels()
+    return PartOfCorpus.of(corpus, run.scheme) if isinstance(run.scheme, SomeBlocks) else corpus
+
+
+def external_backend(run: Run) -> HttpBackend | None:
+    """Who writes texts where the request names an external model.
+
+    Raises:
+        ExternalModelRefused: the system shows private text to its model.
+        EndpointKeyMissing, EndpointUnreachable, AnswersUnwritable: it cannot be asked from here.
+    """
+    require_public_prompts(run.quote.system, run.quote.request.model)
+    if run.quote.endpoint is None:
+        return None
+    return HttpBackend.of(run.quote.endpoint, journal_folder(run.workspace.home, run.request_id), beating(run))
+
+
+def scorer_of(run: Run, device: str) -> LanguageModel | None:
+    """The model of metrics where an external one writes the texts; None where none needs it, or it is not pulled."""
+    return load_scorer(device) if any("model" in metric.needs for metric in run.quote.metrics) else None

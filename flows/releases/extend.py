@@ -1,0 +1,237 @@
+"""More texts from what a release has released: the request for them, and the values that they are made of.
+
+Values are outputs of charged mechanisms, so keeping them and using them again is post-processing. They lie in the
+project home under the digest of the artifact that they belong to. The ledger says what may be extended: a release that
+was produced and not called back, by the same request but for the number of texts; and its chain has the digest of the
+values, so that no others can stand in their place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from flows.workspace.workspace import Workspace
+from models_db.errors import AlmonerError, EnvironmentProblem, Refused
+from models_db.home import ProjectHome
+from models_db.services.audit.stored_text import request_body
+from models_db.services.catalogue import requests
+from models_db.services.lifecycle import artifacts, attempts, proposals
+from models_db.values.canonical_json import Json, canonical, digest
+from models_db.values.request_state import RequestState
+from models_db.values.requests import as_json
+from models_db.values.standing_terms import cost_of
+from tasks.common.files import document, parse_document, read_document, write_over
+from tasks.mechanisms.core.post_processing import PostProcessing
+from tasks.pricing.quote import written_request
+from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
+
+FORMAT: Final = "almoner-values/1"
+
+LARGEST: Final = 2**28
+"""Bytes of a file of values: the largest sketches that there are, in base 64, and the largest vocabulary."""
+
+EXTENDABLE: Final = KeyphraseSeeding.name
+"""The mechanism whose released values are all that texts are made of."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A release that may be extended.
+
+    Attributes:
+        number: its number.
+        artifact: the digest of its files.
+        values: the digest of what its mechanisms released.
+        request: its canonical request.
+    """
+
+    number: int
+    artifact: str
+    values: str | None
+    request: Mapping[str, Any]
+
+
+def keep_values(home: ProjectHome, artifact: str, values: Json) -> str:
+    """Write down what was released for an artifact; on disk when this returns, and for nobody else's eyes.
+
+    Returns:
+        the digest of it, for the ledger.
+
+    Raises:
+        ValuesUnwritable: the home cannot be written.
+    """
+    try:
+        home.released.mkdir(mode=0o700, exist_ok=True)
+        write_over(_place(home, artifact), document({"format": FORMAT, "values": values}), 0o600)
+    except OSError as problem:
+        raise ValuesUnwritable(problem.strerror or type(problem).__name__) from None
+    return digest(values)
+
+
+def sweep_values(workspace: Workspace) -> int:
+    """Remove values that no artifact is made of: their run died before it was committed. Returns how many there were.
+
+    They are listed before the ledger is read, and while a run that may write some is under way none are removed: what
+    was written down a moment ago belongs to an artifact that the ledger does not know yet.
+    """
+    folder = workspace.home.released
+    found = [path for path in folder.iterdir() if not path.is_dir()] if folder.is_dir() else []
+    with workspace.database.read() as session:
+        at_work = [request_body(requests.find(session, lease.request_id)) for lease in attempts.running(session)]
+        kept = {f"{artifact.digest}.json" for artifact in artifacts.artifacts(session)}
+    if any(body["mechanism"] == EXTENDABLE for body in at_work):
+        return 0
+    orphans = [path for path in found if path.name not in kept]
+    for path in orphans:
+        path.unlink(missing_ok=True)
+    return len(orphans)
+
+
+def read_values(home: ProjectHome, parent: Parent) -> Json:
+    """What was released for a release.
+
+    Raises:
+        ValuesMissing: it is not in this home, or not what the ledger says.
+    """
+    try:
+        data = read_document(_place(home, parent.artifact), LARGEST)
+        stored = parse_document(data, "the file of released values")
+    except AlmonerError:
+        raise ValuesMissing(parent.number) from None
+    if not isinstance(stored, dict) or set(stored) != {"format", "values"} or stored["format"] != FORMAT:
+        raise ValuesMissing(parent.number)
+    values: Json = stored["values"]
+    if digest(values) != parent.values:
+        raise ValuesMissing(parent.number)
+    return values
+
+
+def extension_of(workspace: Workspace, number: int, samples: int) -> dict[str, object]:
+    """The request for `samples` further texts of a release, as its author would write it.
+
+    Raises:
+        RequestUnknown, NotExtendable: there is no such release, or none that can be extended.
+        ValuesMissing: it was not run in this home.
+    """
+    parent = find_parent(workspace, number)
+    values = digest(read_values(workspace.home, parent))
+    extends = {"release": number, "artifact": parent.artifact, "values": values}
+    parameters = {**parent.request["parameters"], "samples": samples, "extends": extends}
+    asked = written_request(parent.request).model_copy(update={"parameters": parameters, "scope": None})
+    return {name: as_json(getattr(asked, name)) for name in asked.stored_fields}
+
+
+def values_for(workspace: Workspace, request: Mapping[str, Any]) -> Json:
+    """The values that a canonical request is to be made of; None where it extends nothing.
+
+    Raises:
+        RequestUnknown, NotExtendable, ValuesMissing: as `extension_of`.
+        ParentDiffers: it is not what it names, or not the same request but for the number of texts.
+    """
+    extends = request["parameters"].get("extends")
+    if request["mechanism"] != EXTENDABLE or extends is None:
+        return None
+    parent = find_parent(workspace, extends["release"])
+    _require_same(parent, request, extends["artifact"])
+    values = read_values(workspace.home, parent)
+    if digest(values) != extends["values"]:
+        raise ParentDiffers(parent.number, "released values")
+    return values
+
+
+def find_parent(workspace: Workspace, number: int) -> Parent:
+    """A release that can be extended.
+
+    Raises:
+        RequestUnknown: there is no such request.
+        NotExtendable: it is another mechanism's, was not produced, was called back or not let out, extends a release
+            itself, or has charged metrics, whose part of its budget is no post-processing of its values.
+    """
+    with workspace.database.read() as session:
+        request = request_body(requests.find(session, number))
+        state, made = requests.state_of(session, number), artifacts.artifact_of(session, number)
+        values = artifacts.values_of(session, made) if made else None
+        retracted = proposals.retracted(session)
+    if request["mechanism"] != EXTENDABLE:
+        raise NotExtendable(number, f"{request['mechanism']} is not {EXTENDABLE}")
+    if made is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED) or made.digest in retracted:
+        raise NotExtendable(number, f"it is {state}")
+    if "extends" in request["parameters"]:
+        raise NotExtendable(number, f"it extends release {request['parameters']['extends']['release']} itself")
+    if "evaluation_share" in request:
+        raise NotExtendable(number, "a part of its budget went to charged metrics")
+    if "rotate_over" in request:
+        raise NotExtendable(number, "it took a turn over the blocks, and an extension takes none")
+    return Parent(number, made.digest, values, request)
+
+
+def _require_same(parent: Parent, request: Mapping[str, Any], artifact: str) -> None:
+    """All that the parent's mechanisms depend on is the parent's."""
+    if artifact != parent.artifact:
+        raise ParentDiffers(parent.number, "artifact")
+    if request["dataset"]["name"] != parent.request["dataset"]["name"]:
+        raise ParentDiffers(parent.number, "dataset")
+    for part in ("kind", "epsilon", "delta", "rotate_over"):
+        if request.get(part) != parent.request.get(part):
+            raise ParentDiffers(parent.number, part)
+    if request["plan"]["blocks"] != parent.request["plan"]["blocks"]:
+        raise ParentDiffers(parent.number, "cohorts")
+    ours, theirs = (
+        {name: value for name, value in of["parameters"].items() if name not in ("samples", "extends")}
+        for of in (request, parent.request)
+    )
+    if canonical(ours) != canonical(theirs):
+        raise ParentDiffers(parent.number, "parameters")
+    # The claim is the parent's, so what it rests on is what was paid, and not what the same words would buy by now.
+    paid = PostProcessing(parent.number, cost_of(parent.request)).event()
+    if canonical([each["event"] for each in request["plan"]["invocations"]]) != canonical([paid.to_json()]):
+        raise ParentDiffers(parent.number, "price")
+
+
+def _place(home: ProjectHome, artifact: str) -> Path:
+    return home.released / f"{artifact}.json"
+
+
+class NotExtendable(Refused):
+    """A release of which no more texts can be made."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(
+            f"Release {number} cannot be extended: {reason}.",
+            f"Extend a produced or published release by {EXTENDABLE} (`almoner release list`), or make a new request.",
+            {"request": number, "reason": reason},
+        )
+
+
+class ParentDiffers(Refused):
+    """A request that names a parent and asks for something else."""
+
+    def __init__(self, number: int, part: str) -> None:
+        super().__init__(
+            f"The request extends release {number}, and differs from it in its {part}.",
+            f"Let the request be written for you: `almoner release extend {number} --samples N`.",
+            {"request": number, "part": part},
+        )
+
+
+class ValuesMissing(EnvironmentProblem):
+    """What a release has released is not kept here."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"The values that release {number} was made of are not in this home, or not those that the ledger names.",
+            "Extend it in the home in which it was run, with its folder `released`; or make a new request.",
+            {"request": number},
+        )
+
+
+class ValuesUnwritable(EnvironmentProblem):
+    """Released values cannot be written down."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"What the run has released cannot be kept: {reason}.",
+            "Make room in the project home and run the request again: it goes on, and nothing is paid twice.",
+            {"reason": reason},
+        )

@@ -1,0 +1,50 @@
+"""A run that works for long without arming says now and then that it is alive.
+
+Other machines see of a run its lease alone, and arming prolongs that. But texts are written when everything is armed,
+by an external model perhaps for hours: a sweep elsewhere would take such a run for dead, and what it has made could not
+be committed.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from flows.releases.attempt import Run
+from models_db.errors import AlmonerError
+from models_db.services.lifecycle import attempts, ledger
+from tasks.common.progress import Reporter, report
+
+BEAT: Final = attempts.LEASE.total_seconds() / 5
+"""Seconds after which a lease is prolonged, when there is something to report."""
+
+
+def beating(run: Run, clock: Callable[[], float] = time.monotonic) -> Reporter:
+    """Reports progress, and prolongs the run's lease with it.
+
+    A ledger that does not answer ends no run: it is asked again at the next beat.
+    """
+    last = clock()
+
+    def told(what: str, done: int, total: int) -> None:
+        nonlocal last
+        report(what, done, total)
+        if clock() - last >= BEAT:
+            last = clock()
+            _prolong(run)
+
+    return told
+
+
+def _prolong(run: Run) -> None:
+    """Prolong the lease.
+
+    Raises:
+        Fenced: another attempt has it: this one was swept away, and nothing that it makes would be taken.
+    """
+    try:
+        with run.workspace.database.write() as session:
+            mine = attempts.renew(session, run.request_id, run.token)
+    except AlmonerError:
+        return
+    if not mine:
+        raise ledger.Fenced

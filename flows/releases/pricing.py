@@ -1,0 +1,99 @@
+"""What a request would cost here and now: public facts of the dataset, the installed model, today's code."""
+
+from dataclasses import replace
+
+from sqlalchemy.orm import Session
+
+from flows.audit.lifetime_claims import lifetime_of
+from flows.workspace.endpoints import endpoints_of
+from flows.workspace.workspace import Workspace
+from models_db.services.catalogue import cohorts, datasets
+from models_db.services.lifecycle import envelopes, ledger
+from models_db.services.queries import lists
+from models_db.tables import Account, Dataset, DatasetVersion
+from models_db.values.amounts import Amount
+from models_db.values.requests import PublicMetadata, ReleaseRequest
+from tasks.common.code_version import code_digest
+from tasks.common.network import is_external
+from tasks.planning.block_rotation import next_turn
+from tasks.planning.block_selection import Reading
+from tasks.pricing.quote import DatasetFacts, ModelFacts, Quote, model_facts, quote
+
+
+def price(workspace: Workspace, request: ReleaseRequest) -> Quote:
+    """What the request would charge, and what would stay.
+
+    Raises:
+        ScopeUnknown: it names an envelope that is not open.
+        CohortUnknown: it names a cohort that is not open.
+        EndpointUnknown, ExternalModelRefused: it names an external model that is not known, or not for its mechanism.
+    """
+    with workspace.database.read() as session:
+        dataset = datasets.find(session, request.dataset)
+        scope = envelopes.find_scope(session, dataset, request.scope) if request.scope is not None else None
+        reading = _reading(session, dataset, request)
+        facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset), scope, reading)
+    return quote(request, facts, model_named(workspace, request.model), workspace.policy_digest, code_digest())
+
+
+def _reading(session: Session, dataset: Dataset, request: ReleaseRequest) -> Reading:
+    """What a request reads that is made now: of all cohorts if it names none, and if it rotates those blocks of them
+    that have most left."""
+    read = cohorts.chosen(session, dataset, request.cohorts)
+    several = cohorts.count(session, dataset.account_id) > 1
+    whole = Reading(datasets.partition(session, dataset).blocks, read, several)
+    if request.rotate_over is None:
+        return whole
+    left = lists.left_of_blocks(session, {dataset.account_id})[dataset.account_id]
+    return replace(whole, turn=next_turn(request.rotate_over, [left[block] for block in whole.chosen]))
+
+
+def model_named(workspace: Workspace, name: str) -> ModelFacts:
+    """The model that a request names: one of this machine, or an endpoint of this home.
+
+    Raises:
+        UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown.
+        FileUnreadable, FileInvalid: the home's endpoints cannot be read.
+    """
+    return model_facts(name, endpoints_of(workspace.home) if is_external(name) else None)
+
+
+def dataset_facts(
+    session: Session,
+    dataset: Dataset,
+    version: DatasetVersion,
+    scope: Account | None = None,
+    reading: Reading | None = None,
+) -> DatasetFacts:
+    """The public facts of a dataset and its budget, and of an envelope of it, as they are now.
+
+    Args:
+        reading: what a request reads; the budget is then that of those blocks. None: of the first cohort, all.
+    """
+    cap, scheme = lifetime_of(session, dataset), datasets.partition(session, dataset)
+    read = reading or Reading(scheme.blocks)
+    return DatasetFacts(
+        name=dataset.name,
+        unit_field=dataset.unit_field,
+        relation=dataset.relation,
+        governed=dataset.governed,
+        population=cohorts.population(session, dataset, read.cohorts),
+        blocks=scheme.blocks,
+        version=version.number,
+        version_uid=version.uid,
+        epsilon_cap=cap.epsilon,
+        delta_cap=cap.delta,
+        delta_conversion=cap.delta_conversion,
+        balance=ledger.balance(session, dataset.account_id, read.blocks),
+        envelope=None if scope is None else envelopes.envelope_of(scope),
+        public=PublicMetadata.stored(dataset.public_metadata),
+        reading=read,
+        left_by_cohort=_left_by_cohort(session, dataset, read),
+    )
+
+
+def _left_by_cohort(session: Session, dataset: Dataset, read: Reading) -> dict[int, Amount]:
+    """What each cohort has left that a request reads, where it reads several of them whole."""
+    if len(read.cohorts) == 1 or read.turn is not None:
+        return {}
+    return {cohort: ledger.balance(session, dataset.account_id, read.of(cohort)).left for cohort in read.cohorts}

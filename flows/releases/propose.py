@@ -1,0 +1,143 @@
+"""From a request file to a priced, submitted request. Reads no private text and spends nothing."""
+
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from prefect import flow
+from sqlalchemy.orm import Session
+
+from flows.governance.policy import (
+    require_in_force,
+    require_not_barred,
+    require_policy,
+    told_by_policy,
+    version_for_request,
+    withholds_figures,
+)
+from flows.observability.tracing import watched
+from flows.releases.extend import values_for
+from flows.releases.pricing import price
+from flows.workspace.flow_options import PRIVATE_FLOW
+from flows.workspace.workspace import Workspace, open_workspace
+from models_db.home import ProjectHome
+from models_db.services.catalogue import datasets, internal_views, requests
+from models_db.services.lifecycle import envelopes, proposals
+from models_db.tables import Request
+from models_db.values.canonical_json import Json
+from models_db.values.internal_view import Viewing
+from models_db.values.requests import ReleaseRequest, parse
+from tasks.corpus.store import open_corpus
+from tasks.corpus.versions import VersionMissing
+from tasks.planning.extension import extended_of
+from tasks.planning.labels_and_groups import names_of
+from tasks.pricing.quote import Quote
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A quote, and the number of the request it became (None in a dry run).
+
+    Attributes:
+        with_balance: whether the policy lets its author see what is left of the budget.
+        viewing: since when unprotected figures of the account were seen and by whom, if they were.
+    """
+
+    quote: Quote
+    with_balance: bool
+    request_id: int | None = None
+    digest: str | None = None
+    viewing: Viewing | None = None
+
+    @property
+    def price(self) -> dict[str, Json]:
+        """The price as programs read it, and no more of the budget than its author may know."""
+        viewing = {"unprotected_figures": self.viewing.to_json()} if self.viewing else {}
+        return self.quote.to_json(with_balance=self.with_balance) | viewing
+
+
+@flow(name="propose", **PRIVATE_FLOW)
+@watched("propose")
+def propose(home: Path, written: dict[str, object], dry_run: bool = False, standing: int | None = None) -> Proposal:
+    """Validate a request, price it and, unless it is a dry run, submit it.
+
+    Args:
+        standing: the standing authorisation it is made under; then no steward decides before it runs.
+
+    Raises:
+        UsageError: the request is not valid.
+        PolicyDiffers: the policy of this home is not in force.
+        PolicyForbids: the policy does not allow the request.
+        BudgetExceeded, BudgetRefused: the dataset, or the envelope it names, cannot afford it.
+        ScopeUnknown: it names an envelope that is not open.
+        LabelsNotKept: it declares labels, and the dataset's version was ingested without.
+        NotExtendable, ParentDiffers, ValuesMissing: it extends a release, and cannot.
+        MotionUnknown, StandingExhausted, OwnAuthorisation: the standing authorisation does not cover it.
+    """
+    workspace = open_workspace(ProjectHome.locate(home))
+    priced = priced_for(workspace, parse(ReleaseRequest, written, "The request"), standing)
+    with workspace.database.read() as session:
+        with_balance = not withholds_figures(session, workspace.actor)
+        account_id = datasets.find(session, priced.dataset.name).account_id
+        viewing = internal_views.of_account(session, account_id)
+    if dry_run:
+        return Proposal(priced, with_balance, viewing=viewing)
+    with told_by_policy(workspace):
+        priced.require_affordable()
+    return Proposal(priced, with_balance, *submit(workspace, priced, standing), viewing=viewing)
+
+
+def priced_for(workspace: Workspace, request: ReleaseRequest, standing: int | None = None) -> Quote:
+    """The price of a request that may be made from here, whether or not the budget affords it.
+
+    Raises:
+        As `propose`, but for the budget's refusals.
+    """
+    with workspace.database.read() as session:
+        require_in_force(session, workspace)
+    require_not_barred(workspace, request.dataset, "requesting")
+    priced = price(workspace, request)
+    require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
+    values_for(workspace, priced.body)
+    _require_labels(workspace, priced)
+    if standing is not None:
+        with workspace.database.read() as session:
+            proposals.authorised(session, standing, dict(priced.body), workspace.actor)
+    return priced
+
+
+def _require_labels(workspace: Workspace, priced: Quote) -> None:
+    """Refuse labels that a run would refuse, where the version is in this home; whether it has any is public."""
+    if names_of(priced.parameters) and extended_of(priced.parameters) is None:
+        with suppress(VersionMissing):
+            open_corpus(workspace.home, priced.dataset.version_uid).require_labels()
+
+
+def submit(workspace: Workspace, priced: Quote, standing: int | None = None) -> tuple[int, str]:
+    """Record the request; returns its number and digest.
+
+    It waits for the spend gate, or may run at once if a standing authorisation covers it.
+    """
+    with workspace.database.write() as session:
+        made = record_request(session, workspace, priced, standing)
+        return made.id, made.digest
+
+
+def record_request(session: Session, workspace: Workspace, priced: Quote, standing: int | None = None) -> Request:
+    """The request as a row, in the caller's transaction; see `submit`."""
+    body, scope = dict(priced.body), priced.request.scope
+    dataset = datasets.find(session, priced.dataset.name)
+    motion = None if standing is None else proposals.authorised(session, standing, body, workspace.actor)
+    return requests.submit(
+        session,
+        workspace.actor,
+        dataset,
+        datasets.newest_version(session, dataset),
+        version_for_request(session, workspace),
+        {**body, "nonce": secrets.token_hex(16)},
+        timedelta(days=workspace.policy.request_days),
+        scope=None if scope is None else envelopes.find_scope(session, dataset, scope),
+        standing=motion,
+    )

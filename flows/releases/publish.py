@@ -1,0 +1,105 @@
+"""From an approved artifact to a bundle: re-hash, record, sign, deliver, checkpoint."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from prefect import flow
+from sqlalchemy.orm import Session
+
+from flows.audit.lifetime_claims import claims_of
+from flows.governance.policy import require_bounds
+from flows.governance.principals import require_mandates
+from flows.observability import tracing
+from flows.workspace.flow_options import PRIVATE_FLOW
+from flows.workspace.object_stores import destined
+from flows.workspace.workspace import Workspace, open_workspace
+from models_db.home import ProjectHome
+from models_db.services.audit import chain
+from models_db.services.catalogue import requests
+from models_db.services.lifecycle import artifacts, gates, proposals
+from models_db.services.verification.evidence import require_as_told
+from models_db.tables import Artifact, Dataset
+from models_db.writes.links import record_links
+from tasks.object_storage.address import Place
+from tasks.publish import deliver, papers_of, require_publishable
+from tasks.publishing.bundle import Papers
+
+
+@dataclass(frozen=True)
+class Published:
+    """A bundle that arrived whole."""
+
+    request_id: int
+    place: Place
+    bundle_digest: str
+
+
+@flow(name="publish", **PRIVATE_FLOW)
+@tracing.watched("publish")
+def publish(home: Path, request_id: int, destination: Place) -> Published:
+    """Publish what the stewards approved, byte for byte.
+
+    The publication is recorded before the first byte is copied; a second call after a crash delivers it.
+
+    Args:
+        destination: a folder, or an address in a store, which has to answer before anything is recorded.
+
+    Raises:
+        GateClosed, WrongState: the publish gate is not passed for exactly these bytes.
+        LedgerAltered: a row on which the release rests is not what its link tells.
+        OutsideBounds: a figure of the release is not what its policy demands, and not every approval overrides that.
+        AmountsDiffer: the lifetime claim that the release tells of is not what the ledger has enforced.
+        ArtifactChanged: the quarantined files are not the approved ones.
+    """
+    tracing.of_request(request_id)
+    workspace = open_workspace(ProjectHome.locate(home))
+    artifact = find_artifact(workspace, request_id)
+    draft = workspace.home.inside("quarantine", artifact.folder)
+    with workspace.database.read() as session:
+        request, _ = artifacts.require_publishable(session, request_id)
+        require_as_told(session, request)
+        require_bounds(session, request_id, _reasons(session, artifact))
+        require_mandates(session, request_id)
+        claims_of(session, session.get_one(Dataset, requests.find(session, request_id).dataset_id))
+        before = _papers(session, artifact)
+    require_publishable(draft, artifact, before, workspace.key)
+    with destined(workspace.home, destination) as place:
+        with workspace.database.write() as session:
+            publication = artifacts.publish(session, workspace.actor, request_id)
+            record_links(session)  # the head that the bundle carries is that of its own publication, or a later one
+            papers = _papers(session, artifact)
+        with tracing.stage("deliver"):
+            bundle = deliver(draft, artifact, papers, workspace.key, place)
+    with workspace.database.write() as session:
+        artifacts.delivered(session, workspace.actor, publication, str(bundle.place), bundle.digest)
+        checkpoint = bundle.checkpoint
+        chain.record_checkpoint(session, checkpoint.ledger_head, checkpoint.signature, checkpoint.public_key)
+    return Published(request_id, bundle.place, bundle.digest)
+
+
+def _reasons(session: Session, artifact: Artifact) -> list[str]:
+    """Why exactly these files were approved; expired approvals are among them, so a second delivery finds the same."""
+    decided = gates.given(session, artifact.request_id)
+    return [a.reason for a, _ in decided if (a.decision, a.subject_digest) == ("approve", artifact.digest)]
+
+
+def _papers(session: Session, artifact: Artifact) -> Papers:
+    """What the ledger has on the artifact now; a second delivery keeps the first one's head and revocation list."""
+    decisions = gates.given(session, artifact.request_id)
+    delegators = {approval.on_behalf_of for approval, _ in decisions if approval.on_behalf_of is not None}
+    names = {principal: requests.name_of(session, principal) for principal in delegators}
+    return papers_of(artifact, decisions, names, chain.head(session).hash, proposals.retracted(session))
+
+
+def find_artifact(workspace: Workspace, request_id: int) -> Artifact:
+    """What the request produced.
+
+    Raises:
+        WrongState: nothing yet.
+    """
+    with workspace.database.read() as session:
+        requests.find(session, request_id)
+        artifact = artifacts.artifact_of(session, request_id)
+        if artifact is None:
+            raise requests.WrongState(request_id, requests.state_of(session, request_id), "produced")
+        return artifact

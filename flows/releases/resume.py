@@ -1,0 +1,116 @@
+"""Going on after a run that was interrupted: what it left in quarantine, held against what the ledger says is paid.
+
+The ledger says which instalments are paid; the journal says which tokens were drawn with them. An attempt that goes on
+keeps the split into batches, skips one draw of every text for each time the work was interrupted, draws with what is
+paid, and pays only what never was: all attempts together never cost more than the plan (docs/decisions/0023).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from models_db.home import ProjectHome
+from models_db.services.lifecycle import ledger
+from models_db.tables import Request
+from models_db.values.amounts import Amount, total
+from models_db.values.canonical_json import Json
+from tasks.generation.decoding.journal import Contents, Earlier, JournalUnfit
+from tasks.values.plan import Plan
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where an attempt goes on.
+
+    Attributes:
+        first: the attempt that began, whose split into batches stays.
+        last: the newest one that went on from it, or itself.
+        paid: for each invocation of the plan, how many of its instalments are paid for.
+        earlier: what is drawn.
+        total: how many tokens the plan has at most.
+        begun, results: mechanisms of one release, by name: those that began to draw, and what they have released.
+    """
+
+    first: int
+    last: int
+    paid: tuple[int, ...]
+    earlier: Earlier
+    total: int
+    begun: frozenset[str] = frozenset()
+    results: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def drawn(self) -> int:
+        """Tokens that are there."""
+        return sum(map(len, self.earlier.tokens.values()))
+
+    def of(self, plan: Plan) -> Amount:
+        """What is paid of the plan."""
+        return total([p for each, paid in zip(plan.every, self.paid, strict=True) for p in each.instalments[:paid]])
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        return {
+            "attempt": self.last,
+            "tokens_drawn": self.drawn,
+            "tokens_at_most": self.total,
+            "draws_lost_per_text": self.earlier.lost,
+        }
+
+    def __str__(self) -> str:
+        lost = self.earlier.lost
+        if not lost:
+            return f"Going on from attempt {self.last}: what is paid is not paid again."
+        draws = "one draw of each unfinished text is" if lost == 1 else f"{lost} draws of each unfinished text are"
+        return (
+            f"Going on from attempt {self.last}: {self.drawn} of {self.total} tokens are drawn;"
+            f" {draws} lost. What is paid is not paid again."
+        )
+
+
+def journal_folder(home: ProjectHome, request_id: int) -> Path:
+    """Where what a request has drawn is kept until it is produced."""
+    return home.inside("quarantine", f"{request_id}-unfinished")
+
+
+def resumed(session: Session, request: Request, plan: Plan, left: Contents) -> Resumed:
+    """Where to go on with `plan` from what an interrupted run left.
+
+    Raises:
+        JournalUnfit: it is another request's, older than what is paid, or nothing can be drawn any more.
+    """
+    if left.request != request.digest:
+        raise JournalUnfit(request.id, "it is another request's")
+    paid = _paid(session, request.id, plan, left)
+    drawing = paid[left.first : len(plan.invocations)]
+    if not drawing:  # what was charged for releases one thing each; texts are drawn from that, at no cost
+        return _resumed(left, plan, paid, Earlier(left.released))
+    armed = min(drawing)
+    # A step takes the next draw, and each attempt that went on skips one: no more can be armed and not written down.
+    if not left.armed <= armed <= max(drawing) <= min(armed + 1, left.armed + left.since + 1):
+        raise JournalUnfit(request.id, "the ledger says that more was drawn, or less")
+    drawn = sorted(left.tokens.items())
+    if any(not 0 <= number < plan.samples or len(tokens) > plan.steps for number, tokens in drawn):
+        raise JournalUnfit(request.id, "it has more texts or tokens than were planned")
+    lost = len(left.attempts)
+    event = plan.invocations[left.first].event
+    if event.loss != Amount() and lost * plan.texts_per_unit >= event.count:
+        raise JournalUnfit(request.id, "the run was interrupted as often as a text has draws")
+    return _resumed(left, plan, paid, Earlier(left.released, left.tokens, left.kept, armed, lost))
+
+
+def _resumed(left: Contents, plan: Plan, paid: tuple[int, ...], earlier: Earlier) -> Resumed:
+    total, begun = plan.samples * plan.steps, frozenset(left.begun)
+    return Resumed(left.attempts[0], left.attempts[-1], paid, earlier, total, begun, left.results)
+
+
+def _paid(session: Session, request_id: int, plan: Plan, left: Contents) -> tuple[int, ...]:
+    found = ledger.armed_by(session, request_id, left.attempts)
+    paid = tuple(len(found.get(sequence, ())) for sequence in range(len(plan.every)))
+    in_order = all(found.get(sequence, set()) == set(range(number)) for sequence, number in enumerate(paid))
+    behind = not left.released or all(paid[: left.first])  # what was released before the first draw was paid for
+    if not in_order or not 0 <= left.first <= len(plan.invocations) or not behind:
+        raise JournalUnfit(request_id, "the ledger does not know what it went on from")
+    return paid

@@ -1,0 +1,93 @@
+"""Cleaning up after processes that died: leases, holds, half-written folders, values of no release."""
+
+import shutil
+import socket
+from dataclasses import dataclass
+
+import psutil
+
+from flows.releases.extend import sweep_values
+from flows.releases.resume import journal_folder
+from flows.workspace.workspace import Workspace, owner
+from models_db.database.base import moment
+from models_db.services.catalogue import datasets
+from models_db.services.catalogue import requests as releases
+from models_db.services.lifecycle import artifacts, attempts, ledger
+from models_db.tables import Lease
+from tasks.corpus.versions import sweep_incoming, sweep_unrecorded
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep found: requests whose run was closed, and how many folders and files were removed."""
+
+    requests: tuple[int, ...]
+    folders: int
+
+
+def sweep(workspace: Workspace) -> Swept:
+    """Close every attempt whose process is gone or whose lease has run out; remove what nobody owns."""
+    with workspace.database.read() as session:
+        dead = [lease for lease in attempts.running(session) if is_dead(lease)]
+    closed = [lease.request_id for lease in dead if close(workspace, lease)]
+    return Swept(tuple(closed), remove_orphans(workspace))
+
+
+def close_own_remains(workspace: Workspace, request_id: int) -> None:
+    """If an earlier run of this request died, close it, so that running again needs no other command."""
+    with workspace.database.read() as session:
+        dead = [lease for lease in attempts.running(session) if lease.request_id == request_id and is_dead(lease)]
+    for lease in dead:
+        close(workspace, lease)
+
+
+def close(workspace: Workspace, lease: Lease) -> bool:
+    """Forfeit what a dead attempt had armed and give back the rest; False if somebody else was faster."""
+    try:
+        with workspace.database.write() as session:
+            blocks = releases.planned_blocks(releases.find(session, lease.request_id))
+            attempt = ledger.attempt_of(session, lease.request_id, lease.attempt, blocks)
+            attempts.fail(session, workspace.actor, attempt, "Swept")
+    except ledger.Fenced:
+        return False
+    return True
+
+
+def is_dead(lease: Lease) -> bool:
+    """Whether the lease's process is gone: on this machine that can be seen, of another one only its silence.
+
+    A wrong answer is safe either way: a living run whose attempt was closed is fenced at its next step.
+    """
+    if lease.owner.startswith(f"{socket.gethostname()}/"):
+        return not _alive(lease.owner)
+    return lease.expires_at <= moment()
+
+
+def _alive(holder: str) -> bool:
+    try:
+        return owner(int(holder.split("/")[1])) == holder
+    except psutil.NoSuchProcess:
+        return False
+
+
+def remove_orphans(workspace: Workspace) -> int:
+    """Remove what nobody owns, and every temporary file; how many folders and files went."""
+    removed = sweep_incoming(workspace.home) + sweep_values(workspace)
+    removed += sweep_unrecorded(workspace.home, lambda uid: _is_recorded(workspace, uid))
+    # Listed before the ledger is read: a folder made later is not looked at, one made earlier has its lease.
+    found = (*workspace.home.quarantine.iterdir(), *workspace.home.scratch.iterdir())
+    with workspace.database.read() as session:
+        kept = {artifact.folder for artifact in artifacts.artifacts(session)}
+        kept |= {f"{lease.request_id}-{lease.attempt}" for lease in attempts.running(session)}
+        kept |= {journal_folder(workspace.home, number).name for number in attempts.may_go_on(session)}
+    for folder in found:
+        if folder.name not in kept:
+            shutil.rmtree(folder)
+            removed += 1
+    return removed
+
+
+def _is_recorded(workspace: Workspace, uid: str) -> bool:
+    """Asked when the folder is about to go: a version recorded a moment ago must not be lost."""
+    with workspace.database.read() as session:
+        return datasets.has_version(session, uid)

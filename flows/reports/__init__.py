@@ -1,0 +1,1 @@
+"""Reports of a release for its audiences."""

@@ -1,0 +1,127 @@
+"""The report of a release, from its files and the ledger, for an audience (`tasks.reporting.audience_filter`)."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from flows.approvals.build_review import at_publish
+from flows.approvals.load_review import question
+from flows.attacks.result_store import results_for
+from flows.governance.policy import require_figures
+from flows.releases.evaluate_internal import require_decided
+from flows.releases.publish import find_artifact
+from flows.reports.ledger_facts import earlier_points, ledger_parts, newest_results
+from flows.workspace.workspace import Workspace
+from models_db.services.audit.stored_text import files_of
+from models_db.services.catalogue import internal_views
+from models_db.services.lifecycle import ledger
+from models_db.tables import Artifact
+from models_db.values.gates import Gate
+from tasks.common.files import read_document
+from tasks.inference.catalogue.registry import ModelNotPulled
+from tasks.publishing.draft import read_metrics, rehash
+from tasks.release.file_names import EVALUATION, RECORD
+from tasks.release.insight_rows import read_insights
+from tasks.release.record import ReleaseRecord
+from tasks.release.text_rows import read_labelled
+from tasks.reporting.attack_sections import TwinAttacks
+from tasks.reporting.audience_filter import Fact, Version
+from tasks.reporting.embedding_map import LEAST, text_map
+from tasks.reporting.release_sections import Text, release_facts, texts_of
+from tasks.reporting.sections import Demand, Map, Measured, Point
+from tasks.values.release_kinds import ReleaseKind
+
+
+def report_facts(
+    workspace: Workspace, request_id: int, version: Version, *, drawn: bool = True, seen: bool = False
+) -> tuple[Fact, ...]:
+    """Everything there is to tell of what a request produced; `tasks.reporting` leaves out what a version may not tell.
+
+    Args:
+        drawn: with the map of texts, which takes an embedder.
+        seen: the owner of this home is on record already as somebody who has seen figures of this account; otherwise
+            that is recorded before the internal version is returned.
+
+    Raises:
+        WrongState: nothing was produced, or the internal version of governed data before the publish decision.
+        ReleaseUndecided: the internal version, while a release of the account is running or waits at the publish gate.
+        FiguresWithheld: the policy keeps balances from whoever asks; the public version has none.
+        ArtifactChanged: the files are not those that were produced.
+    """
+    artifact = find_artifact(workspace, request_id)
+    draft = workspace.home.inside("quarantine", artifact.folder)
+    rehash(draft, files_of(artifact))
+    if version == "public":
+        return tuple(bundle_facts(draft))
+    with workspace.database.read() as session:
+        if version == "internal":
+            require_decided(session, request_id)
+        dataset = question(session, request_id, Gate.PUBLISH).dataset
+    require_figures(workspace, dataset)
+    with workspace.database.read() as session:
+        facts = tuple(_known(workspace, session, artifact, draft, drawn=drawn))
+    if version == "internal" and not seen:
+        _record_shown(workspace, artifact, facts)
+    return facts
+
+
+def _record_shown(workspace: Workspace, artifact: Artifact, facts: Iterable[Fact]) -> None:
+    """Whoever is shown stored internal figures, of whichever release of the dataset, has seen them (PRIVACY §10.3)."""
+    said = [fact.said for fact in facts if fact.exposure == "internal"]
+    if any(isinstance(one, Measured | Demand | Point) for one in said):
+        with workspace.database.write() as session:
+            internal_views.record_view(session, workspace.actor, artifact, "shown")
+
+
+def bundle_facts(folder: Path) -> Iterator[Fact]:
+    """What the files of a draft tell, and nothing that a reader of the bundle could not tell again."""
+    metrics = read_metrics(read_document(folder / EVALUATION))
+    yield from release_facts(_record(folder), metrics, _texts(folder))
+
+
+def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Path, *, drawn: bool) -> Iterator[Fact]:
+    record, texts = _record(draft), _texts(draft)
+    asked = question(session, artifact.request_id, Gate.PUBLISH)
+    matter = at_publish(asked, draft, files_of(artifact), workspace.key.public_key)
+    bounds = record.policy.rules_for(record.dataset.name).required
+    required = [f"{metric}.{name}" for metric, names in bounds.items() for name in names]
+    # The ledger has what the run measured and what was measured after the decision, with the exposure of each.
+    stored = newest_results(session, artifact)
+    yield from release_facts(record, stored, texts)
+    yield from earlier_points(session, artifact, required)
+    yield from _attacks(workspace, asked.request)
+    if drawn and (texts_drawn := _map(texts)):
+        yield Fact("public", texts_drawn)
+    spent = ledger.spent_by(session, artifact.request_id)
+    before = question(session, artifact.request_id, Gate.SPEND).given
+    yield from (Fact("ledger", said) for said in ledger_parts(asked, matter, spent, before))
+
+
+def _attacks(workspace: Workspace, request: Mapping[str, Any]) -> Iterator[Fact]:
+    """What attacks on a public twin of the request's configuration found; those by the same software first."""
+    found = sorted(results_for(workspace.home, request), key=lambda one: one["code"] != request["code"])
+    if found:
+        yield from TwinAttacks.of(found[0], request["code"]).facts()
+
+
+def _record(folder: Path) -> ReleaseRecord:
+    return ReleaseRecord.from_bytes(read_document(folder / RECORD))
+
+
+def _texts(folder: Path) -> list[Text]:
+    insights = read_insights(folder) if _record(folder).kind == ReleaseKind.INSIGHTS else ()
+    return texts_of(read_labelled(folder), insights)
+
+
+def _map(texts: list[Text]) -> Map | None:
+    """The texts on a plane; None without an embedder on this machine, or where there are too few."""
+    if len(texts) < LEAST:
+        return None
+    from tasks.inference.embeddings.encoder import load_embedder  # it knows torch
+
+    try:
+        return text_map(texts, load_embedder())
+    except ModelNotPulled:
+        return None

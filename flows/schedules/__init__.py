@@ -1,0 +1,1 @@
+"""Scheduled releases, with Prefect or without."""

@@ -1,0 +1,186 @@
+"""One look at everything that waits: slots that are due, their runs, and requests that were approved by hand.
+
+A look needs no Prefect and keeps nothing between two looks but what this process has tried in vain; all else is in the
+ledger, so that any number of pollers may look at the same time.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from flows.releases.attempt import RunInterrupted
+from flows.schedules import slots
+from flows.schedules.slots import Decided, Due, Ran
+from flows.workspace.workspace import Workspace, open_workspace
+from models_db.errors import AlmonerError, Refused, UsageError
+from models_db.home import ProjectHome
+from models_db.services.catalogue import principals, requests, schedules
+from models_db.services.catalogue.schedules import ScheduleIdle, SlotTaken
+from models_db.services.lifecycle import attempts
+from models_db.tables import ScheduleSlot
+from models_db.values.canonical_json import Json
+from tasks.workers.backend_settings import HERE, Where
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a poller works.
+
+    Attributes:
+        device, workers, where: as for `almoner run`.
+        approved: whether it also runs requests that were approved by hand.
+    """
+
+    device: str = "auto"
+    workers: int = 1
+    approved: bool = False
+    where: Where = HERE
+
+    @property
+    def machine(self) -> tuple[str, int, Where]:
+        """What a run is told."""
+        return self.device, self.workers, self.where
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What could not be done now: the name of the error and its public message."""
+
+    what: str
+    name: str
+    message: str
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        return {"what": self.what, "error": self.name, "message": self.message}
+
+
+@dataclass
+class Look:
+    """What one look has found and done."""
+
+    decided: list[Decided] = field(default_factory=list)
+    ran: list[Ran] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def unread(self, schedule: int, problem: UsageError) -> None:
+        """Note a schedule that cannot be read here."""
+        self.problems.append(Problem(f"schedule {schedule}", problem.name, problem.message))
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        return {
+            "slots": [each.to_json() for each in self.decided],
+            "runs": [each.to_json() for each in self.ran],
+            "problems": [each.to_json() for each in self.problems],
+        }
+
+
+@dataclass
+class Poller:
+    """Looks for a home's owner, who does what their roles let them: analysts ask, runners run."""
+
+    home: ProjectHome
+    settings: Settings = field(default_factory=Settings)
+    in_vain: set[int] = field(default_factory=set)
+    """Requests approved by hand whose run failed here; only a person tries them again."""
+
+    def look(self, now: datetime) -> Look:
+        """Do everything that is due at `now`, once; the home is opened anew, because its policy may be another."""
+        done, workspace = Look(), open_workspace(self.home)
+        roles = _roles(workspace)
+        if "analyst" in roles:
+            for wanted in slots.due(workspace, now, done.unread):
+                with _noted(wanted, done):
+                    _decide(workspace, wanted, done)
+        if "runner" in roles:
+            self._run(workspace, done)
+            if self.settings.approved:
+                self._run_approved(workspace, done)
+        return done
+
+    def slot(self, wanted: Due) -> Look:
+        """Decide one slot, unless it is decided, and run what the schedule has to run.
+
+        Raises:
+            SlotTaken, ScheduleIdle: somebody was faster, or the schedule is paused or over.
+        """
+        done, workspace = Look(), open_workspace(self.home)
+        done.decided.append(slots.decide(workspace, wanted))
+        if "runner" in _roles(workspace):
+            self._run(workspace, done, wanted.schedule)
+        return done
+
+    def unfinished(self, schedule: int) -> Look:
+        """Run what is still to be run of one schedule."""
+        done, workspace = Look(), open_workspace(self.home)
+        if "runner" in _roles(workspace):
+            self._run(workspace, done, schedule)
+        return done
+
+    def _run(self, workspace: Workspace, done: Look, schedule: int | None = None) -> None:
+        with workspace.database.read() as session:
+            found = schedules.unfinished(session, schedule)
+        for slot in found:
+            with _noted(slot, done):
+                ran = slots.run_slot(workspace, slot, *self.settings.machine)
+                done.ran.extend([ran] if ran is not None else [])
+
+    def _run_approved(self, workspace: Workspace, done: Look) -> None:
+        for number in _approved(workspace):
+            if number in self.in_vain or not slots.may_run(workspace, number):
+                continue
+            self.in_vain.add(number)
+            with _noted(number, done):
+                if slots.run_once(workspace, number, *self.settings.machine) is not None:
+                    done.ran.append(Ran(None, number, "produced"))
+
+
+@contextmanager
+def _noted(what: object, done: Look) -> Iterator[None]:
+    """What cannot be done now is noted, and no reason to leave the rest; Ctrl-C is."""
+    try:
+        yield
+    except RunInterrupted:
+        raise
+    except AlmonerError as problem:
+        done.problems.append(Problem(_named(what), problem.name, problem.message))
+
+
+def _decide(workspace: Workspace, wanted: Due, done: Look) -> None:
+    with suppress(SlotTaken, ScheduleIdle):  # somebody else was faster
+        done.decided.append(slots.decide(workspace, wanted))
+
+
+def _roles(workspace: Workspace) -> frozenset[str]:
+    with workspace.database.read() as session:
+        return principals.roles_of(session, workspace.actor.id)
+
+
+def _approved(workspace: Workspace) -> list[int]:
+    """Requests that stewards have approved one by one, and that nobody runs now."""
+    with workspace.database.read() as session:
+        return [number for number in sorted(attempts.may_go_on(session)) if _is_startable(session, number)]
+
+
+def _is_startable(session: Session, number: int) -> bool:
+    if requests.find(session, number).standing_id is not None:
+        return False
+    try:
+        attempts.require_startable(session, number)
+    except Refused:
+        return False
+    return True
+
+
+def _named(what: object) -> str:
+    match what:
+        case Due():
+            return f"slot {what.slot} of schedule {what.schedule}"
+        case ScheduleSlot():
+            return f"request {what.request_id} of schedule {what.schedule_id}"
+        case _:
+            return f"request {what}"

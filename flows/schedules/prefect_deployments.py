@@ -1,0 +1,147 @@
+"""Schedules as Prefect deployments, and Prefect's runner beside the loop of `almoner serve`.
+
+Only where PREFECT_API_URL names a server: the temporary one that Prefect would start schedules nothing.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import httpx
+from prefect.exceptions import PrefectException
+
+from flows.schedules.poller import Settings
+from flows.schedules.recurrence import Timetable, step_of
+from flows.workspace.workspace import Workspace, open_workspace
+from models_db.errors import EnvironmentProblem, UsageError
+from models_db.home import ProjectHome
+from models_db.services.catalogue import schedules
+from models_db.services.catalogue.schedules import Timing
+from models_db.tables import Dataset
+
+if TYPE_CHECKING:
+    from prefect.deployments.runner import RunnerDeployment
+    from prefect.schedules import Schedule
+
+TAG, THREAD = "almoner", "prefect"
+UNANSWERED = (httpx.HTTPError, OSError, RuntimeError, PrefectException)
+
+
+def deployments(workspace: Workspace, settings: Settings) -> "list[RunnerDeployment]":
+    """A deployment for every active schedule whose rule Prefect can read too.
+
+    Its runs call `flows.schedules.prefect_trigger.knock`.
+
+    The loop finds the others by itself.
+    """
+    with workspace.database.read() as session:
+        found = [
+            (schedule.id, session.get_one(Dataset, schedule.dataset_id).name, Timing.of(schedule))
+            for schedule in schedules.every(session)
+            if schedules.state_of(session, schedule.id) == "active"
+        ]
+    made = [_deployment(workspace, settings, *each) for each in found]
+    return [each for each in made if each is not None]
+
+
+def _deployment(
+    workspace: Workspace, settings: Settings, number: int, dataset: str, timing: Timing
+) -> "RunnerDeployment | None":
+    from prefect.deployments.runner import RunnerDeployment
+    from prefect.types.entrypoint import EntrypointType
+
+    from flows.schedules.prefect_trigger import knock
+
+    try:
+        schedule = prefect_schedule(timing)
+    except (ValueError, UsageError):  # pydantic's ValidationError is a ValueError
+        return None
+    return RunnerDeployment.from_flow(
+        knock,
+        name=f"{dataset}-{number}",
+        schedule=schedule,
+        parameters={"home": str(workspace.home.root), "schedule": number, "device": settings.device,
+                    "workers": settings.workers, "runner": settings.where.kind,
+                    "runner_address": settings.where.address},
+        tags=[TAG],
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    )  # fmt: skip
+
+
+def prefect_schedule(timing: Timing) -> "Schedule":
+    """The same rule as Prefect writes it. Around changes of the clock its times may differ; it only knocks.
+
+    Raises:
+        ValueError, RuleUnfit: Prefect does not know such a rule, or nobody.
+        ZoneUnknown: this machine does not know its time zone.
+    """
+    from prefect.client.schemas.schedules import CronSchedule, RRuleSchedule
+    from prefect.schedules import Cron, Interval, RRule
+
+    timetable = Timetable.of(timing)
+    if timing.kind == "cron":
+        return Cron(CronSchedule(cron=timing.rule).cron, timezone=timing.zone)
+    if timing.kind == "interval":
+        return Interval(step_of(timing.rule), anchor_date=timetable.starts_at, timezone="UTC")
+    begins = timetable.starts_at.astimezone(timetable.zone)
+    rule = f"DTSTART:{begins:%Y%m%dT%H%M%S}\nRRULE:{timing.rule}"
+    return RRule(RRuleSchedule(rrule=rule).rrule, timezone=timing.zone)
+
+
+def server_is_named() -> bool:
+    """Whether Prefect's settings name a server."""
+    from prefect.settings import PREFECT_API_URL
+
+    return bool(PREFECT_API_URL.value())
+
+
+@contextmanager
+def prefect_beside(home: ProjectHome, settings: Settings, *, wanted: bool) -> Iterator[bool]:
+    """Inside, Prefect's runner serves the schedules in a thread of its own, if it is wanted and a server is named.
+
+    A server that goes away later leaves the loop alone, which needs none.
+
+    Raises:
+        PrefectUnreachable: the server that is named does not answer, or not as one.
+    """
+    if not (wanted and server_is_named()):
+        yield False
+        return
+    from prefect.runner import Runner
+
+    runner = Runner(name=TAG, pause_on_shutdown=False)
+    found = deployments(open_workspace(home), settings)
+    try:
+        for each in found:
+            runner.add_deployment(each)
+    except UNANSWERED as problem:
+        raise PrefectUnreachable(type(problem).__name__) from None  # its text may repeat the address
+    loop = asyncio.new_event_loop()
+    serving = loop.create_task(runner.start())
+    thread = threading.Thread(target=_serve, args=(loop, serving), name=THREAD, daemon=True)
+    thread.start()
+    try:
+        yield True
+    finally:
+        loop.call_soon_threadsafe(serving.cancel)
+        thread.join(timeout=60)
+
+
+def _serve(loop: asyncio.AbstractEventLoop, serving: "asyncio.Task[None]") -> None:
+    with suppress(asyncio.CancelledError, ExceptionGroup, *UNANSWERED):
+        loop.run_until_complete(serving)
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+class PrefectUnreachable(EnvironmentProblem):
+    """The Prefect server that the settings name does not answer."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The Prefect server that PREFECT_API_URL names cannot be used: {reason}.",
+            "Start it (`prefect server start`), or serve without it: `almoner serve --without-prefect`.",
+            {"reason": reason},
+        )

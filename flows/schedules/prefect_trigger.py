@@ -1,0 +1,37 @@
+"""The flow of a Prefect deployment: it knocks when a schedule is due, and the ledger says what is to be done."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from prefect import flow
+
+from flows.schedules.poller import Look, Settings
+from flows.schedules.run_now import NothingDue, carry_out
+from flows.workspace.flow_options import PRIVATE_FLOW
+from models_db.home import ProjectHome
+from models_db.values.canonical_json import Json
+from tasks.workers.backend_settings import PROCESSES, Where
+
+
+@flow(name="schedule", **PRIVATE_FLOW)
+def knock(
+    home: Path,
+    schedule: int,
+    device: str = "auto",
+    workers: int = 1,
+    runner: str = PROCESSES,
+    runner_address: str | None = None,
+) -> dict[str, Json]:
+    """Decide what is due of one schedule and run it; nothing, if a poller was faster.
+
+    Raises:
+        ScheduleUnknown: there is no such schedule.
+        SlotTaken, ScheduleIdle: somebody was faster, or it is paused or over.
+        And as `flows.schedules.slots.decide`.
+    """
+    settings = Settings(device, workers, where=Where.of(runner, runner_address))
+    try:
+        done = carry_out(ProjectHome.locate(home), schedule, None, datetime.now(UTC), settings)
+    except NothingDue:
+        done = Look()
+    return done.to_json()

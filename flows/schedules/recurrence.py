@@ -1,0 +1,247 @@
+"""When a schedule is due: cron lines, intervals and recurrence rules, in a time zone whose clocks may change.
+
+A cron line (cronsim) and a recurrence rule (RFC 5545, dateutil) say times of a wall clock. An hour that the clock
+leaves out is left out; one that it shows twice counts once, the first time. An interval counts elapsed time and knows
+no clock.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from models_db.database.base import moment
+from models_db.errors import UsageError
+from models_db.services.catalogue.schedules import Timing
+
+STEPS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_INTERVAL = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
+_LONGEST = 1000
+_LONGEST_STEP = timedelta(days=3660)
+_LAST_YEAR = 9000
+"""After it the calendar ends before some moments have come."""
+_TOO_OFTEN = re.compile(r"FREQ=(SECONDLY|MINUTELY)|BYSECOND|BYMINUTE=[^;]*,", re.IGNORECASE)
+_EVERY_SO_MANY = re.compile(r"INTERVAL=([^;]*)", re.IGNORECASE)
+_UNTIL_ELSEWHERE = re.compile(r"UNTIL=[^;]*Z", re.IGNORECASE)
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+"""What the libraries raise of a rule that is none."""
+_DAY_AND_MORE = timedelta(hours=26)
+"""No clock is ever set back by more."""
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """The moments of one schedule, all in UTC; see `Timing`."""
+
+    kind: str
+    rule: str
+    zone: ZoneInfo
+    starts_at: datetime
+
+    @classmethod
+    def of(cls, timing: Timing) -> "Timetable":
+        """The timetable that a schedule's row describes.
+
+        Raises:
+            ZoneUnknown: this machine does not know its time zone.
+        """
+        return cls(timing.kind, timing.rule, _zone(timing.zone), datetime.fromisoformat(timing.starts_at))
+
+    def newest(self, now: datetime) -> datetime | None:
+        """The last moment that has come by `now`; None if none has.
+
+        Raises:
+            RuleUnfit: the rule is none, however it came into the ledger.
+        """
+        if now < self.starts_at:
+            return None
+        if self.kind == "interval":
+            step = step_of(self.rule)
+            return self.starts_at + (now - self.starts_at) // step * step
+        for wall in self._backwards(self._wall(now) + self._set_back(now)):
+            found = self._moment(wall)
+            if found is not None and found <= now:
+                return found if found >= self.starts_at else None
+        return None
+
+    def coming(self, after: datetime, number: int) -> list[datetime]:
+        """The next moments later than `after`, at most so many."""
+        after = max(after, self.starts_at - timedelta(microseconds=1))
+        return list(islice(self._forwards(after), number))
+
+    def until(self, after: datetime, last: datetime, most: int) -> int:
+        """How many moments are later than `after` and not later than `last`, counted up to `most`."""
+        after = max(after, self.starts_at - timedelta(microseconds=1))
+        return sum(1 for _ in islice(takewhile(lambda at: at <= last, self._forwards(after)), most))
+
+    def _forwards(self, after: datetime) -> Iterator[datetime]:
+        if self.kind == "interval":
+            step = step_of(self.rule)
+            number = (after - self.starts_at) // step + 1
+            while True:
+                yield self.starts_at + number * step
+                number += 1
+        for wall in self._walls(self._wall(after)):
+            found = self._moment(wall)
+            if found is not None and found > after:
+                yield found
+
+    def _wall(self, at: datetime) -> datetime:
+        return at.astimezone(self.zone).replace(tzinfo=None, fold=0)
+
+    def _moment(self, wall: datetime) -> datetime | None:
+        """When the clock shows that time first; None if it never does."""
+        found = wall.replace(tzinfo=self.zone).astimezone(UTC)  # fold is 0: the first of two
+        return found if self._wall(found) == wall else None
+
+    def _set_back(self, now: datetime) -> timedelta:
+        """By how much the clock was set back a short while ago: times ahead of it have been shown already."""
+        before, after = (at.astimezone(self.zone).utcoffset() for at in (now - _DAY_AND_MORE, now))
+        return max((before or timedelta()) - (after or timedelta()), timedelta())
+
+    def _walls(self, after: datetime) -> Iterator[datetime]:
+        if self.kind == "rrule":
+            return iter(_recurring(self.rule, self._wall(self.starts_at)).xafter(after))
+        return _cron(self.rule, after)
+
+    def _backwards(self, until: datetime) -> Iterator[datetime]:
+        """Times of the rule on the wall clock, `until` among them, the latest first."""
+        if self.kind == "rrule":
+            rule = _recurring(self.rule, self._wall(self.starts_at))
+            found = rule.before(until, inc=True)
+            while found is not None:
+                yield found
+                found = rule.before(found)
+            return
+        yield from _cron(self.rule, until.replace(microsecond=0) + timedelta(seconds=1), reverse=True)
+
+
+def step_of(rule: str) -> timedelta:
+    """The length of an interval such as `6h`.
+
+    Raises:
+        RuleUnfit: it is none, or longer than ten years.
+    """
+    found = _INTERVAL.fullmatch(rule)
+    if found is None:
+        raise RuleUnfit("interval", rule, "it is no whole number of m, h, d or w")
+    step = int(found[1]) * STEPS[found[2]]
+    if step > _LONGEST_STEP:
+        raise RuleUnfit("interval", rule, "it is longer than ten years")
+    return step
+
+
+def timing_of(kind: str, rule: str, zone: str, start: str | None, now: datetime) -> Timing:
+    """What was written of a schedule, checked.
+
+    Args:
+        start: a date or time on the clock of `zone`; None is the next full minute, of an interval one step from then.
+
+    Raises:
+        ZoneUnknown, StartUnfit, RuleUnfit.
+    """
+    rule = " ".join(rule.split())
+    where, begins = _zone(zone), now.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    if kind == "interval":
+        begins += step_of(rule)
+    if start is not None:
+        begins = _start(start, where)
+        if begins.year > _LAST_YEAR:
+            raise StartUnfit(start)
+    made = Timing(kind, rule, zone, moment(begins))
+    _require_fit(made, now)
+    return made
+
+
+def _require_fit(made: Timing, now: datetime) -> None:
+    """Check that the rule is one, and that some moment of it is still to come."""
+    if len(made.rule) > _LONGEST:
+        raise RuleUnfit(made.kind, made.rule[:40], f"it is longer than {_LONGEST} characters")
+    if made.kind == "cron" and len(made.rule.split()) != 5:
+        raise RuleUnfit(made.kind, made.rule, "a cron line has five fields: minute, hour, day, month, day of the week")
+    if made.kind == "rrule" and (found := _TOO_OFTEN.search(made.rule)):
+        raise RuleUnfit(made.kind, made.rule, f"{found[0]!r} is too often for it; use --cron or --every")
+    try:
+        coming = Timetable.of(made).coming(now, 1)
+    except _UNREADABLE:
+        raise RuleUnfit(made.kind, made.rule, "it cannot be read") from None
+    if not coming:
+        raise RuleUnfit(made.kind, made.rule, "it never comes")
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ZoneUnknown(name) from None
+
+
+def _start(written: str, zone: ZoneInfo) -> datetime:
+    try:
+        found = datetime.fromisoformat(written)
+        return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
+    except (ValueError, OverflowError):  # the first and the last day of all years are another year's elsewhere
+        raise StartUnfit(written) from None
+
+
+def _cron(rule: str, at: datetime, *, reverse: bool = False) -> Iterator[datetime]:
+    from cronsim import CronSim, CronSimError  # only schedules need it
+
+    try:
+        return CronSim(rule, at, reverse=reverse)
+    except CronSimError:
+        raise RuleUnfit("cron", rule, "it cannot be read") from None
+
+
+def _recurring(rule: str, start: datetime) -> Any:
+    """The times of a recurrence rule on a wall clock.
+
+    Raises:
+        RuleUnfit: it is none, or one that stands still: dateutil would look for its next time for ever.
+    """
+    from dateutil.rrule import rrule, rrulestr  # only schedules need it
+
+    if "\n" in rule or "DTSTART" in rule.upper():
+        raise RuleUnfit("rrule", rule, "one RRULE; --start says when it begins")
+    if _UNTIL_ELSEWHERE.search(rule):
+        raise RuleUnfit("rrule", rule, "its UNTIL is said in UTC; say it on the clock of --zone, without Z")
+    try:
+        stands = any(int(each) < 1 for each in _EVERY_SO_MANY.findall(rule))
+        found = None if stands else rrulestr(rule, dtstart=start)
+    except _UNREADABLE:
+        raise RuleUnfit("rrule", rule, "it cannot be read") from None
+    if not isinstance(found, rrule):
+        raise RuleUnfit("rrule", rule, "its INTERVAL is less than 1" if stands else "it is no RRULE")
+    return found
+
+
+class RuleUnfit(UsageError):
+    """A rule that says no times."""
+
+    def __init__(self, kind: str, rule: str, reason: str) -> None:
+        super().__init__(
+            f"The {kind} {rule!r} is no rule for a schedule: {reason}.",
+            'For example --cron "0 6 * * 1", --every 12h, or --rrule "FREQ=MONTHLY;BYDAY=1MO;BYHOUR=6;BYMINUTE=0".',
+            {"kind": kind, "rule": rule},
+        )
+
+
+class ZoneUnknown(UsageError):
+    """A time zone that nobody has heard of."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is no time zone {name!r}.", "Use an IANA name, such as Europe/Berlin or UTC.", {"zone": name}
+        )
+
+
+class StartUnfit(UsageError):
+    """A beginning that is no time."""
+
+    def __init__(self, written: str) -> None:
+        super().__init__(
+            f"{written!r} is no date or time.", "Write 2027-01-04 or 2027-01-04T06:00.", {"start": written}
+        )

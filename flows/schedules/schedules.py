@@ -1,0 +1,230 @@
+"""Schedules as people make and look at them: when they are due, what they draw on, and what became of each slot."""
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy.orm import Session
+
+from flows.approvals.propose_change import require_reason
+from flows.datasets.affordable_runs import Afforded, afforded
+from flows.schedules.recurrence import Timetable, timing_of
+from flows.workspace.workspace import Workspace
+from models_db.database.base import moment
+from models_db.errors import Refused, UsageError
+from models_db.services.audit.stored_text import configuration_of
+from models_db.services.catalogue import requests, schedules
+from models_db.services.catalogue.schedules import Timing
+from models_db.services.lifecycle import proposals
+from models_db.tables import Dataset, Motion, Schedule, ScheduleSlot
+from models_db.values.canonical_json import Json
+from models_db.values.request_state import UNRUN
+from models_db.values.standing_terms import cost_of
+
+COMING = 3
+MOST_COUNTED = 10_000
+LIVE = ("open", "carried")
+
+
+@dataclass(frozen=True)
+class SlotRow:
+    """What became of one slot: `skipped`, or how far its request is; a reason where there is one."""
+
+    slot: str
+    request: int | None
+    state: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class ScheduleRow:
+    """A schedule as lists show it.
+
+    Attributes:
+        standing: the standing authorisation it draws on, its state, and the runs it has used.
+        coming: its next moments; none if it is paused or over.
+        last: its newest slot.
+    """
+
+    schedule: int
+    dataset: str
+    state: str
+    standing: int
+    standing_state: str
+    used: int
+    runs: int
+    until: str
+    kind: str
+    rule: str
+    zone: str
+    starts_at: str
+    creator: str
+    reason: str
+    coming: tuple[str, ...]
+    last: SlotRow | None
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        return {**asdict(self), "coming": list(self.coming), "last": asdict(self.last) if self.last else None}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A schedule that was made, or in a dry run would be.
+
+    Attributes:
+        number: None in a dry run.
+        coming: its first moments.
+        slots_until: how many there are until the authorisation ends, counted up to 10 000.
+        runs_left: how many runs the authorisation still has, whatever else draws on it.
+        last_run: when they are used up if every moment becomes a run; None if the authorisation ends before.
+        afforded: how many runs what is left affords; None where the policy keeps that from who asks.
+    """
+
+    number: int | None
+    dataset: str
+    timing: Timing
+    coming: tuple[str, ...]
+    slots_until: int
+    runs_left: int
+    last_run: str | None
+    afforded: Afforded | None
+
+
+def create(
+    workspace: Workspace,
+    standing: int,
+    kind: str,
+    rule: str,
+    *,
+    zone: str = "UTC",
+    start: str | None = None,
+    reason: str,
+    dry_run: bool = False,
+) -> Made:
+    """Make a schedule that draws on a standing authorisation.
+
+    Raises:
+        ReasonNeeded, RuleUnfit, ZoneUnknown, StartUnfit: it says no times, or not why.
+        MotionUnknown, NotForSchedules: there is no such authorisation, or it is over.
+        RoleMissing: only an analyst makes one.
+    """
+    require_reason(reason)
+    now = datetime.now(UTC)
+    timing = timing_of(kind, rule, zone, start, now)
+    with workspace.database.read() as session:
+        motion = _live(session, standing)
+        dataset = session.get_one(Dataset, motion.dataset_id).name
+        asked = configuration_of(motion)
+        runs_left = (motion.runs or 0) - proposals.uses(session, motion)
+    groups, read = asked.get("rotate_over"), asked.get("cohorts", [1])
+    runs = afforded(workspace, dataset, cost_of(asked), groups, asked.get("scope"), read)
+    timetable = Timetable.of(timing)
+    coming = tuple(moment(at) for at in timetable.coming(now, COMING))
+    until = timetable.until(now, datetime.fromisoformat(str(motion.until)), MOST_COUNTED)
+    last = moment(timetable.coming(now, runs_left)[-1]) if 0 < runs_left <= until else None
+    number = None if dry_run else _recorded(workspace, standing, timing, reason)
+    return Made(number, dataset, timing, coming, until, runs_left, last, runs)
+
+
+def _recorded(workspace: Workspace, standing: int, timing: Timing, reason: str) -> int:
+    with workspace.database.write() as session:
+        motion = _live(session, standing)
+        dataset = session.get_one(Dataset, motion.dataset_id)
+        return schedules.create(session, workspace.actor, dataset, motion, timing, reason).id
+
+
+def _live(session: Session, standing: int) -> Motion:
+    motion = proposals.find(session, standing)
+    state = proposals.state_of(session, motion)
+    if motion.kind != "standing" or state not in LIVE or str(motion.until) <= moment():
+        told = f"is {state}" if motion.kind == "standing" else f"is a {motion.kind} motion"
+        raise NotForSchedules(standing, "is over" if told == "is carried" else told)
+    return motion
+
+
+def change(workspace: Workspace, number: int, kind: str, reason: str) -> ScheduleRow:
+    """Pause (`paused`), resume (`resumed`) or end (`ended`) a schedule; returns it as it is then.
+
+    Raises:
+        ReasonNeeded: there is none.
+        ScheduleUnknown, ScheduleIdle: there is none, or it is not where that begins.
+        RoleMissing: only a steward or who made it.
+    """
+    require_reason(reason)
+    with workspace.database.write() as session:
+        schedules.change(session, workspace.actor, number, kind, reason)
+    return shown(workspace, number)[0]
+
+
+def rows(workspace: Workspace, dataset: str | None = None) -> list[ScheduleRow]:
+    """All schedules, or those of one dataset, oldest first."""
+    now = datetime.now(UTC)
+    with workspace.database.read() as session:
+        return [row(session, schedule, now) for schedule in schedules.every(session, dataset)]
+
+
+def shown(workspace: Workspace, number: int, limit: int = 20) -> tuple[ScheduleRow, list[SlotRow]]:
+    """One schedule, and its newest slots, newest first.
+
+    Raises:
+        ScheduleUnknown: there is none.
+    """
+    with workspace.database.read() as session:
+        found = row(session, schedules.find(session, number), datetime.now(UTC))
+        return found, [slot_row(session, slot) for slot in schedules.slots(session, number, limit)]
+
+
+def row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
+    """One schedule, read from the ledger."""
+    motion, state = session.get_one(Motion, schedule.standing_id), schedules.state_of(session, schedule.id)
+    coming = _coming(schedule, now) if state == "active" else []
+    newest = schedules.newest_slot(session, schedule.id)
+    return ScheduleRow(
+        schedule=schedule.id,
+        dataset=session.get_one(Dataset, schedule.dataset_id).name,
+        state=state,
+        standing=motion.id,
+        standing_state=proposals.state_of(session, motion),
+        used=proposals.uses(session, motion),
+        runs=motion.runs or 0,
+        until=str(motion.until),
+        kind=schedule.kind,
+        rule=schedule.rule,
+        zone=schedule.zone,
+        starts_at=schedule.starts_at,
+        creator=requests.name_of(session, schedule.created_by),
+        reason=schedule.reason,
+        coming=tuple(moment(at) for at in coming),
+        last=None if newest is None else slot_row(session, newest),
+    )
+
+
+def _coming(schedule: Schedule, now: datetime) -> list[datetime]:
+    """Its next moments; none where this machine cannot read it, which `almoner serve` tells."""
+    try:
+        return Timetable.of(Timing.of(schedule)).coming(now, COMING)
+    except UsageError:
+        return []
+
+
+def slot_row(session: Session, slot: ScheduleSlot) -> SlotRow:
+    """One slot, read from the ledger."""
+    if slot.request_id is None:
+        return SlotRow(slot.slot, None, "skipped", str(slot.skipped), slot.detail)
+    ended = schedules.end_of(session, slot.id)
+    state = requests.state_of(session, slot.request_id)
+    if ended is not None and state in UNRUN:
+        return SlotRow(slot.slot, slot.request_id, "given up", ended.reason, ended.detail)
+    return SlotRow(slot.slot, slot.request_id, state, "", "")
+
+
+class NotForSchedules(Refused):
+    """No standing authorisation that anything could be drawn on."""
+
+    def __init__(self, number: int, told: str) -> None:
+        super().__init__(
+            f"Motion {number} {told}; a schedule draws on a standing authorisation that waits or is in force.",
+            "See them with `almoner standing list`; propose one: `almoner standing propose FILE.yaml`.",
+            {"motion": number},
+        )

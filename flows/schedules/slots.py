@@ -1,0 +1,296 @@
+"""Slots of schedules: what is due, what is decided about it, and the runs that follow.
+
+Deciding asks for the release as an analyst would, and the gates answer: the slot becomes a request, or it is skipped
+with the name of the refusal. What only this machine or this home cannot do decides nothing; the slot waits for the next
+look.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from flows.governance.policy import PolicyDiffers, told_by_policy
+from flows.releases.attempt import RunInterrupted
+from flows.releases.execute import execute
+from flows.releases.propose import priced_for, record_request
+from flows.releases.sweep import close
+from flows.schedules.recurrence import Timetable
+from flows.workspace.workspace import Workspace, owner
+from models_db.database.base import moment
+from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
+from models_db.services.audit.stored_text import configuration_of
+from models_db.services.catalogue import principals, requests, schedules
+from models_db.services.catalogue.schedules import ScheduleIdle, SlotTaken, Timing
+from models_db.services.lifecycle.attempts import StillRunning
+from models_db.services.lifecycle.proposals import OwnAuthorisation
+from models_db.sessions.database import LedgerUnreachable, OutcomeUnknown
+from models_db.tables import Lease, Motion, PolicyVersion, Schedule, ScheduleSlot
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
+from models_db.values.request_state import RequestState
+from models_db.values.requests import ReleaseRequest
+from models_db.writes.database_errors import ClockWentBack, Denied
+from tasks.common.task_errors import TaskFailed
+from tasks.generation.decoding.journal import JournalInUse
+from tasks.inference.backends.endpoints import EndpointUnknown
+from tasks.inference.catalogue.registry import UnknownModel
+from tasks.pricing.quote import written_request
+from tasks.workers.backend_settings import HERE, Where
+
+NOT_FROM_HERE = (
+    PolicyDiffers, OwnAuthorisation, Denied, SlotTaken, ScheduleIdle, UnknownModel, EndpointUnknown, EnvironmentProblem,
+)  # fmt: skip
+"""Refusals that say something of who asks, or of this home, and nothing of the slot."""
+LEDGER_AWAY = (LedgerUnreachable, OutcomeUnknown, ClockWentBack)
+"""A run that ended with one of these has not failed, and goes on when the ledger is back (docs/decisions/0062)."""
+BUSY = "RunBeforeUnfinished"
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Due:
+    """A moment of a schedule that has come and is not decided."""
+
+    schedule: int
+    slot: str
+
+
+@dataclass(frozen=True)
+class Decided(Due):
+    """What became of a slot: the request's number, or the name of the refusal and its public message."""
+
+    request_id: int | None
+    skipped: str | None = None
+    detail: str = ""
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        return {
+            "schedule": self.schedule,
+            "slot": self.slot,
+            "request": self.request_id,
+            "skipped": self.skipped,
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How the run of a slot's request ended: `produced`, `given up`, or `not now` with the name of the reason."""
+
+    schedule: int | None
+    request_id: int
+    outcome: str
+    reason: str = ""
+    detail: str = ""
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        return {
+            "schedule": self.schedule,
+            "request": self.request_id,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "detail": self.detail,
+        }
+
+
+def due_slot(session: Session, schedule: Schedule, now: datetime) -> str | None:
+    """The newest moment of a schedule that has come and is not decided; older ones are not caught up.
+
+    Raises:
+        ZoneUnknown, RuleUnfit: this machine cannot read the schedule.
+    """
+    if schedules.state_of(session, schedule.id) != "active":
+        return None
+    found = Timetable.of(Timing.of(schedule)).newest(now)
+    if found is None or (slot := moment(found)) < schedules.due_from(session, schedule):
+        return None
+    newest = schedules.newest_slot(session, schedule.id)
+    return slot if newest is None or newest.slot < slot else None
+
+
+def due(
+    workspace: Workspace, now: datetime, unread: Callable[[int, UsageError], None] = lambda schedule, problem: None
+) -> list[Due]:
+    """What is due in the whole ledger, by schedule.
+
+    Args:
+        unread: told of each schedule that cannot be read here, say in a time zone that this machine does not know; one
+            of them is no reason to leave the others.
+    """
+    found = []
+    with workspace.database.read() as session:
+        for schedule in schedules.every(session):
+            try:
+                slot = due_slot(session, schedule, now)
+            except UsageError as problem:
+                unread(schedule.id, problem)
+                continue
+            if slot is not None:
+                found.append(Due(schedule.id, slot))
+    return found
+
+
+# --- Deciding --------------------------------------------------------------------------------------------------
+
+
+def decide(workspace: Workspace, wanted: Due) -> Decided:
+    """Ask for what a slot is for; it becomes a request, or is skipped.
+
+    Raises:
+        ScheduleUnknown: there is no such schedule.
+        SlotTaken, ScheduleIdle: it is decided, or the schedule is paused or over.
+        PolicyDiffers, OwnAuthorisation, RoleMissing, Denied: whoever asks may not; the slot stays open.
+        EnvironmentProblem: something is missing here; the slot stays open.
+    """
+    with workspace.database.read() as session:
+        schedule = schedules.find(session, wanted.schedule)
+        schedules.require_free(session, wanted.schedule, wanted.slot)
+        standing = session.get_one(Motion, schedule.standing_id)
+        before = _before(session, wanted)
+    if before:
+        return _skipped(workspace, wanted, BUSY, before)
+    try:
+        return _asked(workspace, wanted, asked_for(standing), standing.id)
+    except NOT_FROM_HERE:
+        raise
+    except (Refused, UsageError) as refusal:
+        return _skipped(workspace, wanted, refusal.name, refusal.message)
+
+
+def asked_for(standing: Motion) -> ReleaseRequest:
+    """The request that a standing authorisation is for."""
+    body = configuration_of(standing)
+    return written_request({**body, "dataset": {"name": body["dataset"]}})
+
+
+def _asked(workspace: Workspace, wanted: Due, request: ReleaseRequest, standing: int) -> Decided:
+    priced = priced_for(workspace, request, standing)
+    with told_by_policy(workspace):
+        priced.require_affordable()
+    with workspace.database.write() as session:
+        schedule = _locked(session, wanted)
+        if before := _before(session, wanted):  # another poller has asked for an earlier slot meanwhile
+            return _skip(session, workspace, schedule, wanted, BUSY, before)
+        made = record_request(session, workspace, priced, standing)
+        schedules.decide(session, workspace.actor, schedule, wanted.slot, request_id=made.id)
+        return Decided(wanted.schedule, wanted.slot, made.id)
+
+
+def _skipped(workspace: Workspace, wanted: Due, reason: str, detail: str) -> Decided:
+    with workspace.database.write() as session:
+        return _skip(session, workspace, _locked(session, wanted), wanted, reason, detail)
+
+
+def _skip(session: Session, workspace: Workspace, schedule: Schedule, wanted: Due, reason: str, detail: str) -> Decided:
+    schedules.decide(session, workspace.actor, schedule, wanted.slot, skipped=reason, detail=detail)
+    return Decided(wanted.schedule, wanted.slot, None, reason, detail)
+
+
+def _before(session: Session, wanted: Due) -> str:
+    """Which run of the schedule is not finished; empty if all are."""
+    found = schedules.unfinished(session, wanted.schedule)
+    return f"request {found[-1].request_id} of the slot {found[-1].slot} is still to be run" if found else ""
+
+
+def _locked(session: Session, wanted: Due) -> Schedule:
+    """The schedule, if the slot is still to be decided; nobody else decides one meanwhile."""
+    schedules.lock(session, wanted.schedule)
+    schedules.require_free(session, wanted.schedule, wanted.slot)
+    return schedules.find(session, wanted.schedule)
+
+
+# --- Running ---------------------------------------------------------------------------------------------------
+
+
+def run_slot(
+    workspace: Workspace, slot: ScheduleSlot, device: str = "auto", workers: int = 1, where: Where = HERE
+) -> Ran | None:
+    """Run the request of a slot, or go on with it where another process died; None if somebody else is to run it.
+
+    A run that was begun and ended without an artifact is given up, and so is one that a rule forbids: a poller that
+    tried again and again would use up the authorisation. A person still may (`almoner run`). Whether it was given up is
+    asked now: since the slot was looked up, other runs may have taken hours here.
+    """
+    number = slot.request_id or 0
+    if _is_given_up(workspace, slot) or not may_run(workspace, number):
+        return None
+    begun = _attempts(workspace, number)
+    try:
+        outcome = run_once(workspace, number, device, workers, where)
+    except (StillRunning, JournalInUse, OwnAuthorisation):
+        return None
+    except AlmonerError as problem:
+        return _ended(workspace, slot, problem, begun)
+    return None if outcome is None else Ran(slot.schedule_id, number, "produced")
+
+
+def run_once(workspace: Workspace, number: int, device: str, workers: int, where: Where = HERE) -> Amount | None:
+    """Run a request in this process, which runs one at a time; returns what it has spent, None if it is over already.
+
+    Raises:
+        RunInterrupted: Ctrl-C, which is no outcome: the request goes on later.
+        And as `flows.releases.execute.execute`.
+    """
+    with _ONE_AT_A_TIME:
+        _close_own(workspace, number)
+        try:
+            return execute.fn(workspace.home.root, number, device, workers=workers, where=where).spent
+        except requests.WrongState as moved:
+            if moved.facts["state"] == "expired":
+                raise
+            return None  # another process was faster
+
+
+def _close_own(workspace: Workspace, number: int) -> None:
+    """An attempt whose lease is this very process's, while nothing runs here, has lost its ledger on the way."""
+    with workspace.database.read() as session:
+        lease = session.get(Lease, number)
+        running = lease is not None and requests.state_of(session, number) == RequestState.RUNNING
+    if lease is not None and running and lease.owner == owner():
+        close(workspace, lease)
+
+
+def may_run(workspace: Workspace, number: int) -> bool:
+    """Whether the owner of this home may run a request: a runner, and where roles are separate nobody who asked for it.
+
+    Asked before anything is begun, because an attempt uses a run of the authorisation.
+    """
+    with workspace.database.read() as session:
+        request = requests.find(session, number)
+        separate = not session.get_one(PolicyVersion, request.policy_id).several_roles
+        own = separate and request.requester_id == workspace.actor.id
+        return not own and "runner" in principals.roles_of(session, workspace.actor.id)
+
+
+def _is_given_up(workspace: Workspace, slot: ScheduleSlot) -> bool:
+    with workspace.database.read() as session:
+        return schedules.end_of(session, slot.id) is not None
+
+
+def _attempts(workspace: Workspace, number: int) -> int:
+    with workspace.database.read() as session:
+        return sum(step.to_state == RequestState.RUNNING for step in requests.history(session, number))
+
+
+def _is_running(workspace: Workspace, number: int) -> bool:
+    with workspace.database.read() as session:
+        return requests.state_of(session, number) == RequestState.RUNNING
+
+
+def _ended(workspace: Workspace, slot: ScheduleSlot, problem: AlmonerError, begun: int) -> Ran:
+    """What is told of a run that has not ended with an artifact."""
+    number = slot.request_id or 0
+    if isinstance(problem, RunInterrupted):
+        raise problem
+    lost = isinstance(problem, LEDGER_AWAY) or _is_running(workspace, number)
+    tried = _attempts(workspace, number) > begun
+    if lost or (isinstance(problem, EnvironmentProblem) and not isinstance(problem, TaskFailed) and not tried):
+        return Ran(slot.schedule_id, number, "not now", problem.name, problem.message)
+    with workspace.database.write() as session:
+        schedules.give_up(session, workspace.actor, slot, problem.name, problem.message)
+    return Ran(slot.schedule_id, number, "given up", problem.name, problem.message)

@@ -1,0 +1,1 @@
+"""The project home as flows see it: settings, files, stores, endpoints."""

@@ -1,0 +1,98 @@
+"""`endpoints.yaml` of a home: the endpoints that requests can name (`tasks.inference.backends.endpoints`)."""
+
+from collections.abc import Mapping
+
+from flows.workspace.yaml_files import keep_named, read_named
+from models_db.errors import EnvironmentProblem, UsageError
+from models_db.home import ProjectHome
+from models_db.values.requests import as_json, parse
+from tasks.inference.backends.endpoints import PAGE, Endpoint, EndpointUnknown
+
+HEAD = """\
+# Endpoints that requests can name as `model: external:NAME` (docs/external-models.md). No secret belongs here: a key is
+# read from the environment variable that `key_env` names.
+"""
+
+
+def endpoints_of(home: ProjectHome) -> dict[str, Endpoint]:
+    """Every endpoint of a home, by name.
+
+    Raises:
+        FileUnreadable, FileInvalid: the file is none.
+    """
+    return {name: made(name, said) for name, said in read_named(home.endpoints, "an endpoint", PAGE).items()}
+
+
+def made(name: str, said: Mapping[str, object]) -> Endpoint:
+    """One endpoint as it is written.
+
+    Raises:
+        FileInvalid: it is none; what was written is not repeated.
+    """
+    return parse(Endpoint, {**said, "name": name}, f"The endpoint {name!r}", PAGE)
+
+
+def add_endpoint(home: ProjectHome, endpoint: Endpoint, *, replace: bool = False) -> None:
+    """Keep an endpoint.
+
+    Raises:
+        EndpointExists: there is one of that name, and it is not to be replaced.
+        FileUnreadable, FileInvalid, EndpointsUnwritable.
+    """
+    known = endpoints_of(home.require())
+    if endpoint.name in known and not replace:
+        raise EndpointExists(endpoint.name)
+    _keep(home, {**known, endpoint.name: endpoint})
+
+
+def remove_endpoint(home: ProjectHome, name: str) -> Endpoint:
+    """Forget an endpoint.
+
+    Raises:
+        EndpointUnknown: there is none of that name.
+        FileUnreadable, FileInvalid, EndpointsUnwritable.
+    """
+    known = endpoints_of(home.require())
+    if name not in known:
+        raise EndpointUnknown(name, sorted(known))
+    removed = known.pop(name)
+    _keep(home, known)
+    return removed
+
+
+def _keep(home: ProjectHome, known: Mapping[str, Endpoint]) -> None:
+    try:
+        keep_named(home.endpoints, HEAD, {name: _written(endpoint) for name, endpoint in known.items()})
+    except OSError as problem:
+        reason = problem.strerror or type(problem).__name__
+        raise EndpointsUnwritable(str(home.endpoints), reason) from None
+
+
+def _written(endpoint: Endpoint) -> dict[str, object]:
+    """All that is said of an endpoint: what is not there has its default."""
+    found = as_json(endpoint)
+    if not isinstance(found, dict):
+        raise TypeError("an endpoint is a mapping")
+    defaults = {
+        name: as_json(field.default) for name, field in Endpoint.model_fields.items() if not field.is_required()
+    }
+    return {name: value for name, value in found.items() if name != "name" and defaults.get(name, ...) != value}
+
+
+class EndpointExists(UsageError):
+    """A name that is taken."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is an endpoint {name!r} already.",
+            "Choose another name, or say --replace; requests that were made for another address or model are then to be"
+            " made and approved again.",
+            {"endpoint": name},
+        )
+
+
+class EndpointsUnwritable(EnvironmentProblem):
+    """The file of endpoints cannot be written."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} cannot be written: {reason}.", "Check its permissions.", {"path": path})

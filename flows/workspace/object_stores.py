@@ -1,0 +1,115 @@
+"""`stores.yaml` of a home: how the buckets are reached that people name in addresses (docs/stores.md)."""
+
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from flows.workspace.yaml_files import LARGEST_FILE, read_named
+from models_db.errors import EnvironmentProblem
+from models_db.home import ProjectHome
+from models_db.values.requests import FileInvalid, parse
+from tasks.common.files import FileUnfit
+from tasks.corpus.readers.object_source import StoredSource
+from tasks.corpus.readers.sources import Source
+from tasks.object_storage.address import Address, Place
+from tasks.object_storage.bucket import opened
+from tasks.object_storage.bucket_settings import PAGE, Bucket, Buckets
+from tasks.publishing.object_store_delivery import Shelf, fetch, listed
+from tasks.publishing.verify import NoBundle
+
+
+def buckets_of(home: ProjectHome) -> Buckets:
+    """What a home knows of each bucket; nothing where there is no file.
+
+    Raises:
+        FileUnreadable, FileInvalid: it is none; what was written is not repeated.
+        StoresOpen: others may read or change it, and so send data elsewhere.
+    """
+    path = home.stores
+    if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise StoresOpen(str(path))
+    said = read_named(path, "a word", PAGE)
+    if said.keys() - {"buckets"}:
+        raise FileInvalid(path.name, ["it begins with `buckets:`, and has nothing beside it"], PAGE)
+    known = {}
+    for name, written in said.get("buckets", {}).items():
+        if not isinstance(written, dict):
+            raise FileInvalid(path.name, ["a bucket is a name and what belongs to it"], PAGE)
+        known[str(name)] = parse(Bucket, written, f"The bucket {str(name)!r}", PAGE)
+    return Buckets(known)
+
+
+@contextmanager
+def source_at(home: ProjectHome, place: Place) -> Iterator[Source]:
+    """A private source, here or in a store, to be read until the end of the block.
+
+    Raises:
+        StoreExtraMissing, CredentialsUnset, EndpointUnsafe; as `buckets_of`.
+    """
+    if not isinstance(place, Address):
+        yield place
+        return
+    with opened(place, buckets_of(home)) as store:
+        yield StoredSource(store, place)
+
+
+@contextmanager
+def destined(home: ProjectHome, place: Place) -> Iterator[Path | Shelf]:
+    """Where bundles are delivered to until the end of the block; a store has answered once.
+
+    Raises:
+        StoreUnreachable, StoreDenied, BucketMissing, StoreFailed; as `source_at`.
+    """
+    if not isinstance(place, Address):
+        yield place
+        return
+    with opened(place, buckets_of(home)) as store, TemporaryDirectory(prefix="publish-", dir=home.scratch) as scratch:
+        shelf = Shelf(store, place, Path(scratch))
+        shelf.require_open()
+        yield shelf
+
+
+@contextmanager
+def bundle_at(home: ProjectHome, place: Place) -> Iterator[Path]:
+    """A bundle as a folder of this machine, until the end of the block.
+
+    Raises:
+        NoBundle, BundleUnfinished, BundleUnfit, ObjectChanged, and what `destined` raises.
+    """
+    if not isinstance(place, Address):
+        yield place
+        return
+    with opened(place, buckets_of(home)) as store, TemporaryDirectory(prefix="almoner-verify-") as folder:
+        fetch(store, listed(store, place), place, Path(folder) / place.name)
+        yield Path(folder) / place.name
+
+
+def stored_document(home: ProjectHome, place: Address, name: str) -> bytes:
+    """A small file in a store: the object at `place`, or the one called `name` below it.
+
+    Raises:
+        NoBundle: there is neither.
+        FileUnfit: it is too large to be one.
+    """
+    with opened(place, buckets_of(home)) as store:
+        entry = (store.look(place) if place.key else None) or store.look(place / name)
+        if entry is None:
+            next(store.below(place), None)  # a bucket that is missing says so here
+            raise NoBundle(place)
+        if entry.size > LARGEST_FILE:
+            raise FileUnfit(name, "is too large")
+        with store.open(entry) as file:
+            return file.read()
+
+
+class StoresOpen(EnvironmentProblem):
+    """Settings of buckets that others may read or change."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is open to others of this machine.",
+            f"`chmod 600 {path}`, and see that it says what you wrote.",
+            {"path": path},
+        )

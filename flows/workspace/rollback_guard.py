@@ -1,0 +1,234 @@
+"""What a home remembers of its ledger outside the ledger, so that an older copy cannot be put back unnoticed.
+
+`seen.json` (0600, replaced as a whole) holds the head of the chain as this home last saw it, the newest signed
+checkpoint, and the first link, which names the ledger. It is looked at whenever the workspace is opened and renewed
+after every commit, so it can be behind the ledger (a crash in between) and never ahead of it. Who puts back an older
+`seen.json` together with an older ledger is found by a bundle only: `almoner audit verify --against`.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
+
+from models_db.errors import EnvironmentProblem, Refused
+from models_db.home import ProjectHome
+from models_db.services.audit.chain import Head
+from models_db.sessions.database import Database, SchemaOutdated
+from models_db.tables import Audit
+from models_db.values.bounded_json import parse_json
+from models_db.values.canonical_json import canonical
+from models_db.writes.links import record_links
+from tasks.common.files import write_over
+
+FORMAT = "almoner-seen/1"
+LARGEST = 1_000_000
+"""Bytes of `seen.json`."""
+
+_LOOK = text("""
+SELECT h.seq, h.hash, (SELECT row_hash FROM audit WHERE seq = 1), c.seq, c.hash
+FROM audit_head h LEFT JOIN checkpoint c ON c.id = (SELECT max(id) FROM checkpoint) WHERE h.seq > 0
+""")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A ledger as it was last seen.
+
+    Attributes:
+        first: hash of its first link.
+        head: its newest link then.
+        checkpoint: the newest head that was signed, for a bundle or a file.
+    """
+
+    first: str
+    head: Head
+    checkpoint: Head | None = None
+
+
+class RememberedDatabase(Database):
+    """The ledger of a home, which remembers its head after every commit."""
+
+    def __init__(self, home: ProjectHome) -> None:
+        super().__init__(home.database_url)
+        self._home = home
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """One write transaction; see `Database.write`."""
+        seen = None
+        with super().write() as session:
+            yield session
+            if session.in_transaction():
+                record_links(session)  # the head is theirs
+                seen = look(session)
+        # The commit stands whatever happens here: a home that cannot be written only remembers less.
+        with contextlib.suppress(HomeForgetful):
+            keep(self._home, seen)
+
+
+def look(session: Session) -> Seen | None:
+    """The ledger as it is now; None while its chain is empty."""
+    row = session.execute(_LOOK).one_or_none()
+    if row is None:
+        return None
+    seq, link, first, signed_seq, signed = row
+    return Seen(first, Head(seq, link), Head(signed_seq, signed) if signed_seq else None)
+
+
+def keep(home: ProjectHome, seen: Seen | None, *, durable: bool = False) -> None:
+    """Remember it in place of what was remembered before; `durable` waits for the disk.
+
+    Raises:
+        HomeForgetful: the home cannot be written.
+    """
+    if seen is None:
+        return
+    try:
+        write_over(home.seen, _written(seen), 0o600, durable=durable)
+    except OSError as problem:
+        raise HomeForgetful(home, problem) from None
+
+
+def recall(home: ProjectHome) -> Seen | None:
+    """What the home remembers; None if nothing (an empty file is what a power cut can leave).
+
+    Raises:
+        MemoryUnusable: the file is not ours or cannot be read.
+    """
+    try:
+        data = home.seen.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise MemoryUnusable(home, problem.strerror or "it cannot be read") from None
+    if not data.strip(b"\0\n"):
+        return None
+    try:
+        return _read(parse_json(data, most_bytes=LARGEST))
+    except (ValueError, KeyError, TypeError):
+        raise MemoryUnusable(home, "it is not in its format") from None
+
+
+def lost(session: Session, seen: Seen) -> str:
+    """How the ledger contradicts what was seen, as the end of a sentence; empty if it does not."""
+    wanted = {1: seen.first, seen.head.seq: seen.head.hash}
+    if seen.checkpoint:
+        wanted[seen.checkpoint.seq] = seen.checkpoint.hash
+    rows = session.execute(select(Audit.seq, Audit.row_hash).where(Audit.seq.in_([*wanted])))
+    there = {row.seq: row.row_hash for row in rows}
+    if there == wanted:
+        return ""
+    if there.get(1) != seen.first:
+        return "it begins with another link, so it is another ledger" if there else "it has no links"
+    released = seen.checkpoint is not None and there.get(seen.checkpoint.seq) != seen.checkpoint.hash
+    older = ", and it is older than the newest signed checkpoint" if released else ""
+    if seen.head.seq not in there:
+        return f"link {seen.head.seq}, which this home has seen, is gone{older}"
+    return f"link {seen.head.seq} is not the one this home has seen{older}"
+
+
+def require_seen(session: Session, seen: Seen | None) -> Seen | None:
+    """Check that the ledger goes on from what was seen of it, with one look-up. Returns what it is now, if it is more.
+
+    What was seen must be recalled before the session begins: the session sees the ledger as it was then.
+
+    Raises:
+        LedgerRolledBack: it does not.
+    """
+    if seen is not None and (how := lost(session, seen)):
+        raise LedgerRolledBack(how, seen)
+    now = look(session)
+    return None if now == seen else now
+
+
+def doubt(home: ProjectHome, database: Database) -> str:
+    """For those who only read: how the ledger contradicts what the home has seen, or why that cannot be told."""
+    try:
+        seen = recall(home)
+    except MemoryUnusable as problem:
+        return problem.message
+    if seen is None:
+        return ""
+    with database.read() as session:
+        how = lost(session, seen)
+    return f"This is not the ledger that this home has seen: {how}." if how else ""
+
+
+def require_same_ledger(home: ProjectHome, database: Database) -> None:
+    """The same before a schema is made or upgraded: nothing may be built where a known ledger is missing.
+
+    Raises:
+        LedgerRolledBack, MemoryUnusable: see `require_seen` and `recall`.
+    """
+    seen = recall(home)
+    if seen is None:
+        return
+    try:
+        with database.read() as session:
+            require_seen(session, seen)
+    except SchemaOutdated:
+        raise LedgerRolledBack("it has no links", seen) from None
+
+
+def _written(seen: Seen) -> bytes:
+    return canonical({
+        "format": FORMAT,
+        "first": seen.first,
+        "seq": seen.head.seq,
+        "hash": seen.head.hash,
+        "checkpoint": {"seq": seen.checkpoint.seq, "hash": seen.checkpoint.hash} if seen.checkpoint else None,
+    }) + b"\n"  # fmt: skip
+
+
+def _read(stored: dict[str, Any]) -> Seen:
+    if stored["format"] != FORMAT:
+        raise ValueError(stored["format"])
+    point = stored["checkpoint"]
+    return Seen(str(stored["first"]), _head(stored), _head(point) if point else None)
+
+
+def _head(stored: dict[str, Any]) -> Head:
+    seq, link = stored["seq"], stored["hash"]
+    if type(seq) is not int or type(link) is not str:
+        raise TypeError("a head is a number and a hash")
+    return Head(seq, link)
+
+
+class LedgerRolledBack(Refused):
+    """The ledger does not go on from what this home has seen of it."""
+
+    def __init__(self, how: str, seen: Seen) -> None:
+        super().__init__(
+            f"This is not the ledger that this home has seen: {how}. Nothing was done.",
+            "An older copy forgets what was spent. Put the newest ledger back; `almoner audit verify --against BUNDLE`"
+            " tells which one is genuine, and docs/backup.md what to do if it is lost.",
+            {"seen_link": seen.head.seq, "seen_hash": seen.head.hash, "finding": how},
+        )
+
+
+class MemoryUnusable(EnvironmentProblem):
+    """What the home remembers of its ledger is unreadable."""
+
+    def __init__(self, home: ProjectHome, reason: str) -> None:
+        super().__init__(
+            f"{home.seen}, where this home remembers its ledger, cannot be used: {reason}.",
+            "Find out who changed it. Compare the ledger with a bundle (`almoner audit verify --against BUNDLE`) before"
+            " you remove the file.",
+            {"path": str(home.seen), "reason": reason},
+        )
+
+
+class HomeForgetful(EnvironmentProblem):
+    """The home cannot be written, so it cannot remember its ledger."""
+
+    def __init__(self, home: ProjectHome, problem: OSError) -> None:
+        super().__init__(
+            f"{home.seen} cannot be written: {problem.strerror or type(problem).__name__}.",
+            "Make room, or use the home with the account that owns it.",
+            {"path": str(home.seen)},
+        )

@@ -1,0 +1,112 @@
+"""An opened project home: the ledger, who is acting, the policy in force and the keys."""
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from flows.workspace import rollback_guard
+from flows.workspace.policy_file import policy_of_home
+from models_db.home import HomeMissing, ProjectHome
+from models_db.policies.policy import Policy
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import policies, principals
+from models_db.services.lifecycle.ledger import Provenance
+from models_db.sessions.database import Database
+from models_db.sessions.read_only import ReadingDatabase
+from models_db.values.canonical_json import digest
+from models_db.values.requests import as_json
+from tasks.common.code_version import code_digest, library_versions
+from tasks.release.signatures.ed25519 import SigningKey
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A home that `almoner init` has made, opened by one person."""
+
+    home: ProjectHome
+    database: Database
+    actor: Actor
+    key: SigningKey
+    policy: Policy
+
+    @property
+    def policy_digest(self) -> str:
+        """Names the policy in force in requests."""
+        return digest(as_json(self.policy))
+
+
+def open_workspace(home: ProjectHome) -> Workspace:
+    """Open a home for the person at the keyboard.
+
+    Raises:
+        HomeMissing: `almoner init` has not made it.
+        LedgerRolledBack: the ledger is not the one this home has seen.
+        PrincipalUnknown: the ledger does not know the key of this home.
+        LoginMismatch: on PostgreSQL, this session's login is somebody else's.
+        FileInvalid: policy.yaml does not follow its format.
+    """
+    home.require()
+    database = rollback_guard.RememberedDatabase(home)
+    key = SigningKey.load(signing_key_path(home))
+    seen = rollback_guard.recall(home)
+    with database.read() as session:
+        seen = rollback_guard.require_seen(session, seen)
+        actor = principals.acting(session, key.public_key)
+        policy = policy_of_home(session, home.policy, policies.in_force(session))
+    rollback_guard.keep(home, seen, durable=True)
+    return Workspace(home, database, actor, key, policy)
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record of a ledger, opened to be read."""
+
+    home: ProjectHome
+    database: ReadingDatabase
+    warning: str
+    """How the ledger contradicts what this home has seen of it; empty if it does not."""
+
+
+def open_record(home: ProjectHome) -> Record:
+    """Open the ledger for reading alone: without a key, without writing, and also when it was rolled back.
+
+    Raises:
+        HomeMissing: there is no ledger.
+    """
+    database = ReadingDatabase(home.database_url)
+    if database.file is not None and not os.path.exists(database.file):
+        raise HomeMissing(home.root)
+    return Record(home, database, rollback_guard.doubt(home, database))
+
+
+def signing_key_path(home: ProjectHome) -> Path:
+    """Where a home keeps the key its owner signs with."""
+    return home.keys / "signing.key"
+
+
+def overlap_key_path(home: ProjectHome) -> Path:
+    """Where a home keeps the key that recognises units across datasets."""
+    return home.keys / "overlap.key"
+
+
+def partition_key_path(home: ProjectHome, name: str) -> Path:
+    """Where a home keeps the key of one partition scheme."""
+    return home.inside("keys", f"partition-{name}.key")
+
+
+def owner(pid: int | None = None) -> str:
+    """A process, this one by default, as a lease names it; the start time tells a reused number apart.
+
+    Raises:
+        psutil.NoSuchProcess: there is none.
+    """
+    process = psutil.Process(pid)
+    return f"{socket.gethostname()}/{process.pid}/{process.create_time():.2f}"
+
+
+def provenance(device: str, rng_kind: str) -> Provenance:
+    """What is recorded with every mechanism that runs here."""
+    return Provenance(device, code_digest(), library_versions(), rng_kind)

@@ -1,0 +1,114 @@
+"""Files that people write in YAML, and new files that are written for them."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import yaml
+
+from flows.workspace.plain_yaml import YamlUnfit, parse_yaml
+from models_db.errors import UsageError
+from models_db.values.requests import FileInvalid
+from tasks.common.files import write_over
+
+LARGEST_FILE = 1_000_000
+
+
+class FileUnreadable(UsageError):
+    """A file that was named cannot be read."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} cannot be read: {reason}.", "Check the path and its permissions.", {"path": str(path)}
+        )
+
+
+class FileUnwritable(UsageError):
+    """A file that was to be written cannot be, or is there already."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} cannot be written: {reason}.",
+            "Name a file that is not there yet, in a folder that is.",
+            {"path": str(path)},
+        )
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that must not exist yet, for writing.
+
+    Raises:
+        FileUnwritable.
+    """
+    try:
+        with path.open("xb") as out:
+            yield out
+    except OSError as problem:
+        raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
+
+
+def read_yaml(path: Path, what: str, page: str = "docs/requests.md") -> object:
+    """The content of a YAML file; `what` names it in errors, `page` explains its format.
+
+    Raises:
+        FileUnreadable, FileInvalid.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
+            raise FileUnreadable(path, f"it is larger than {LARGEST_FILE:,} bytes")
+        return parse_yaml(data.decode("utf-8-sig"))
+    except OSError as problem:
+        raise FileUnreadable(path, problem.strerror or type(problem).__name__) from None
+    except UnicodeDecodeError:
+        raise FileUnreadable(path, "it is not UTF-8 text") from None
+    except YamlUnfit as unfit:
+        raise FileInvalid(what, [str(unfit)], page) from None
+
+
+def read_fields(path: Path, what: str, known: Collection[str], page: str = "docs/requests.md") -> dict[str, object]:
+    """The mapping of fields in a YAML file, which has at least one of the `known` fields.
+
+    Raises:
+        FileUnreadable: it cannot be read.
+        FileInvalid: it is something else; nothing of it is repeated, because another file may have been meant.
+    """
+    found = read_yaml(path, what, page)
+    if not isinstance(found, dict):
+        raise FileInvalid(what, ["line 1: a mapping of fields is needed, such as `name: value`"], page)
+    named = {str(name): said for name, said in found.items()}
+    if not named.keys() & set(known):
+        raise FileInvalid(what, [f"none of its fields is one of {', '.join(sorted(known))}"], page)
+    return named
+
+
+def read_named(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]:
+    """What a YAML file has under each name: a mapping. Nothing where there is no file, or an empty one.
+
+    Args:
+        what: what a name stands for, for errors.
+
+    Raises:
+        FileUnreadable, FileInvalid.
+    """
+    if not path.exists():
+        return {}
+    found = read_yaml(path, path.name, page)
+    if found is None:
+        return {}
+    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        raise FileInvalid(path.name, [f"{what} is a name and what belongs to it"], page)
+    return {str(name): said for name, said in found.items()}
+
+
+def keep_named(path: Path, head: str, named: Mapping[str, Mapping[str, object]]) -> None:
+    """Write such a file anew, in the order of names and behind its `head`; 0600.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    text = head + (yaml.safe_dump(dict(sorted(named.items())), sort_keys=False) if named else "")
+    write_over(path, text.encode(), 0o600)

@@ -1,0 +1,294 @@
+"""Who may do what on PostgreSQL: groups of readers and writers, and nothing for anybody else.
+
+A statement that this session may not type is handed back, for a database administrator. Everything here may be done
+again at any time: it ends in the same state. No password is ever set, read or printed.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from migrations.runner import settings_for
+from migrations.upgrade import require_supported
+from models_db.errors import UsageError
+from models_db.services.catalogue.database_access import LEDGER, LONGEST_ROLE, groups, owns
+from models_db.sessions.database import BUSY_SECONDS, IDLE_SECONDS, Database, LedgerForbidden, SchemaOutdated
+
+_ONE_AT_A_TIME = 0x616C6D6F6E6573
+PATIENCE = {"idle_in_transaction_session_timeout": IDLE_SECONDS, "lock_timeout": BUSY_SECONDS}
+"""Seconds that every session of the database has, unless it says otherwise."""
+LOGIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]*")
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What was done to roles and their rights.
+
+    Attributes:
+        done: statements that were executed.
+        todo: statements that this session may not execute; somebody who may has to.
+    """
+
+    done: tuple[str, ...] = ()
+    todo: tuple[str, ...] = ()
+
+    def __add__(self, other: "Rights") -> "Rights":
+        return Rights(self.done + other.done, self.todo + other.todo)
+
+
+class LoginUnfit(UsageError):
+    """A name that no database login of a person can have."""
+
+    def __init__(self, login: str) -> None:
+        super().__init__(
+            f"{login!r} cannot be a person's login: letters, digits and `_.@-`, at most {LONGEST_ROLE} bytes, and"
+            " neither `public` nor `pg_...`.",
+            "Name the PostgreSQL role under which that person works.",
+            {"login": login},
+        )
+
+
+def may_upgrade(database: Database) -> bool:
+    """Whether this session makes or upgrades the ledger, or only works with what its owner has made.
+
+    Raises:
+        LedgerForbidden: there is no ledger yet, and this role may not make one.
+        SchemaOutdated: there is one, of another version than this, and the role does not own it.
+        PostgreSQLTooOld: its server cannot hold what the ledger needs.
+    """
+    if database.is_sqlite:
+        return True
+    require_supported(database)
+    with database.read() as session:
+        connection = session.connection()
+        if not owns(connection):
+            if connection.scalar(text("SELECT version_num FROM alembic_version")) != _newest():
+                raise SchemaOutdated(_shown(database))
+            return False
+        if not connection.scalar(_MAY_CREATE):
+            raise LedgerForbidden(_shown(database))
+        return True
+
+
+_MAY_CREATE = text(
+    "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), FALSE)"
+    " AND has_database_privilege(current_database(), 'CREATE')"
+)
+
+
+def grant_access(database: Database) -> Rights:
+    """Let readers read and writers call the doors; take every other right from everybody but the owner.
+
+    For the owner of the tables, after each upgrade.
+    """
+    if database.is_sqlite:
+        return Rights()
+    with database.engine.begin() as connection:
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_ONE_AT_A_TIME})"))
+        made = _groups(connection) + _patience(connection)
+        there = [name for name in groups(connection) if _exists(connection, name)]
+        schema = _schema(connection, there)
+        for statement in (*_taken(connection), *_given(connection, there)):
+            connection.exec_driver_sql(statement)
+    return made + schema
+
+
+def admit(database: Database, login: str, *, writes: bool) -> Rights:
+    """Make a login if there is none, and put it into the group of writers or readers.
+
+    Raises:
+        LoginUnfit: no person's login can have that name.
+    """
+    require_fit(login)
+    with database.engine.begin() as connection:
+        wanted = groups(connection)[1 if writes else 0]
+        steps = []
+        if not _exists(connection, login):
+            steps.append((f"CREATE ROLE {_quoted(login)} LOGIN", _may_create_roles(connection)))
+        if not _exists(connection, login) or not _is_member(connection, login, wanted):
+            grant = f"GRANT {_quoted(wanted)} TO {_quoted(login)}"
+            steps.append((grant, _exists(connection, wanted) and _may_grant(connection, wanted)))
+        return _performed(connection, steps)
+
+
+def expel(database: Database, login: str, *, wholly: bool) -> Rights:
+    """Take a login out of the group of writers; with `wholly` also out of that of readers."""
+    with database.engine.begin() as connection:
+        reader, writer = groups(connection)
+        steps = [
+            (f"REVOKE {_quoted(name)} FROM {_quoted(login)}", _may_grant(connection, name))
+            for name in ((reader, writer) if wholly else (writer,))
+            if _exists(connection, name) and _exists(connection, login) and _is_direct_member(connection, login, name)
+        ]
+        return _performed(connection, steps)
+
+
+def require_fit(login: str) -> None:
+    """Check the name of a login before anything is recorded.
+
+    Raises:
+        LoginUnfit: no person's login can have that name.
+    """
+    reserved = login.lower() in ("public", "none") or login.lower().startswith("pg_")
+    if not LOGIN.fullmatch(login) or len(login.encode()) > LONGEST_ROLE or reserved:
+        raise LoginUnfit(login)
+
+
+def _groups(connection: Connection) -> Rights:
+    allowed = _may_create_roles(connection)
+    missing = [name for name in groups(connection) if not _exists(connection, name)]
+    return _performed(connection, [(f"CREATE ROLE {_quoted(name)} NOLOGIN", allowed) for name in missing])
+
+
+def _schema(connection: Connection, there: list[str]) -> Rights:
+    """Groups reach the schema and the database; nobody else puts anything into the schema."""
+    schema, database = connection.execute(text("SELECT current_schema(), current_database()")).one()
+    owner = bool(
+        connection.scalar(
+            text("SELECT pg_has_role(current_user, nspowner, 'USAGE') FROM pg_namespace WHERE nspname = :schema"),
+            {"schema": schema},
+        )
+    )
+    steps = []
+    if connection.scalar(text("SELECT has_schema_privilege('public', :schema, 'CREATE')"), {"schema": schema}):
+        steps.append((f"REVOKE CREATE ON SCHEMA {_quoted(schema)} FROM PUBLIC", owner))
+    for name in there:
+        given = {"name": name, "schema": schema, "database": database}
+        if not connection.scalar(text("SELECT has_schema_privilege(:name, :schema, 'USAGE')"), given):
+            steps.append((f"GRANT USAGE ON SCHEMA {_quoted(schema)} TO {_quoted(name)}", owner))
+        if not connection.scalar(text("SELECT has_database_privilege(:name, :database, 'CONNECT')"), given):
+            owned = connection.scalar(text(_OWNS_DATABASE))
+            steps.append((f"GRANT CONNECT ON DATABASE {_quoted(database)} TO {_quoted(name)}", bool(owned)))
+    return _performed(connection, steps)
+
+
+def _patience(connection: Connection) -> Rights:
+    """No session of this database waits for a lock, or idles inside a transaction, for ever; unless it says otherwise,
+    which PostgreSQL lets every session do (docs/decisions/0070)."""
+    database = connection.scalar(text("SELECT current_database()"))
+    owned = bool(connection.scalar(text(_OWNS_DATABASE)))
+    there = connection.scalar(text(_DATABASE_SETTINGS)) or []
+    steps = [
+        (f"ALTER DATABASE {_quoted(str(database))} SET {name} = '{seconds}s'", owned)
+        for name, seconds in PATIENCE.items()
+        if f"{name}={seconds}s" not in there
+    ]
+    return _performed(connection, steps)
+
+
+_DATABASE_SETTINGS = """
+SELECT s.setconfig FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
+ WHERE d.datname = current_database() AND s.setrole = 0"""
+
+_OWNS_DATABASE = "SELECT pg_has_role(current_user, datdba, 'USAGE') FROM pg_database WHERE datname = current_database()"
+
+_TABLE_RIGHTS = """
+SELECT format('%I', c.relname), CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE format('%I', g.rolname) END, c.relkind = 'S'
+  FROM pg_class c
+  LEFT JOIN pg_attribute b ON b.attrelid = c.oid AND b.attacl IS NOT NULL
+ CROSS JOIN LATERAL (SELECT * FROM aclexplode(c.relacl) UNION SELECT * FROM aclexplode(b.attacl)) a
+  LEFT JOIN pg_roles g ON g.oid = a.grantee
+ WHERE c.relnamespace = current_schema()::regnamespace AND a.grantee <> c.relowner AND a.grantor = c.relowner
+   AND (c.relname = ANY (:ledger) OR (c.relkind = 'S' AND EXISTS (SELECT 1 FROM pg_depend d JOIN pg_class t
+        ON t.oid = d.refobjid WHERE d.objid = c.oid AND d.deptype IN ('a', 'i') AND t.relname = ANY (:ledger))))
+   AND (a.grantee = 0 OR a.privilege_type <> 'SELECT')
+ GROUP BY 1, 2, 3 ORDER BY 1, 2"""
+
+_FUNCTIONS = """
+SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace
+   AND (starts_with(p.proname, 'almoner_') OR p.oid IN (SELECT g.tgfoid FROM pg_trigger g
+        JOIN pg_class t ON t.oid = g.tgrelid WHERE NOT g.tgisinternal AND t.relname = ANY (:ledger)
+         AND t.relnamespace = current_schema()::regnamespace))
+ ORDER BY 1"""
+
+_DOORS = """
+SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace
+   AND starts_with(p.proname, 'almoner_') AND p.prosecdef ORDER BY 1"""
+
+_VIEWS = """
+SELECT c.relname FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'v'
+   AND starts_with(c.relname, 'link_of_') ORDER BY 1"""
+
+_FUNCTION_RIGHTS = """
+SELECT p.oid::regprocedure::text, format('%I', g.rolname) FROM pg_proc p
+ CROSS JOIN LATERAL aclexplode(p.proacl) a JOIN pg_roles g ON g.oid = a.grantee
+ WHERE p.pronamespace = current_schema()::regnamespace AND starts_with(p.proname, 'almoner_')
+   AND a.grantee <> p.proowner AND a.grantor = p.proowner"""
+
+
+def _taken(connection: Connection) -> Iterator[str]:
+    """What takes every right but reading from everybody but the owner, and all of them from PUBLIC."""
+    given = {"ledger": list(LEDGER)}
+    for relation, grantee, is_sequence in connection.execute(text(_TABLE_RIGHTS), given).all():
+        kind = "SEQUENCE" if is_sequence else "TABLE"
+        yield f"REVOKE ALL ON {kind} {relation} FROM {grantee} CASCADE"
+    functions = connection.scalars(text(_FUNCTIONS), given).all()
+    yield from (f"REVOKE ALL ON FUNCTION {name} FROM PUBLIC CASCADE" for name in functions)
+    rights = connection.execute(text(_FUNCTION_RIGHTS)).all()
+    yield from (f"REVOKE ALL ON FUNCTION {name} FROM {grantee} CASCADE" for name, grantee in rights)
+
+
+def _given(connection: Connection, there: list[str]) -> Iterator[str]:
+    """What lets the groups in: reading for both, the doors for writers."""
+    views = connection.scalars(text(_VIEWS)).all()
+    tables = ", ".join(_quoted(name) for name in (*LEDGER, *views))
+    yield from (f"GRANT SELECT ON TABLE {tables} TO {_quoted(name)}" for name in there)
+    writer = groups(connection)[1]
+    if writer in there:
+        doors = connection.scalars(text(_DOORS)).all()
+        yield from (f"GRANT EXECUTE ON FUNCTION {door} TO {_quoted(writer)}" for door in doors)
+
+
+def _performed(connection: Connection, steps: list[tuple[str, bool]]) -> Rights:
+    """Execute what may be executed; a step after one that may not waits for it."""
+    done: list[str] = []
+    for statement, allowed in steps:
+        if not allowed:
+            break
+        connection.exec_driver_sql(statement)
+        done.append(statement)
+    return Rights(tuple(done), tuple(statement for statement, _ in steps[len(done) :]))
+
+
+def _exists(connection: Connection, role: str) -> bool:
+    return bool(connection.scalar(text("SELECT TRUE FROM pg_roles WHERE rolname = :role"), {"role": role}))
+
+
+def _is_member(connection: Connection, role: str, of: str) -> bool:
+    query = "SELECT pg_has_role(:role, oid, 'MEMBER') FROM pg_roles WHERE rolname = :of"
+    return bool(connection.scalar(text(query), {"role": role, "of": of}))
+
+
+def _is_direct_member(connection: Connection, role: str, of: str) -> bool:
+    query = """
+SELECT TRUE FROM pg_auth_members m JOIN pg_roles u ON u.oid = m.member JOIN pg_roles g ON g.oid = m.roleid
+ WHERE u.rolname = :role AND g.rolname = :of"""
+    return bool(connection.scalar(text(query), {"role": role, "of": of}))
+
+
+def _may_create_roles(connection: Connection) -> bool:
+    query = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
+    return bool(connection.scalar(text(query)))
+
+
+def _may_grant(connection: Connection, role: str) -> bool:
+    query = """
+SELECT u.rolsuper OR EXISTS (SELECT 1 FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
+  WHERE g.rolname = :role AND m.admin_option AND pg_has_role(u.oid, m.member, 'USAGE'))
+FROM pg_roles u WHERE u.rolname = current_user"""
+    return bool(connection.scalar(text(query), {"role": role}))
+
+
+def _newest() -> str:
+    return str(ScriptDirectory.from_config(settings_for()).get_current_head())
+
+
+def _shown(database: Database) -> str:
+    return database.engine.url.render_as_string(hide_password=True)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,68 @@
+"""What one revision must not take from the revisions before it.
+
+The reference of the self-check is made by the same migrations, so a trigger that a revision loses is lost there too
+and the comparison is content. Therefore what protects the ledger is counted before and after each revision, in every
+run of the migrations: whatever is gone by name must be in the revision's own `gives_up`.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from alembic.runtime.migration import MigrationContext, MigrationInfo
+from sqlalchemy import Connection
+
+from migrations.schema_inventory import Item, inventory
+from models_db.errors import EnvironmentProblem
+
+_NAMED = re.compile(r'CONSTRAINT "?(\w+)"?')
+_PROTECTING = ("constraint", "index", "trigger", "enforcement", "function")
+
+
+class Keeping:
+    """Looks at a database before and after each revision."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._before = protections(inventory(connection))
+
+    def after(
+        self, ctx: MigrationContext, step: MigrationInfo, heads: Collection[Any], run_args: Mapping[str, Any]
+    ) -> None:
+        """Alembic's `on_version_apply`: it calls this when a revision has run.
+
+        Raises:
+            ProtectionLost: the revision has lost what it does not give up.
+        """
+        now = protections(inventory(self._connection))
+        lost = self._before - now - set(given_up(step.up_revision))
+        if lost:
+            raise ProtectionLost(str(step.up_revision_id), sorted(lost))
+        self._before = now
+
+
+def protections(items: Iterable[Item]) -> frozenset[str]:
+    """The names of all that refuses something; on SQLite the constraints stand in the text of their table."""
+    found: set[str] = set()
+    for item in items:
+        if item.kind == "table":
+            found.update(_NAMED.findall(item.definition))
+        elif item.kind in _PROTECTING and not item.name.startswith("sqlite_autoindex"):
+            found.add(item.name)
+    return frozenset(found)
+
+
+def given_up(revision: object) -> tuple[str, ...]:
+    """What a version file says it drops for good."""
+    return tuple(getattr(getattr(revision, "module", None), "gives_up", ()))
+
+
+class ProtectionLost(EnvironmentProblem):
+    """A revision drops a guard without saying so."""
+
+    def __init__(self, revision: str, names: list[str]) -> None:
+        super().__init__(
+            f"Migration {revision} loses what protects the ledger: {', '.join(names)}. Nothing was changed.",
+            "This is a fault of that migration: report it, and go on with the version of almoner used so far.",
+            {"revision": revision, "lost": names},
+        )

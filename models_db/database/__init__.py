@@ -1,0 +1,1 @@
+"""Engines, connections and statements of both databases."""

@@ -1,0 +1,1 @@
+"""Policies: their text, rules, checks and pacing windows."""

@@ -1,0 +1,167 @@
+"""Whether a policy allows a request. There is no answer to be overlooked: a check returns nothing or raises."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from models_db.errors import Refused
+from models_db.policies.policy import PAGE, Rules
+from models_db.values.amounts import Amount, total
+from models_db.values.requests import plain_decimal
+
+
+@dataclass(frozen=True)
+class PolicyBounds:
+    """A policy's limits on amounts as integers of the ledger, rounded down; None: no such limit.
+
+    Attributes:
+        rho_max, delta_max: the most one release may charge, in 1e-12 and 1e-18.
+        pacing_period, pacing_permille: of its lifetime budget, how much a dataset may reserve in one window.
+        window: that share of a given lifetime cap.
+    """
+
+    rho_max: int | None = None
+    delta_max: int | None = None
+    pacing_period: str | None = None
+    pacing_permille: int | None = None
+    window: Amount | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a policy looks at in a request."""
+
+    dataset: str
+    mechanism: str
+    model: str
+    epsilon: Decimal | None
+    delta: Decimal | None
+    population: int | None
+    evaluation: tuple[str, ...]
+    loss: Amount
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> "Asked":
+        """Read it from a canonical request: the same words before it is submitted and when it is about to run."""
+        parts = [part for invocation in body["plan"]["invocations"] for part in invocation["instalments"]]
+        return cls(
+            dataset=body["dataset"]["name"],
+            mechanism=body["mechanism"],
+            model=body["model"]["name"],
+            epsilon=_decimal(body["epsilon"]),
+            delta=_decimal(body["delta"]),
+            population=body["population"],
+            evaluation=tuple(body["evaluation"]),
+            loss=total([Amount(int(part["rho"]), int(part["delta"])) for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class Broken:
+    """One rule that a request breaks: what was asked, what is allowed, what to do."""
+
+    rule: str
+    asked: str
+    allowed: str
+    advice: str
+
+    def to_json(self) -> dict[str, str]:
+        """As programs read it."""
+        return {"rule": self.rule, "asked": self.asked, "allowed": self.allowed, "advice": self.advice}
+
+
+def require_allowed(rules: Rules, bounds: PolicyBounds, asked: Asked) -> None:
+    """Check a request against the rules for its dataset.
+
+    Raises:
+        PolicyForbids: with every rule that it breaks.
+    """
+    broken = [*_choices(rules, asked), *_claim(rules, asked), *_amounts(bounds, asked)]
+    if any(each.rule.startswith("release.") for each in broken):  # who claims too much is told in those figures
+        broken = [each for each in broken if each.rule != "release"]
+    if broken:
+        raise PolicyForbids(asked.dataset, broken)
+
+
+def _choices(rules: Rules, asked: Asked) -> Iterator[Broken]:
+    for rule, value, allowed in (
+        ("mechanisms", asked.mechanism, rules.mechanisms),
+        ("models", asked.model, rules.models),
+    ):
+        if allowed is not None and value not in allowed:
+            yield Broken(rule, value, ", ".join(allowed), f"use one of {', '.join(allowed)}")
+    missing = [metric for metric in rules.required if metric not in asked.evaluation]
+    if missing:
+        written = ", ".join(asked.evaluation) or "nothing"
+        needed = ", ".join(rules.required)
+        yield Broken("evaluation.required", written, needed, f"add {', '.join(missing)} to `evaluation`")
+
+
+def _claim(rules: Rules, asked: Asked) -> Iterator[Broken]:
+    if rules.release is not None:
+        for rule, value, most in (
+            ("release.epsilon_max", asked.epsilon, rules.release.epsilon_max),
+            ("release.delta_max", asked.delta, rules.release.delta_max),
+        ):
+            if value is not None and value > most:
+                shown = plain_decimal(most)
+                yield Broken(rule, plain_decimal(value), f"at most {shown}", f"ask for {shown} or less")
+    if rules.delta_below_population and asked.delta is not None:
+        yield from _population(asked, asked.delta)
+
+
+def _population(asked: Asked, delta: Decimal) -> Iterator[Broken]:
+    rule = "delta_below_population"
+    if asked.population is None:
+        yield Broken(
+            rule,
+            plain_decimal(delta),
+            "below 1/population, and the dataset declares no population",
+            "register data with --population, or let an admin lift the rule for this dataset",
+        )
+    elif delta * asked.population >= 1:
+        most = f"1/{asked.population}"
+        yield Broken(rule, plain_decimal(delta), f"below {most}", f"ask for a delta below {most}")
+
+
+def _amounts(bounds: PolicyBounds, asked: Asked) -> Iterator[Broken]:
+    most = Amount(_or_any(bounds.rho_max), _or_any(bounds.delta_max))
+    if not asked.loss.fits(most):
+        yield Broken("release", _text(asked.loss), f"at most {_text(most)}", "ask for a smaller epsilon or delta")
+    if bounds.window is not None and not asked.loss.fits(bounds.window):
+        yield Broken(
+            "pacing",
+            _text(asked.loss),
+            f"at most {_text(bounds.window)} in a {bounds.pacing_period}",
+            "ask for a smaller epsilon, so that one window can pay for it",
+        )
+
+
+def _or_any(limit: int | None) -> int:
+    return 2**63 - 1 if limit is None else limit
+
+
+def _text(amount: Amount) -> str:
+    return f"rho {amount.rho_text}" + (f", delta {amount.delta_text}" if amount.delta else "")
+
+
+def _decimal(text: str | None) -> Decimal | None:
+    return None if text is None else Decimal(text)
+
+
+class PolicyForbids(Refused):
+    """A request breaks rules of the policy; every one is named.
+
+    Attributes:
+        broken: the rules.
+    """
+
+    def __init__(self, dataset: str, broken: list[Broken]) -> None:
+        told = "; ".join(f"`{each.rule}`: asked {each.asked}, allowed {each.allowed}" for each in broken)
+        super().__init__(
+            f"The policy does not allow this request on {dataset!r}: {told}.",
+            f"To do: {'; '.join(each.advice for each in broken)}. The rules: `almoner policy show`, {PAGE}.",
+            {"dataset": dataset, "broken": [each.to_json() for each in broken]},
+        )
+        self.broken = tuple(broken)

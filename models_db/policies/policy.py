@@ -1,0 +1,205 @@
+"""A policy as an admin writes it (`policy.yaml`), validated, and what it demands of one dataset.
+
+A policy is stored as canonical JSON and named by its digest: in the ledger, in requests, in bundles.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, PlainValidator, model_validator
+
+from models_db.values.requests import Exact, Mechanism, Written, plain_decimal
+
+PAGE = "docs/policy.md"
+Period = Literal["week", "month"]
+InternalFigures = Literal["mark", "bar_viewers"]
+Approvals = Annotated[int, Field(strict=True, ge=1, le=20)]
+Days = Annotated[int, Field(strict=True, ge=1, le=365)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Figure = Annotated[Exact, Field(max_digits=30, decimal_places=12)]
+
+
+def _format(value: object) -> object:
+    """The number of a format; a bool or text that only looks like one is a mistake."""
+    if type(value) is not int or value != 1:
+        raise ValueError("this almoner reads format 1")
+    return value
+
+
+class _Rules(Written):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class RequiredApprovals(_Rules):
+    """Numbers of different stewards, by what they decide."""
+
+    spend: Approvals = 1
+    """Before private data is touched."""
+    publish: Approvals = 1
+    """Before anything leaves."""
+    motion: Approvals = 2
+    """Cap changes, standing authorisations, retractions: a cap is not raised by one person unasked."""
+
+
+class Limits(_Rules):
+    """The most one release may claim."""
+
+    epsilon_max: Annotated[Exact, Field(gt=0, le=1_000_000, max_digits=30, decimal_places=12)]
+    """Its epsilon."""
+    delta_max: Annotated[Exact, Field(ge=Decimal("1e-18"), lt=1, max_digits=30, decimal_places=18)]
+    """Its delta, down to 1e-18, the ledger's unit."""
+
+
+class Bound(_Rules):
+    """Between what a figure of a metric has to be."""
+
+    min: Figure | None = None
+    """At least this."""
+    max: Figure | None = None
+    """At most this."""
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> "Bound":
+        if self.min is None and self.max is None:
+            raise ValueError("a bound has a min, a max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError("min is above max")
+        return self
+
+    def admits(self, value: Decimal) -> bool:
+        """Whether `value` lies inside, the ends included."""
+        return (self.min is None or self.min <= value) and (self.max is None or value <= self.max)
+
+    def __str__(self) -> str:
+        ends = (("at least", self.min), ("at most", self.max))
+        return " and ".join(f"{word} {plain_decimal(end)}" for word, end in ends if end is not None)
+
+
+class Evaluation(_Rules):
+    """What has to be measured before a release may be published."""
+
+    required: dict[Name, dict[Name, Bound]] = Field(default_factory=dict, max_length=20)
+    """By metric, then by figure; a metric without figures has to be measured and may be anything."""
+    overrides: Literal["allowed", "refused"] = "allowed"
+    """Whether stewards may approve a release outside its bounds, explicitly and on the record."""
+
+
+class Pacing(_Rules):
+    """How fast the lifetime budget of a dataset may be used; a new window refills nothing."""
+
+    every: Period
+    """A calendar week (Monday to Sunday) or month, in UTC."""
+    share: Annotated[Exact, Field(ge=Decimal("0.001"), le=1, decimal_places=3)]
+    """Of the lifetime budget, what may be reserved in one window; a multiple of 0.001."""
+
+    @property
+    def permille(self) -> int:
+        """The share as an integer."""
+        return int(self.share * 1000)
+
+
+class OtherApprovals(_Rules):
+    """How many stewards have to approve for one dataset; what is left out is as for all."""
+
+    spend: Approvals | None = None
+    """Before private data is touched."""
+    publish: Approvals | None = None
+    """Before anything leaves."""
+    motion: Approvals | None = None
+    """Cap changes, standing authorisations, retractions."""
+
+
+class DatasetRules(_Rules):
+    """What is different for one dataset; what is left out is as for all."""
+
+    approvals: OtherApprovals = OtherApprovals()
+    """How many stewards have to approve."""
+    release: Limits | None = None
+    """The most one release may claim."""
+    delta_below_population: Annotated[bool, Field(strict=True)] | None = None
+    """Whether a release's delta has to be below 1/(declared population)."""
+    mechanisms: Annotated[tuple[Mechanism, ...], Field(min_length=1)] | None = None
+    """Mechanisms that may be used."""
+    models: Annotated[tuple[Name, ...], Field(min_length=1, max_length=200)] | None = None
+    """Models that may be used."""
+    evaluation: Evaluation | None = None
+    """What has to be measured."""
+    internal_figures: InternalFigures | None = None
+    """What follows from having seen unprotected figures; the strictest rule for any dataset of the account holds."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a policy demands of releases of one dataset; None means that anything is allowed."""
+
+    spend: int
+    publish: int
+    motion: int
+    release: Limits | None
+    delta_below_population: bool
+    mechanisms: tuple[str, ...] | None
+    models: tuple[str, ...] | None
+    required: Mapping[str, Mapping[str, Bound]]
+    pacing: Pacing | None
+    overrides: bool = True
+    """Whether a release outside the bounds of what is required may be approved explicitly."""
+
+
+class Policy(_Rules):
+    """What a project home allows."""
+
+    model_config = ConfigDict(title="almoner policy")
+    version: Annotated[Literal[1], PlainValidator(_format, json_schema_input_type=Literal[1])] = 1
+    """The format of this file."""
+    several_roles: Annotated[bool, Field(strict=True)] = False
+    """Whether one person may request, approve and run the same release."""
+    approvals: RequiredApprovals = RequiredApprovals()
+    """How many different stewards have to approve."""
+    approval_days: Days = 30
+    """Days until an approval expires."""
+    request_days: Days = 90
+    """Days until an undecided request or motion expires."""
+    attempts: Annotated[int, Field(strict=True, ge=1, le=100)] = 5
+    """How often one approved request may be run, failures included; each attempt spends what it arms."""
+    release: Limits | None = None
+    """The most one release may claim. Left out: only the lifetime budget of the dataset limits it."""
+    delta_below_population: Annotated[bool, Field(strict=True)] = False
+    """Whether a release's delta has to be below 1/(declared population of the dataset)."""
+    mechanisms: Annotated[tuple[Mechanism, ...], Field(min_length=1)] | None = None
+    """Mechanisms that may be used. Left out: all."""
+    models: Annotated[tuple[Name, ...], Field(min_length=1, max_length=200)] | None = None
+    """Models that may be used, as requests name them. Left out: all that are installed."""
+    evaluation: Evaluation = Evaluation()
+    """What has to be measured, and within which bounds, before a release may be published."""
+    pacing: Pacing | None = None
+    """How fast the lifetime budget of a dataset may be used. Left out: as fast as requests are approved."""
+    delegation_days: Days = 365
+    """Days after which a delegation ends at the latest."""
+    refusals: Literal["full", "quiet"] = "full"
+    """`quiet`: who is neither steward, auditor nor admin is not told what is left of a budget."""
+    internal_figures: InternalFigures = "mark"
+    """`bar_viewers`: who has seen unprotected figures of an account neither requests, proposes nor decides on it."""
+    datasets: dict[Name, DatasetRules] = Field(default_factory=dict, max_length=500)
+    """What is different for a dataset, by its name."""
+
+    def rules_for(self, dataset: str) -> Rules:
+        """What this policy demands of releases of `dataset`."""
+        other, approvals = self.datasets.get(dataset, DatasetRules()), self.approvals
+        evaluation = self.evaluation if other.evaluation is None else other.evaluation
+        return Rules(
+            spend=other.approvals.spend or approvals.spend,
+            publish=other.approvals.publish or approvals.publish,
+            motion=other.approvals.motion or approvals.motion,
+            release=other.release or self.release,
+            delta_below_population=(
+                self.delta_below_population if other.delta_below_population is None else other.delta_below_population
+            ),
+            mechanisms=other.mechanisms or self.mechanisms,
+            models=other.models or self.models,
+            required=MappingProxyType(evaluation.required),
+            pacing=self.pacing,
+            overrides=evaluation.overrides == "allowed",
+        )

@@ -1,0 +1,1 @@
+"""The audit chain: reading it, verifying it, comparing it with the rows."""

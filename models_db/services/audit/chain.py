@@ -1,0 +1,48 @@
+"""The hash chain: its head, and signed checkpoints of it.
+
+A link's hash is SHA-256 over canonical JSON (RFC 8785) of everything in the row and the previous hash. Links are made
+from the rows that a transaction has recorded, when it ends (`models_db.writes.links`). The head row always exists and
+is locked last in a transaction, so the chain cannot fork and no two writers deadlock on it. `audit_log` reads the
+chain, `audit_check` walks and verifies it, `told` compares the tables with it.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.tables import Audit, AuditHead, Checkpoint, Principal
+from models_db.writes.insert import record
+
+GENESIS = "0" * 64
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who does something: a principal's id and name."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest link."""
+
+    seq: int
+    hash: str
+
+
+def head(session: Session) -> Head:
+    """The newest link's number and hash."""
+    row = session.scalars(select(AuditHead).where(AuditHead.id == 1)).one_or_none()
+    return Head(row.seq, row.hash) if row else Head(0, "")  # of no chain, if somebody has removed it
+
+
+def record_checkpoint(session: Session, link: str, signature: str, public_key: str) -> None:
+    """Remember a signed checkpoint of the link with that hash; `verify` compares it with the chain for ever after."""
+    seq = session.scalars(select(Audit.seq).where(Audit.row_hash == link)).one_or_none() or 0
+    by = session.scalars(select(Principal.id).where(Principal.public_key == public_key)).one_or_none()
+    made = Checkpoint(seq=seq, hash=link, at=moment(), signature=signature, public_key=public_key, created_by=by)
+    record(session, made)

@@ -1,0 +1,30 @@
+"""The body of an audit link as a reader gets it: bounded, because a hostile writer may have put anything there."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from models_db.values.bounded_json import JsonUnfit, parse_json
+
+MOST_BYTES = 1_000_000
+"""A longer body is not parsed."""
+
+
+def parse_body(text: object) -> dict[str, Any] | None:
+    """The JSON object in `text`; None if it is unreadable: no object, too long, too deep, or a number too long.
+
+    Also unreadable are what is no text (SQLite keeps bytes in a column of text), an object with a key twice, and text
+    that no file can hold, such as half of a surrogate pair.
+    """
+    if not isinstance(text, str):
+        return None
+    try:
+        body = parse_json(text, most_bytes=MOST_BYTES)
+    except JsonUnfit:
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def whole_number(body: Mapping[str, Any], name: str) -> int | None:
+    """A field that a table's integer column could hold; None where the body has no such number."""
+    found = body.get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) and abs(found) < 2**63 else None

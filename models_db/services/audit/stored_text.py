@@ -1,0 +1,84 @@
+"""JSON texts that rows keep, as readers get them: whole, or not at all.
+
+A guard keeps rows from being changed, and whoever may drop a guard changes them. What a reader is given is the text
+that the row's own digest names; that the digest is the recorded one, `models_db.services.verification.verify_rows`
+compares.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from models_db.errors import Refused
+from models_db.tables import Artifact, Evaluation, Motion, Request
+
+
+class LedgerAltered(Refused):
+    """Rows are not what the record tells."""
+
+    def __init__(self, differences: Sequence[str], request_id: int | None = None) -> None:
+        whose = "" if request_id is None else f" Nothing was spent or published for request {request_id}."
+        super().__init__(
+            f"The ledger was altered behind its record: {'; '.join(differences)}.{whose}",
+            "Use this ledger no further until you know who changed it: `almoner doctor`,"
+            " `almoner audit verify --against BUNDLE`; then restore a backup.",
+            {"request": request_id, "differences": list(differences)},
+        )
+
+
+def request_body(request: Request) -> dict[str, Any]:
+    """What a request asks for.
+
+    Raises:
+        LedgerAltered: its text is not the one that its digest names.
+    """
+    return stored_object(request.canonical, f"canonical of request {request.id}", request.digest)
+
+
+def configuration_of(motion: Motion) -> dict[str, Any]:
+    """The configuration that a standing authorisation is for.
+
+    Raises:
+        LedgerAltered: its text is not the one that its digest names.
+    """
+    return stored_object(motion.configuration, f"configuration of motion {motion.id}", motion.config_digest)
+
+
+def files_of(artifact: Artifact) -> dict[str, Any]:
+    """The digests of an artifact's files, by name.
+
+    Raises:
+        LedgerAltered: its text is not the one that its digest names.
+    """
+    return stored_object(artifact.files, f"files of artifact {artifact.id}", artifact.digest)
+
+
+def result_of(evaluation: Evaluation) -> dict[str, Any]:
+    """What an evaluation found.
+
+    Raises:
+        LedgerAltered: it is no object.
+    """
+    return stored_object(evaluation.result, f"result of evaluation {evaluation.id}")
+
+
+def stored_object(text: object, named: str, digest: str | None = None) -> dict[str, Any]:
+    """The JSON object in a text of a row.
+
+    Args:
+        named: the column and the row, for the error.
+        digest: SHA-256 of the text in hexadecimal digits, where the row has it.
+
+    Raises:
+        LedgerAltered: it is another text, or no object.
+    """
+    found = None
+    try:
+        if digest is None or (isinstance(text, str) and hashlib.sha256(text.encode()).hexdigest() == digest):
+            found = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise LedgerAltered([f"{named} is not the text that was recorded"])
+    return found

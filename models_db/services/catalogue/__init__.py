@@ -1,0 +1,1 @@
+"""Principals, datasets, requests and schedules: what is registered."""

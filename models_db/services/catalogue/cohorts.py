@@ -1,0 +1,235 @@
+"""Cohorts: units that an account sees for the first time after a public moment have blocks, and budgets, of their own.
+
+The rule, with K the blocks of the partition. The first cohort is there from the beginning, with blocks 0 to K-1. A
+steward opens cohort c together with a version of the data, whatever that holds; its blocks are (c-1)K to cK-1, and each
+has the root's cap. A unit's cohort is the newest one at the moment at which the account first saw its mark, and never
+changes; its block is (c-1)K + HMAC(key, "block", unit) mod K.
+
+Why the maximum over all blocks bounds what any unit loses. Which cohorts there are, and when each was opened, is
+public. Given that, the cohort of a unit is a function of the versions in which this unit itself is, and its block of
+that and of its own id. So add or remove one unit from every version: all others keep their cohorts and blocks, and what
+is read differs in one block only, which is always the same one. A release charges every block it reads, so every
+mechanism that was ever run on this unit is entered on that one account, whose filter holds its sum below the cap;
+mechanisms that read other blocks do not see the unit at all (parallel composition, PRIVACY §3).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.errors import Refused, UsageError
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import principals
+from models_db.tables import Account, Cohort, Dataset, DatasetVersion, PartitionScheme, UnitMark
+from models_db.writes.insert import lock_accounts, record
+
+FIRST = 1
+
+COHORT = FIRST + Account.block // PartitionScheme.blocks
+"""The cohort of a block, in statements that join its root's partition by OF_ROOT."""
+
+OF_ROOT = PartitionScheme.account_id == Account.parent_id
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What the cohorts of a version's units were decided with, all of it public.
+
+    Attributes:
+        cohorts: how many cohorts the account had.
+        versions: how many versions all its datasets had.
+        opens: whether the version opens one more, to which its new units belong.
+        population: the declared number of units of that one.
+    """
+
+    cohorts: int = FIRST
+    versions: int = 0
+    opens: bool = False
+    population: int | None = None
+
+    @property
+    def newest(self) -> int:
+        """The cohort of every unit that the account does not know."""
+        return self.cohorts + self.opens
+
+    @property
+    def settled(self) -> bool:
+        """Whether every unit is of the first cohort, because there is no other."""
+        return self.newest == FIRST
+
+
+class CohortUnfit(Refused):
+    """A cohort that would give people a budget they have had, or that nobody needs."""
+
+    def __init__(self, dataset: str, reason: str, advice: str) -> None:
+        super().__init__(f"No cohort can be opened for {dataset!r}: {reason}.", advice, {"dataset": dataset})
+
+
+class CohortsMoved(Refused):
+    """Another version came in while one was being written."""
+
+    def __init__(self, dataset: str) -> None:
+        super().__init__(
+            f"Another version came into the account of {dataset!r} while this one was being read, so its units may be"
+            " of other cohorts than were written down. Nothing was changed.",
+            "Ingest again.",
+            {"dataset": dataset},
+        )
+
+
+class CohortUnknown(UsageError):
+    """A cohort that is not open."""
+
+    def __init__(self, dataset: str, asked: int, there: int) -> None:
+        super().__init__(
+            f"There is no cohort {asked} of {dataset!r}; it has {there}.",
+            f"Ask for some of 1 to {there}, for `newest`, or leave `cohorts` out to read all of them.",
+            {"dataset": dataset, "cohort": asked, "cohorts": there},
+        )
+
+
+def count(session: Session, account_id: int) -> int:
+    """How many cohorts a root account has."""
+    return FIRST + (session.scalar(select(func.count()).where(Cohort.account_id == account_id)) or 0)
+
+
+def opened(session: Session, account_id: int) -> Sequence[Cohort]:
+    """The cohorts that were opened after the first one, oldest first."""
+    return session.scalars(select(Cohort).where(Cohort.account_id == account_id).order_by(Cohort.number)).all()
+
+
+def chosen(session: Session, dataset: Dataset, wanted: "str | Sequence[int] | None") -> tuple[int, ...]:
+    """The cohorts that a request reads which is made now.
+
+    Args:
+        wanted: some of them in ascending order, 'newest', or None for all there are.
+
+    Raises:
+        CohortUnknown: one is not open.
+    """
+    there = count(session, dataset.account_id)
+    if wanted is None:
+        return tuple(range(FIRST, there + 1))
+    read = (there,) if isinstance(wanted, str) else tuple(wanted)
+    if read[-1] > there:
+        raise CohortUnknown(dataset.name, read[-1], there)
+    return read
+
+
+def all_blocks(session: Session, account_id: int) -> range:
+    """The numbers of all blocks of a root account."""
+    return range(_blocks(session, account_id) * count(session, account_id))
+
+
+def population(session: Session, dataset: Dataset, read: Sequence[int]) -> int | None:
+    """The declared number of units of a dataset in some cohorts; None where one of them has none declared."""
+    declared = {FIRST: dataset.population}
+    for each in opened(session, dataset.account_id):
+        own = session.get_one(DatasetVersion, each.version_id).dataset_id == dataset.id
+        declared[each.number] = each.population if own else None
+    found = [declared[number] for number in read]
+    return None if None in found else sum(filter(None, found))
+
+
+def of_units(session: Session, account_id: int, marks: Sequence[bytes]) -> Mapping[bytes, int]:
+    """The cohorts of those units that the account knows. Private, as marks are; ask for some thousands at a time."""
+    query = select(UnitMark.mark, UnitMark.cohort).where(UnitMark.account_id == account_id, UnitMark.mark.in_(marks))
+    return {bytes(mark): cohort for mark, cohort in session.execute(query)}
+
+
+def growth(
+    session: Session, actor: Actor, dataset: Dataset, *, opens: bool = False, declared: int | None = None
+) -> Growth:
+    """What is known of the account now, before a version is written.
+
+    Args:
+        opens: the version shall open a cohort.
+        declared: the public number of units of that one.
+
+    Raises:
+        NotYourRole: only a steward opens one.
+        CohortUnfit: its units have no ids of their own, or need no budget, or there is nothing before it.
+    """
+    if opens:
+        principals.require_role(session, actor, "steward")
+        _require_named(session, dataset)
+    elif declared is not None:
+        raise PopulationUnused
+    found = Growth(count(session, dataset.account_id), _versions(session, dataset.account_id), opens, declared)
+    if opens and not found.versions:
+        raise CohortUnfit(
+            dataset.name, "nothing was ingested yet, so all units are new", "Ingest without --new-cohort."
+        )
+    return found
+
+
+def require_unmoved(session: Session, dataset: Dataset, known: Growth) -> None:
+    """Check that the cohorts which were written down are the right ones still; nobody opens one from here on.
+
+    Asked of public facts alone, so the answer says nothing about units. While no cohort is opened a unit that was new
+    may have become known, but only in the newest one; so other versions matter only to who opens one.
+
+    Raises:
+        CohortsMoved: another version came in.
+    """
+    root = dataset.account_id
+    if known.opens:
+        lock_accounts(session, root, all_blocks(session, root))
+    if count(session, root) != known.cohorts or (known.opens and _versions(session, root) != known.versions):
+        raise CohortsMoved(dataset.name)
+
+
+def open_with(session: Session, actor: Actor, dataset: Dataset, version: DatasetVersion, known: Growth) -> Cohort:
+    """Open the next cohort with a version that was recorded just now; the database adds its blocks.
+
+    Raises:
+        NotYourRole, CohortUnfit: as `growth`.
+    """
+    principals.require_role(session, actor, "steward")
+    _require_named(session, dataset)
+    made = Cohort(
+        account_id=dataset.account_id,
+        number=known.newest,
+        version_id=version.id,
+        population=known.population,
+        created_at=moment(),
+        created_by=actor.id,
+    )
+    record(session, made)
+    return made
+
+
+def _require_named(session: Session, dataset: Dataset) -> None:
+    if not dataset.governed:
+        raise CohortUnfit(
+            dataset.name, "it is marked public, and has no budget to keep", "Ingest without --new-cohort."
+        )
+    fields = set(session.scalars(select(Dataset.unit_field).where(Dataset.account_id == dataset.account_id)))
+    if fields != {dataset.unit_field} or dataset.unit_field is None:
+        raise CohortUnfit(
+            dataset.name,
+            "people whom no one unit field names would come back under new ids, with a budget they have had already",
+            "Datasets of one account need the same unit field for that; register one with `--unit FIELD`.",
+        )
+
+
+def _versions(session: Session, account_id: int) -> int:
+    query = select(func.count()).select_from(DatasetVersion).join(Dataset, Dataset.id == DatasetVersion.dataset_id)
+    return session.scalar(query.where(Dataset.account_id == account_id)) or 0
+
+
+def _blocks(session: Session, account_id: int) -> int:
+    return session.scalars(select(PartitionScheme.blocks).where(PartitionScheme.account_id == account_id)).one()
+
+
+class PopulationUnused(UsageError):
+    """A number of units of a cohort that is not opened."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The number of units is declared for a cohort that is being opened.",
+            "Leave --population out, or open a cohort with --new-cohort.",
+        )

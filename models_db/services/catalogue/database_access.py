@@ -1,0 +1,262 @@
+"""Who may do what to the ledger's tables on PostgreSQL, where identity is the login; nothing here is asked on SQLite.
+
+Two groups of roles belong to a database, without a login of their own: readers may SELECT every table of the ledger,
+writers may in addition call the functions through which all writing goes (`models_db.writes.insert`). Nobody but the
+owner of the tables may write them.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, text
+from sqlalchemy.orm import Session
+
+from models_db import tables
+from models_db.database.base import Base
+from models_db.errors import Refused, UsageError
+from models_db.findings import Finding
+from models_db.writes.insert import on_postgresql
+
+LEDGER = (*sorted(Base.metadata.tables), "alembic_version")
+"""Every table of a ledger."""
+
+LONGEST_ROLE = 63
+"""Bytes of a role's name that PostgreSQL keeps."""
+
+MAINTAIN_SINCE = 170000
+"""The version of PostgreSQL that knows the right to MAINTAIN."""
+
+Asks = Session | Connection
+
+OWNER = "(SELECT c.relowner FROM pg_class c WHERE c.oid = to_regclass('audit_head'))"
+
+
+def group(database: str, kind: str) -> str:
+    """The group of `kind` reader or writer of a database; roles are shared by all databases of a server."""
+    name = f"almoner_{database}_{kind}"
+    if len(name.encode()) <= LONGEST_ROLE:
+        return name
+    return f"almoner_{hashlib.sha256(database.encode()).hexdigest()[:32]}_{kind}"
+
+
+def groups(asks: Asks) -> tuple[str, str]:
+    """The names of this database's readers and writers."""
+    database = str(asks.scalar(text("SELECT current_database()")))
+    return group(database, "reader"), group(database, "writer")
+
+
+def login(session: Session) -> str | None:
+    """The role this session has logged in as; None on SQLite."""
+    return str(session.scalar(text("SELECT session_user"))) if on_postgresql(session) else None
+
+
+def owns(asks: Asks) -> bool:
+    """Whether this session has the rights of the owner of the tables; of those that are still to be made, too."""
+    return bool(asks.scalar(text(f"SELECT coalesce(pg_has_role(session_user, {OWNER}, 'MEMBER'), TRUE)")))
+
+
+def require_logins(is_sqlite: bool) -> None:
+    """Check that the ledger's database has logins.
+
+    Raises:
+        LoginMeaningless: it is a file.
+    """
+    if is_sqlite:
+        raise LoginMeaningless
+
+
+def require_own_login(session: Session, principal: tables.Principal) -> None:
+    """Check that a principal is the one this session's login belongs to; the database checks it at every write.
+
+    Raises:
+        LoginMismatch: it is somebody else's. The owner of the tables is exempt: nothing could bind that role.
+    """
+    if on_postgresql(session) and principal.login != (here := login(session)) and not owns(session):
+        raise LoginMismatch(principal, str(here))
+
+
+class LoginMismatch(Refused):
+    """A home's key is one principal's, and the database login another's."""
+
+    def __init__(self, principal: tables.Principal, here: str) -> None:
+        own = f"works under the login {principal.login!r}" if principal.login else "has no login in this database"
+        super().__init__(
+            f"The key of this home is {principal.name!r}'s, who {own}; this session has logged in as {here!r}.",
+            "Everybody acts under their own login: name yours in ALMONER_DATABASE_URL, or use the home of the login's"
+            " principal; see `almoner user list`.",
+            {"principal": principal.name, "login": principal.login, "session": here},
+        )
+
+
+class LoginMeaningless(UsageError):
+    """A login in a ledger whose database knows none."""
+
+    def __init__(self) -> None:
+        super().__init__("This ledger is a file: its people have keys and no logins.", "Leave out --login.")
+
+
+# --- What `almoner doctor` looks at --------------------------------------------------------------------------
+
+_PARTS = {
+    "owner": OWNER,
+    # role r is above every guard
+    "above": f"(r.rolsuper OR pg_has_role(r.oid, {OWNER}, 'MEMBER'))",
+    # every other role, and everybody
+    "roles": "(SELECT r.rolname, r.oid FROM pg_roles r WHERE NOT {above} AND NOT starts_with(r.rolname, 'pg_')"
+    " UNION ALL SELECT 'public', 0)",
+    "relations": """
+ (SELECT c.oid, c.relname, c.relkind FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace
+   AND (c.relname = ANY (:ledger) OR (c.relkind = 'S' AND EXISTS (SELECT 1 FROM pg_depend d JOIN pg_class t
+    ON t.oid = d.refobjid WHERE d.objid = c.oid AND d.deptype IN ('a', 'i') AND t.relname = ANY (:ledger)))))""",
+    "doors": """
+ (SELECT p.oid, p.proname, p.proowner, p.prosecdef FROM pg_proc p
+   WHERE p.pronamespace = current_schema()::regnamespace AND starts_with(p.proname, 'almoner_'))""",
+}
+
+_MAY_WRITE = """
+SELECT r.rolname, c.relname FROM {roles} r, {relations} c WHERE CASE WHEN c.relkind = 'S'
+  THEN has_sequence_privilege(r.rolname, c.oid, 'USAGE,UPDATE')
+  ELSE has_table_privilege(r.rolname, c.oid, :changes)
+    OR has_any_column_privilege(r.rolname, c.oid, 'INSERT,UPDATE,REFERENCES')
+    OR (r.oid = 0 AND has_table_privilege(r.rolname, c.oid, 'SELECT')) END
+UNION ALL
+SELECT r.rolname, g.rolname FROM pg_roles r, pg_roles g
+ WHERE g.rolname IN ('pg_write_all_data', 'pg_maintain', 'pg_write_server_files', 'pg_execute_server_program')
+   AND NOT starts_with(r.rolname, 'pg_') AND NOT {above} AND pg_has_role(r.oid, g.oid, 'MEMBER')"""
+
+_MAY_ADD = """
+SELECT r.rolname, current_schema() FROM {roles} r
+ WHERE has_schema_privilege(r.rolname, current_schema(), 'CREATE')
+   AND NOT coalesce((SELECT pg_has_role(o.oid, n.nspowner, 'MEMBER') FROM pg_roles o, pg_namespace n
+                      WHERE o.rolname = r.rolname AND n.nspname = current_schema()), FALSE)"""
+
+_MAY_CALL = """
+SELECT r.rolname, f.proname FROM {roles} r, {doors} f WHERE has_function_privilege(r.rolname, f.oid, 'EXECUTE')
+  AND NOT (f.prosecdef AND r.oid <> 0 AND EXISTS (SELECT 1 FROM pg_roles w WHERE w.rolname = :writer
+    AND pg_has_role(r.oid, w.oid, 'MEMBER')))
+UNION ALL SELECT pg_get_userbyid(f.proowner), f.proname FROM {doors} f WHERE f.proowner <> {owner}"""
+
+_STRANGERS = """
+SELECT r.rolname FROM pg_roles r JOIN pg_roles w ON w.rolname = :writer
+ WHERE r.rolcanlogin AND NOT {above} AND pg_has_role(r.oid, w.oid, 'MEMBER')
+   AND r.rolname NOT IN (SELECT p.login FROM principal p WHERE p.login IS NOT NULL) ORDER BY r.rolname"""
+
+_SHUT_OUT = """
+SELECT p.login FROM principal p WHERE p.login IS NOT NULL AND NOT EXISTS (SELECT 1 FROM pg_roles r
+ WHERE r.rolname = p.login AND ({above} OR (r.rolcanlogin AND EXISTS (SELECT 1 FROM pg_roles g
+  WHERE g.rolname IN (:reader, :writer) AND pg_has_role(r.oid, g.oid, 'MEMBER'))))) ORDER BY p.login"""
+
+
+def examine(session: Session) -> list[Finding]:
+    """What the rights of all roles of the server say about this ledger; nothing on SQLite."""
+    if not on_postgresql(session):
+        return []
+    found = [_groups(session), _tables(session), _schema(session), _doors(session)]
+    if found[0].ok:
+        found += [_strangers(session), _members(session)]
+    return [*found, _administrators(session), _idle(session), _above(session)]
+
+
+_ADMINISTER = """
+SELECT p.login, 'every login it creates (CREATEROLE)' FROM principal p JOIN pg_roles r ON r.rolname = p.login
+ WHERE r.rolcreaterole AND NOT {above}
+UNION ALL
+SELECT p.login, o.login FROM principal p JOIN pg_roles r ON r.rolname = p.login, principal o JOIN pg_roles g
+    ON g.rolname = o.login
+ WHERE o.id <> p.id AND NOT {above} AND EXISTS (SELECT 1 FROM pg_auth_members m WHERE m.roleid = g.oid
+   AND pg_has_role(r.oid, m.member, 'MEMBER'))"""
+
+_IDLE = """
+SELECT a.pid, coalesce(a.usename, '?') FROM pg_stat_activity a
+ WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND starts_with(a.state, 'idle in transaction')
+   AND a.state_change < clock_timestamp() - interval '1 minute'
+   AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.relation = to_regclass('audit_head')
+    AND l.mode IN ('RowShareLock', 'RowExclusiveLock')) ORDER BY a.pid"""
+
+
+def _administrators(session: Session) -> Finding:
+    """Whoever administers another person's login can set its password, and vote as that person: only the key of a
+    steward stands between. A warning, because it may be meant so in a small team (docs/deploy.md)."""
+    by_login: dict[str, list[str]] = {}
+    for login_, what in _ask(session, _ADMINISTER):
+        by_login.setdefault(login_, []).append(what)
+    told = [f"{one} administers {_few(what)}" for one, what in sorted(by_login.items())]
+    return Finding("nobody administers another person's login", True, "; ".join(told), warning=bool(told))
+
+
+def _idle(session: Session) -> Finding:
+    """A session that idles inside a transaction keeps all writers waiting, as long as it likes if it has set its own
+    timeout. Whoever may not see other sessions' states (`pg_read_all_stats`) is told so."""
+    sees = bool(session.scalar(text("SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')")))
+    rows = session.execute(text(_IDLE)).all()
+    told = [f"session {pid} of {role}: `SELECT pg_terminate_backend({pid})`" for pid, role in rows]
+    unseen = "" if sees else "of one's own login; that of others takes the right pg_read_all_stats"
+    return Finding("no idle session keeps the writers waiting", not told, "; ".join(told) or unseen)
+
+
+def _groups(session: Session) -> Finding:
+    there = set(session.scalars(text("SELECT rolname FROM pg_roles WHERE NOT rolcanlogin AND NOT rolsuper")))
+    missing = [name for name in groups(session) if name not in there]
+    advice = f"{', '.join(missing)} missing, or able to log in: `almoner init`, as the tables' owner, says what to do"
+    return Finding("the groups of readers and writers are there", not missing, advice if missing else "")
+
+
+def _tables(session: Session) -> Finding:
+    """No role but the owner's and superusers may change a table, a column or a numbering; everybody may not even
+    read."""
+    changes = "INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER"
+    maintains = int(session.scalar(text("SHOW server_version_num")) or 0) >= MAINTAIN_SINCE
+    rows = _ask(session, _MAY_WRITE, ledger=list(LEDGER), changes=changes + ",MAINTAIN" * maintains)
+    return _finding("nobody but the owner may write a table", "has rights on", rows)
+
+
+def _schema(session: Session) -> Finding:
+    """Who may put a function or an operator of their own into the schema could have the ledger's functions call it."""
+    return _finding("nobody else may add to the schema", "may create objects in", _ask(session, _MAY_ADD))
+
+
+def _doors(session: Session) -> Finding:
+    """Only writers may call a function of the ledger, and all of them are the owner's."""
+    rows = _ask(session, _MAY_CALL, writer=groups(session)[1])
+    return _finding("only writers may call the ledger's functions", "may call, or owns,", rows)
+
+
+def _strangers(session: Session) -> Finding:
+    """A writer whom the ledger does not know can record nothing, and should not be one."""
+    writer = groups(session)[1]
+    names = ", ".join(row[0] for row in _ask(session, _STRANGERS, writer=writer))
+    advice = f"{names}: `almoner user add NAME --login ROLE`, or `REVOKE {writer} FROM ROLE`" if names else ""
+    return Finding("every writer is a principal", not names, advice)
+
+
+def _members(session: Session) -> Finding:
+    """Whom the ledger knows by a login can reach it."""
+    reader, writer = groups(session)
+    names = ", ".join(row[0] for row in _ask(session, _SHUT_OUT, reader=reader, writer=writer))
+    advice = f"{names}: a database administrator lets them in, `GRANT {writer} TO ROLE`" if names else ""
+    return Finding("every principal's login can reach the ledger", not names, advice)
+
+
+def _above(session: Session) -> Finding:
+    """Whom no guard can bind; what they do shows in the chain and against bundles only."""
+    rows = _ask(session, "SELECT r.rolname FROM pg_roles r WHERE r.rolcanlogin AND {above} ORDER BY r.rolname")
+    return Finding("logins above the guards", True, ", ".join(row[0] for row in rows) or "none")
+
+
+def _ask(session: Session, query: str, **values: object) -> Sequence[Any]:
+    """The rows of one of the questions above; parts may name parts."""
+    return session.execute(text(query.format_map(_PARTS).format_map(_PARTS)), values).all()
+
+
+def _finding(check: str, verb: str, rows: Iterable[Any]) -> Finding:
+    by_role: dict[str, list[str]] = {}
+    for role, what in rows:
+        by_role.setdefault(role, []).append(what)
+    told = [f"{role} {verb} {_few(what)}" for role, what in sorted(by_role.items())]
+    return Finding(check, not told, "; ".join(told) + ("; REVOKE it, as the owner of the tables" if told else ""))
+
+
+def _few(names: Sequence[str], most: int = 4) -> str:
+    some = sorted(set(names))
+    return ", ".join(some[:most]) + (f" and {len(some) - most} more" if len(some) > most else "")

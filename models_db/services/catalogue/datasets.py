@@ -1,0 +1,387 @@
+"""Datasets: registered with a lifetime claim, versioned by ingestion, kept apart or together by unit marks."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.errors import Refused, UsageError
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import cohorts, erasures
+from models_db.services.catalogue.cohorts import CohortsMoved, Growth
+from models_db.services.catalogue.erasures import ErasedMeanwhile
+from models_db.tables import (
+    Account,
+    Cap,
+    Carried,
+    Dataset,
+    DatasetVersion,
+    Motion,
+    PartitionScheme,
+)
+from models_db.values.amounts import Amount
+from models_db.writes.bulk_insert import record_many
+from models_db.writes.database_errors import AlreadyRecorded, Denied
+from models_db.writes.insert import record
+from models_db.writes.unit_claims import Unit, claim_units
+
+RELATION = "add_or_remove_one"
+LONGEST_NAME = 100
+NAMED = 20
+"""How many datasets are named to whom asks for one that is not there."""
+
+_OTHER_ACCOUNT = "a unit belongs to one root account"
+_OTHER_COHORT = "a unit stays in the cohort in which it was first seen"
+
+
+@dataclass(frozen=True)
+class LifetimeClaim:
+    """The (epsilon, delta) a dataset may ever lose, and the integer caps that enforce it (PRIVACY §2)."""
+
+    epsilon: str
+    delta: str
+    delta_conversion: int
+    cap: Amount
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What `dataset register` declares; nothing here is read off the data.
+
+    Raises:
+        NameUnfit: a name that could not be repeated in a request or on a card.
+    """
+
+    name: str
+    unit_field: str | None
+    text_field: str
+    governed: bool
+    population: int | None
+    public_metadata: str | None
+
+    def __post_init__(self) -> None:
+        for what, name in (("name", self.name), ("unit field", self.unit_field), ("text field", self.text_field)):
+            if name is not None and not (name == name.strip() and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
+                raise NameUnfit(what)
+
+
+class NameUnfit(UsageError):
+    """A name that a request, a card or a command line could not carry."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"The {what} of a dataset must be 1 to {LONGEST_NAME} printable characters without space around them.",
+            "Choose another, such as `clinic` or `patient_id`.",
+            {"field": what},
+        )
+
+
+class DatasetExists(Refused):
+    """A dataset of that name is registered."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"A dataset named {name!r} is registered already; its budget and partition never change.",
+            f"See it with `almoner dataset show {name}`, or choose another name.",
+            {"dataset": name},
+        )
+
+
+class DatasetUnknown(UsageError):
+    """No dataset of that name; `known` are the first ones by name, and more if there are more than NAMED."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        named, more = list(known[:NAMED]), ", ... (`almoner dataset list`)" if len(known) > NAMED else ""
+        super().__init__(
+            f"There is no dataset named {name!r}.",
+            f"Registered: {', '.join(named)}{more}." if known else "Register one with `almoner dataset register`.",
+            {"dataset": name, "known": named},
+        )
+
+
+class NothingIngested(Refused):
+    """The dataset has no version yet."""
+
+    def __init__(self, name: str) -> None:
+        message = f"Dataset {name!r} holds no data, or none any more."
+        super().__init__(message, f"Ingest some: `almoner dataset ingest {name} PATH`.")
+
+
+class UnitsOverlap(Refused):
+    """Some of the people are in a dataset with another budget."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"Some units (or the very file) of {name!r} belong to a dataset with a budget of its own;"
+            " a person in two datasets suffers the sum of both losses.",
+            "Register it under another name with `--shares-account-with OTHER`, so that both draw on one budget.",
+            {"dataset": name},
+        )
+
+
+class NotAlike(Refused):
+    """Datasets of one account that would not protect the same people in the same way."""
+
+    def __init__(self, name: str, other: str, reason: str) -> None:
+        super().__init__(
+            f"{name!r} cannot share the account of {other!r}: {reason}.",
+            "Datasets of one account are all governed or all public, and with several blocks or cohorts they name the"
+            " same unit field.",
+            {"dataset": name, "other": other},
+        )
+
+
+class UnnamedUnitsAgain(Refused):
+    """A second version without a unit field, in more than one block."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r} has no unit field and several blocks: its records would get new random ids, and so new blocks,"
+            " and a person could be charged in two of them.",
+            "Register with a unit field, or with `--blocks 1`.",
+            {"dataset": name},
+        )
+
+
+def open_account(
+    session: Session, claim: LifetimeClaim, blocks: int, key_name: str, by: Actor | None = None
+) -> Account:
+    """A root account with one account per block, and the partition scheme that will never change."""
+    opened_by = by.id if by else None
+    root = record(session, Account(kind="root", rho_cap=claim.cap.rho, delta_cap=claim.cap.delta, created_by=opened_by))
+    record(
+        session,
+        Cap(
+            account_id=root.id,
+            epsilon=claim.epsilon,
+            delta=claim.delta,
+            delta_conversion=claim.delta_conversion,
+            created_at=moment(),
+            rho=claim.cap.rho,
+            delta_fail=claim.cap.delta,
+        ),
+    )
+    record(session, PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name))
+    each = {"kind": "block", "parent_id": root.id, "rho_cap": claim.cap.rho, "delta_cap": claim.cap.delta}
+    record_many(session, Account, [{**each, "block": block} for block in range(blocks)])
+    return root
+
+
+def register(session: Session, actor: Actor, wanted: Registration, account_id: int) -> Dataset:
+    """Record a dataset on a root account.
+
+    Raises:
+        NameNotPlain: the name could be taken for another one.
+        DatasetExists: the name is taken.
+    """
+    refuse_taken(session, wanted.name)
+    _require_alike(session, wanted, account_id)
+    made = Dataset(
+        name=wanted.name,
+        account_id=account_id,
+        unit_field=wanted.unit_field,
+        text_field=wanted.text_field,
+        relation=RELATION,
+        governed=wanted.governed,
+        population=wanted.population,
+        public_metadata=wanted.public_metadata,
+        created_at=moment(),
+        created_by=actor.id,
+    )
+    try:
+        record(session, made)
+    except AlreadyRecorded:
+        raise DatasetExists(wanted.name) from None
+    return made
+
+
+def _require_alike(session: Session, wanted: Registration, account_id: int) -> None:
+    sharing = session.scalars(select(Dataset).where(Dataset.account_id == account_id)).all()
+    blocks = session.scalars(select(PartitionScheme.blocks).where(PartitionScheme.account_id == account_id)).one()
+    several = blocks * cohorts.count(session, account_id) > 1
+    for other in sharing:
+        if other.governed != wanted.governed:
+            raise NotAlike(wanted.name, other.name, "one of them is marked public")
+        if several and (wanted.unit_field is None or wanted.unit_field != other.unit_field):
+            raise NotAlike(wanted.name, other.name, "in several blocks, a person must have one id in both")
+
+
+def refuse_taken(session: Session, name: str) -> None:
+    """Check a name before anything is made for it.
+
+    Raises:
+        DatasetExists: the name is taken.
+    """
+    if session.scalar(select(func.count()).select_from(Dataset).where(Dataset.name == name)):
+        raise DatasetExists(name)
+
+
+def find(session: Session, name: str) -> Dataset:
+    """The dataset of that name.
+
+    Raises:
+        DatasetUnknown: there is none.
+    """
+    found = session.scalars(select(Dataset).where(Dataset.name == name)).one_or_none()
+    if found is None:
+        first = select(Dataset.name).order_by(Dataset.name).limit(NAMED + 1)
+        raise DatasetUnknown(name, session.scalars(first).all())
+    return found
+
+
+def every(session: Session) -> Sequence[Dataset]:
+    """All datasets, by name."""
+    return session.scalars(select(Dataset).order_by(Dataset.name)).all()
+
+
+def lifetime(session: Session, dataset: Dataset) -> LifetimeClaim:
+    """The lifetime claim of the dataset's root account, as it is now."""
+    return claims(session, dataset)[-1]
+
+
+def claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
+    """Every lifetime claim the root account has had, the first one first; more than one, if stewards changed it."""
+    first = session.scalars(select(Cap).where(Cap.account_id == dataset.account_id)).one()
+    root = session.get_one(Account, dataset.account_id, populate_existing=True)
+    carried = session.scalars(
+        select(Motion)
+        .join(Carried, Carried.motion_id == Motion.id)
+        .join(Dataset, Dataset.id == Motion.dataset_id)
+        .where(Dataset.account_id == dataset.account_id, Motion.kind == "cap")
+        .order_by(Carried.id)
+    ).all()
+    now = Amount(root.rho_cap, root.delta_cap)
+    # What the first cap was in units is not kept once it is changed; its claim is.
+    found = [LifetimeClaim(first.epsilon, first.delta, first.delta_conversion, now if not carried else Amount())]
+    return (*found, *(claim_of(motion) for motion in carried))
+
+
+def caps(session: Session, account_id: int) -> list[Amount]:
+    """The different caps that a root account and its blocks have; they are one, unless somebody has changed them."""
+    query = select(Account.rho_cap, Account.delta_cap).where(
+        or_(Account.id == account_id, and_(Account.parent_id == account_id, Account.kind == "block"))
+    )
+    return sorted({Amount(rho, delta) for rho, delta in session.execute(query.distinct())}, key=lambda cap: cap.rho)
+
+
+def claim_of(motion: Motion) -> LifetimeClaim:
+    """The lifetime claim that a cap motion asks for; the database has it whole."""
+    cap = Amount(motion.rho or 0, motion.delta_fail or 0)
+    return LifetimeClaim(str(motion.epsilon), str(motion.delta), motion.delta_conversion or 0, cap)
+
+
+def partition(session: Session, dataset: Dataset) -> PartitionScheme:
+    """How the dataset's units fall into blocks."""
+    return session.scalars(select(PartitionScheme).where(PartitionScheme.account_id == dataset.account_id)).one()
+
+
+def versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
+    """The dataset's versions, oldest first."""
+    query = select(DatasetVersion).where(DatasetVersion.dataset_id == dataset.id).order_by(DatasetVersion.number)
+    return session.scalars(query).all()
+
+
+def has_version(session: Session, uid: str) -> bool:
+    """Whether the ledger knows a version of that id."""
+    return session.scalar(select(func.count()).where(DatasetVersion.uid == uid)) == 1
+
+
+def newest_version(session: Session, dataset: Dataset) -> DatasetVersion:
+    """The version a new request reads: of those that were not erased.
+
+    Raises:
+        NothingIngested: there is none yet, or none left.
+    """
+    found = erasures.left_versions(session, dataset)
+    if not found:
+        raise NothingIngested(dataset.name)
+    return found[-1]
+
+
+def admit_another_version(session: Session, dataset: Dataset) -> None:
+    """Check, before any data is read, that a further version can be taken in.
+
+    Raises:
+        UnnamedUnitsAgain: it would put one person into two blocks.
+    """
+    shared = session.scalar(
+        select(func.count())
+        .select_from(DatasetVersion)
+        .join(Dataset, Dataset.id == DatasetVersion.dataset_id)
+        .where(Dataset.account_id == dataset.account_id)
+    )
+    if dataset.unit_field is None and shared and partition(session, dataset).blocks > 1:
+        raise UnnamedUnitsAgain(dataset.name)
+
+
+def add_version(
+    session: Session,
+    actor: Actor,
+    dataset: Dataset,
+    *,
+    uid: str,
+    source_mark: str,
+    manifest_mark: str,
+    units: Iterable[Unit],
+    growth: Growth | None = None,
+    erased: frozenset[str] = frozenset(),
+) -> DatasetVersion:
+    """Record an ingested version and claim its units for the dataset's account.
+
+    Args:
+        units: the mark of each, and its cohort.
+        erased: marks of the erased units whose records were left out.
+        growth: what was known of the account when their cohorts were decided; without it they are all of the first,
+            and there is no other. It says whether the version opens a cohort.
+
+    Raises:
+        UnitsOverlap: a unit, or the very source, belongs to another account.
+        UnnamedUnitsAgain: another version came in meanwhile.
+        CohortsMoved: so that the cohorts of the units may not be these any more.
+        CohortUnfit, NotYourRole: it may open none.
+        ErasedMeanwhile: a unit was erased since.
+    """
+    known = growth or Growth()
+    if not known.opens:
+        _claim(session, actor, dataset, units)  # from here on nobody else claims any
+    cohorts.require_unmoved(session, dataset, known)  # whoever opens a cohort waits here for all others
+    admit_another_version(session, dataset)
+    _refuse_foreign_source(session, dataset, source_mark)
+    made = DatasetVersion(
+        dataset_id=dataset.id,
+        number=len(versions(session, dataset)) + 1,
+        uid=uid,
+        source_mark=source_mark,
+        manifest_mark=manifest_mark,
+        created_at=moment(),
+        created_by=actor.id,
+    )
+    record(session, made)
+    if known.opens:
+        cohorts.open_with(session, actor, dataset, made, known)
+        _claim(session, actor, dataset, units)
+    if erasures.erased_units(session, dataset) != erased:  # nobody erases before this ends: the marks are locked
+        raise ErasedMeanwhile(dataset.name)
+    return made
+
+
+def _claim(session: Session, actor: Actor, dataset: Dataset, units: Iterable[Unit]) -> None:
+    try:
+        claim_units(session, dataset.account_id, units, actor.id)
+    except Denied as refusal:
+        if refusal.facts["rule"] == _OTHER_COHORT:
+            raise CohortsMoved(dataset.name) from None
+        raise UnitsOverlap(dataset.name) if refusal.facts["rule"] == _OTHER_ACCOUNT else refusal from None
+
+
+def _refuse_foreign_source(session: Session, dataset: Dataset, source_mark: str) -> None:
+    query = (
+        select(func.count())
+        .select_from(DatasetVersion)
+        .join(Dataset, Dataset.id == DatasetVersion.dataset_id)
+        .where(DatasetVersion.source_mark == source_mark, Dataset.account_id != dataset.account_id)
+    )
+    if session.scalar(query):
+        raise UnitsOverlap(dataset.name)

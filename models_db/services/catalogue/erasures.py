@@ -1,0 +1,183 @@
+"""Erasures: what of a dataset's text is gone for good, and what is left of each version (PRIVACY §10.9).
+
+Budget, marks and record stay. The facts are recorded before anything is deleted, so an erasure that was cut short is
+known, and is carried out again; no erased text can be read, approved or run meanwhile.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.errors import Refused
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import principals
+from models_db.tables import Dataset, DatasetVersion, ErasedVersion, Erasure, ErasureEnd, Request, Transition
+from models_db.values.request_state import RequestState
+from models_db.writes.insert import record, record_all
+
+Scope = Literal["unit", "version", "all"]
+ROLES = ("steward", "admin")
+"""Who may erase."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be erased of a dataset.
+
+    Attributes:
+        version: by its row, of the scope `version`.
+        unit_mark: of the scope `unit`, 64 hexadecimal digits.
+        left: by the row of each version that is concerned, the keyed mark of what will be left; None for nothing.
+    """
+
+    scope: Scope
+    reason: str
+    left: Mapping[int, str | None]
+    version: int | None = None
+    unit_mark: str | None = None
+
+
+def record_erasure(session: Session, actor: Actor, dataset: Dataset, wanted: Wanted) -> Erasure:
+    """Record an erasure that is about to be carried out.
+
+    Raises:
+        NotYourRole: the actor is neither steward nor admin.
+        ErasureBlocked: a release of the dataset is running or waits at the publish gate.
+        VersionsMoved: a version came in, or was erased, since `wanted` was put together.
+    """
+    principals.require_role(session, actor, *ROLES)
+    require_unblocked(session, dataset)
+    made = Erasure(
+        dataset_id=dataset.id, scope=wanted.scope, version_id=wanted.version, unit_mark=wanted.unit_mark,
+        reason=wanted.reason, actor_id=actor.id, at=moment(),
+    )  # fmt: skip
+    record(session, made)  # from here on no version comes in
+    concerned = {one.id for one in left_versions(session, dataset)} if wanted.scope != "version" else {wanted.version}
+    if concerned != set(wanted.left):
+        raise VersionsMoved(dataset.name)
+    rows = [
+        ErasedVersion(erasure_id=made.id, version_id=number, manifest_mark=mark)
+        for number, mark in sorted(wanted.left.items())
+    ]
+    record_all(session, rows)
+    return made
+
+
+def end(session: Session, actor: Actor, made: Erasure) -> None:
+    """Record that an erasure was carried out; of one that ended before, nothing."""
+    if made.id in ended(session):
+        return
+    record(session, ErasureEnd(erasure_id=made.id, actor_id=actor.id, at=moment()))
+
+
+def every(session: Session, dataset: Dataset | None = None) -> Sequence[Erasure]:
+    """All erasures, or those of one dataset, oldest first."""
+    query = select(Erasure).order_by(Erasure.id)
+    return session.scalars(query if dataset is None else query.where(Erasure.dataset_id == dataset.id)).all()
+
+
+def ended(session: Session) -> frozenset[int]:
+    """The numbers of the erasures that were carried out."""
+    return frozenset(session.scalars(select(ErasureEnd.erasure_id)))
+
+
+def erased_versions(session: Session) -> frozenset[int]:
+    """The rows of all versions of which nothing is left."""
+    return frozenset(session.scalars(select(ErasedVersion.version_id).where(ErasedVersion.manifest_mark.is_(None))))
+
+
+def left_versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
+    """The versions of a dataset that were not erased, oldest first."""
+    query = select(DatasetVersion).where(DatasetVersion.dataset_id == dataset.id).order_by(DatasetVersion.number)
+    gone = erased_versions(session)
+    return [version for version in session.scalars(query) if version.id not in gone]
+
+
+def manifest_mark(session: Session, version: DatasetVersion) -> str:
+    """The keyed mark of what a version that is left holds: as it came in, or as the newest erasure left it."""
+    query = select(ErasedVersion.manifest_mark).where(ErasedVersion.version_id == version.id)
+    return session.scalars(query.order_by(ErasedVersion.id.desc()).limit(1)).one_or_none() or version.manifest_mark
+
+
+def erased_units(session: Session, dataset: Dataset) -> frozenset[str]:
+    """The keyed marks of the units that were erased of a dataset, in hexadecimal digits."""
+    query = select(Erasure.unit_mark).where(Erasure.dataset_id == dataset.id, Erasure.unit_mark.is_not(None))
+    return frozenset(mark for mark in session.scalars(query) if mark is not None)
+
+
+def require_unblocked(session: Session, dataset: Dataset) -> None:
+    """Check that no release of a dataset is being made or decided on; the database checks it again.
+
+    Raises:
+        ErasureBlocked: one is.
+    """
+    newest: dict[int, str] = {}
+    query = select(Transition.request_id, Transition.to_state).join(Request, Request.id == Transition.request_id)
+    for row in session.execute(query.where(Request.dataset_id == dataset.id).order_by(Transition.number)):
+        newest[row.request_id] = row.to_state
+    blocking = {
+        number: state
+        for number, state in sorted(newest.items())
+        if state in (RequestState.RUNNING, RequestState.PRODUCED)
+    }
+    if blocking:
+        raise ErasureBlocked(dataset.name, blocking)
+
+
+def require_left(session: Session, version_id: int) -> None:
+    """Check that a version of the data was not erased; the database checks it again.
+
+    Raises:
+        VersionErased: it was.
+    """
+    if version_id in erased_versions(session):
+        version = session.get_one(DatasetVersion, version_id)
+        raise VersionErased(session.get_one(Dataset, version.dataset_id).name, version.number)
+
+
+class VersionErased(Refused):
+    """A version of the data that was erased."""
+
+    def __init__(self, dataset: str, number: int) -> None:
+        super().__init__(
+            f"Version {number} of dataset {dataset!r} was erased, and nothing reads it any more.",
+            "Withdraw or reject what asks for it, and ask anew: a new request reads the newest version that is left.",
+            {"dataset": dataset, "version": number},
+        )
+
+
+class ErasureBlocked(Refused):
+    """Nothing is erased while a release of the dataset is being made or decided on."""
+
+    def __init__(self, dataset: str, blocking: Mapping[int, str]) -> None:
+        named = ", ".join(f"request {number} ({state})" for number, state in blocking.items())
+        super().__init__(
+            f"Nothing of {dataset!r} was erased: {named} is running or waits at the publish gate.",
+            "Wait for the run, and publish or reject what it produced; `almoner run sweep` closes a run that has died.",
+            {"dataset": dataset, "requests": list(blocking)},
+        )
+
+
+class VersionsMoved(Refused):
+    """A version came in, or was erased, at the same time."""
+
+    def __init__(self, dataset: str) -> None:
+        super().__init__(
+            f"Versions of {dataset!r} have changed at the same moment; nothing was erased.", "Try again.",
+            {"dataset": dataset},
+        )  # fmt: skip
+
+
+class ErasedMeanwhile(Refused):
+    """A unit was erased while a version that may hold it came in."""
+
+    def __init__(self, dataset: str) -> None:
+        super().__init__(
+            f"A unit of {dataset!r} was erased while this version was read; nothing was taken in.",
+            "Ingest it again: records of the erased unit are then left out.",
+            {"dataset": dataset},
+        )

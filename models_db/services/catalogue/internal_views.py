@@ -1,0 +1,116 @@
+"""Who has seen unprotected figures of an account, as rows that are never removed (PRIVACY §10.3)."""
+
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.services.audit.chain import Actor
+from models_db.tables import Artifact, Dataset, InternalView, PolicyRule, PolicyVersion, Principal, Request, Transition
+from models_db.values.internal_view import ReleaseUndecided, ViewerBarred, Viewing
+from models_db.values.request_state import RequestState
+from models_db.writes.insert import record
+
+Kind = Literal["computed", "shown"]
+"""Whether figures were computed or stored ones shown again; their links: `evaluation.internal`, `evaluation.shown`."""
+
+
+def require_viewable(session: Session, artifact: Artifact) -> None:
+    """Check that internal figures of an artifact could be seen now, before any is computed.
+
+    Raises:
+        ReleaseUndecided: a release of the account is running or waits at the publish gate.
+    """
+    dataset = _dataset_of(session, artifact)
+    if dataset.governed:
+        _require_between_releases(session, dataset.account_id)
+
+
+def record_view(session: Session, actor: Actor, artifact: Artifact, kind: Kind) -> bool:
+    """Record that the actor sees internal figures of an artifact, before they see any.
+
+    Returns:
+        Whether there was anything to record: figures of public data are free.
+
+    Raises:
+        ReleaseUndecided: a release of the account is running or waits at the publish gate.
+        Denied: the publish decision on the artifact is not recorded.
+    """
+    dataset = _dataset_of(session, artifact)
+    if not dataset.governed:
+        return False
+    _require_between_releases(session, dataset.account_id)
+    made = InternalView(
+        account_id=dataset.account_id, artifact_id=artifact.id, actor_id=actor.id, kind=kind, at=moment()
+    )
+    record(session, made)
+    return True
+
+
+def of_account(session: Session, account_id: int) -> Viewing | None:
+    """Since when unprotected figures of an account were seen, and by whom; None where nobody has."""
+    first = session.scalar(select(func.min(InternalView.at)).where(InternalView.account_id == account_id))
+    if first is None:
+        return None
+    query = select(Principal.name).join(InternalView, InternalView.actor_id == Principal.id)
+    names = session.scalars(query.where(InternalView.account_id == account_id).distinct())
+    return Viewing(first[:10], tuple(sorted(names)))
+
+
+def has_seen(session: Session, account_id: int, principal_id: int) -> bool:
+    """Whether somebody has seen unprotected figures of an account."""
+    query = select(func.count()).where(InternalView.account_id == account_id, InternalView.actor_id == principal_id)
+    return bool(session.scalar(query))
+
+
+def viewers(session: Session, accounts: Collection[int]) -> dict[int, frozenset[int]]:
+    """Who has seen unprotected figures of each of some accounts."""
+    query = select(InternalView.account_id, InternalView.actor_id).where(InternalView.account_id.in_(accounts))
+    found: dict[int, set[int]] = {}
+    for account, person in session.execute(query.distinct()):
+        found.setdefault(account, set()).add(person)
+    return {account: frozenset(people) for account, people in found.items()}
+
+
+def require_not_barred(
+    session: Session, policy: PolicyVersion | None, dataset: Dataset, people: Sequence[int | None], step: str
+) -> None:
+    """Check that none of `people` is barred by a policy from a step on a dataset; the database checks it again.
+
+    Raises:
+        ViewerBarred: one has seen unprotected figures of its account, and the policy bars whoever has.
+    """
+    if policy is None or not _bars(session, policy, dataset.account_id):
+        return
+    barred = [one for one in people if one is not None and has_seen(session, dataset.account_id, one)]
+    if barred:
+        names = [session.get_one(Principal, one).name for one in dict.fromkeys(barred)]
+        raise ViewerBarred(names, dataset.name, step)
+
+
+def _bars(session: Session, policy: PolicyVersion, account_id: int) -> bool:
+    """The strictest rule for any dataset of the account: they protect the same people."""
+    names = session.scalars(select(Dataset.name).where(Dataset.account_id == account_id)).all()
+    rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id == policy.id)).all()
+    own = {rule.dataset: rule.bars_viewers for rule in rules}
+    return any(bool(policy.bars_viewers if own.get(name) is None else own[name]) for name in names)
+
+
+def _require_between_releases(session: Session, account_id: int) -> None:
+    last = select(func.max(Transition.number)).where(Transition.request_id == Request.id).scalar_subquery()
+    query = (
+        select(Request.id)
+        .join(Dataset, Dataset.id == Request.dataset_id)
+        .join(Transition, Transition.request_id == Request.id)
+        .where(Dataset.account_id == account_id, Transition.number == last.correlate(Request))
+        .where(Transition.to_state.in_((RequestState.RUNNING, RequestState.PRODUCED)))
+    )
+    undecided = session.scalars(query.order_by(Request.id)).all()
+    if undecided:
+        raise ReleaseUndecided(undecided)
+
+
+def _dataset_of(session: Session, artifact: Artifact) -> Dataset:
+    return session.get_one(Dataset, session.get_one(Request, artifact.request_id).dataset_id)

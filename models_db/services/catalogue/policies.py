@@ -1,0 +1,87 @@
+"""Policies: recorded once, adopted by an admin, the last adopted one in force."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.policies.rules import DatasetTerms, PolicyTerms
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import principals
+from models_db.tables import PolicyAdoption, PolicyRule, PolicyVersion
+from models_db.writes.insert import record, record_all
+
+
+def in_force(session: Session) -> PolicyVersion | None:
+    """The policy that was adopted last; None in a ledger that has none yet."""
+    query = select(PolicyVersion).join(PolicyAdoption, PolicyAdoption.policy_id == PolicyVersion.id)
+    return session.scalars(query.order_by(PolicyAdoption.id.desc()).limit(1)).one_or_none()
+
+
+def every(session: Session) -> Sequence[PolicyVersion]:
+    """All policies that were ever adopted, oldest first."""
+    return session.scalars(select(PolicyVersion).order_by(PolicyVersion.id)).all()
+
+
+def terms_of(session: Session, version: PolicyVersion) -> PolicyTerms:
+    """What the ledger enforces of a policy: its columns and rules, as rows say."""
+    columns = {field.name: getattr(version, field.name) for field in fields(PolicyTerms) if field.name != "rules"}
+    rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id == version.id).order_by(PolicyRule.dataset))
+    names = [field.name for field in fields(DatasetTerms)]
+    made = (DatasetTerms(**{name: getattr(rule, name) for name in names}) for rule in rules)
+    return PolicyTerms(**columns, rules=tuple(sorted(made, key=lambda rule: rule.dataset)))
+
+
+def adopt(session: Session, actor: Actor, terms: PolicyTerms) -> PolicyVersion:
+    """Put a policy in force; the one in force already is left alone.
+
+    Raises:
+        NotYourRole: only an admin adopts.
+    """
+    principals.require_role(session, actor, "admin")
+    now = in_force(session)
+    if now is not None and now.digest == terms.digest:
+        return now
+    known = session.scalars(select(PolicyVersion).where(PolicyVersion.digest == terms.digest)).one_or_none()
+    version = known or _recorded(session, terms)
+    record(session, PolicyAdoption(policy_id=version.id, adopted_by=actor.id, at=moment()))
+    return version
+
+
+def _recorded(session: Session, terms: PolicyTerms) -> PolicyVersion:
+    version = PolicyVersion(
+        digest=terms.digest,
+        body=terms.body,
+        several_roles=terms.several_roles,
+        spend_approvals=terms.spend_approvals,
+        publish_approvals=terms.publish_approvals,
+        motion_approvals=terms.motion_approvals,
+        rho_max=terms.rho_max,
+        delta_max=terms.delta_max,
+        pacing_period=terms.pacing_period,
+        pacing_permille=terms.pacing_permille,
+        attempts=terms.attempts,
+        approval_days=terms.approval_days,
+        request_days=terms.request_days,
+        delegation_days=terms.delegation_days,
+        bars_viewers=terms.bars_viewers,
+        created_at=moment(),
+    )
+    record(session, version)
+    rules = [
+        PolicyRule(
+            policy_id=version.id,
+            dataset=rule.dataset,
+            spend_approvals=rule.spend_approvals,
+            publish_approvals=rule.publish_approvals,
+            motion_approvals=rule.motion_approvals,
+            rho_max=rule.rho_max,
+            delta_max=rule.delta_max,
+            bars_viewers=rule.bars_viewers,
+        )
+        for rule in terms.rules
+    ]
+    record_all(session, rules)
+    return version

@@ -1,0 +1,390 @@
+"""Principals, their roles and delegations, as the ledger knows them. Guards in the database decide who may do what."""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.errors import EnvironmentProblem, Refused, UsageError
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import database_access
+from models_db.tables import Dataset, Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
+from models_db.tables.principals import ROLES
+from models_db.values.canonical_json import canonical
+from models_db.writes.database_errors import AlreadyRecorded, Denied
+from models_db.writes.insert import lock_head, on_postgresql, record
+
+LONGEST_NAME = 100
+_READS_ALIKE = "the name of a person reads like that of nobody else"
+
+
+class PrincipalUnknown(EnvironmentProblem):
+    """The ledger does not know this person or key."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The ledger does not know {name!r} with the signing key of this home.",
+            "Use the home whose key is registered, or let an admin add this one:"
+            " `almoner user add NAME --key PUBLIC_KEY`; `almoner init` shows the public key.",
+            {"principal": name},
+        )
+
+
+class NameTaken(Refused):
+    """The name, or one that reads like it, the key or the login belongs to somebody."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r}, or a name that reads like it, its key or its login, belongs to somebody already.",
+            "One human has one name, one key and one login; see them with `almoner user list`.",
+            {"principal": name},
+        )
+
+
+class NobodyCalled(UsageError):
+    """No principal of that name."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"The ledger knows nobody called {name!r}.",
+            f"It knows {', '.join(known)}. An admin adds people: `almoner user add` (docs/people.md).",
+            {"known": list(known)},
+        )
+
+
+class RoleUnknown(UsageError):
+    """Not one of the roles."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(f"There is no role {role!r}.", f"Roles: {', '.join(ROLES)}.", {"roles": list(ROLES)})
+
+
+class PersonNameUnfit(UsageError):
+    """A name that could not be told from another one."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"A person's name is 1 to {LONGEST_NAME} printable characters without space around them.",
+            "Choose another, such as `anna`.",
+        )
+
+
+class SelfDelegation(UsageError):
+    """Somebody delegates to themselves."""
+
+    def __init__(self) -> None:
+        super().__init__("A vote is delegated to somebody else.", "Name another person; see `almoner user list`.")
+
+
+class DelegationUnknown(UsageError):
+    """No delegation of that number is in force."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"No delegation {number} is in force or to come.", "See `almoner user list`.", {"delegation": number}
+        )
+
+
+class RoleNotHeld(Refused):
+    """A role to be revoked that nobody has given."""
+
+    def __init__(self, name: str, role: str) -> None:
+        super().__init__(f"{name!r} has no role {role!r} now.", "See `almoner user list`.", {"role": role})
+
+
+@dataclass(frozen=True)
+class Mandate:
+    """A delegation as the steward who gives it signs it."""
+
+    dataset: str
+    to: str
+    valid_from: str
+    valid_to: str
+    reason: str
+
+    def statement(self, giver: str) -> bytes:
+        """The canonical bytes that are signed."""
+        return canonical(
+            {
+                "delegation": self.dataset,
+                "from": giver,
+                "to": self.to,
+                "valid_from": self.valid_from,
+                "valid_to": self.valid_to,
+                "reason": self.reason,
+            }
+        )
+
+
+def found(session: Session, name: str, public_key: str, login: str | None = None) -> Actor:
+    """Make the first principal of a ledger, who has every role, or find whose key this is.
+
+    Args:
+        login: the PostgreSQL role the founder works under; without it, that of this session.
+
+    Raises:
+        PrincipalUnknown: there are others, and none has this key.
+    """
+    known = _by_key(session, public_key)
+    if known is not None:
+        return Actor(known.id, known.name)
+    if is_founded(session):
+        raise PrincipalUnknown(name)
+    lock_head(session)  # who comes second waits
+    if is_founded(session):
+        raise PrincipalUnknown(name)
+    actor = _enter(session, fit_name(name), public_key, login or database_access.login(session), None)
+    at = moment()
+    for role in ("admin", *(role for role in ROLES if role != "admin")):
+        record(session, _grant(actor, actor, role, at, None, "founded the ledger"))
+    return actor
+
+
+def is_founded(session: Session) -> bool:
+    """Whether the ledger has a principal."""
+    return session.scalars(select(Principal.id).limit(1)).one_or_none() is not None
+
+
+def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str | None = None) -> Actor:
+    """Record a further principal, who has no role yet. `login` is the PostgreSQL role that principal works under.
+
+    Raises:
+        NotYourRole: the actor is no admin.
+        PersonNameUnfit: it could not be told from another one.
+        LoginMeaningless: a login in a ledger on SQLite.
+        NameTaken: the name, the key or the login is somebody's.
+    """
+    require_role(session, actor, "admin")
+    name = fit_name(name)
+    if login is not None:
+        database_access.require_logins(not on_postgresql(session))
+    if plain_name(name) in {plain_name(taken) for taken in session.scalars(select(Principal.name))}:
+        raise NameTaken(name)
+    try:
+        made = _enter(session, name, public_key, login, actor)
+    except AlreadyRecorded:
+        raise NameTaken(name) from None
+    except Denied as refusal:  # somebody of that name came in meanwhile
+        if refusal.facts["rule"] != _READS_ALIKE:
+            raise
+        raise NameTaken(name) from None
+    return made
+
+
+def _enter(session: Session, name: str, public_key: str, login: str | None, by: Actor | None) -> Actor:
+    made = Principal(name=name, public_key=public_key, created_at=moment(), login=login, created_by=by and by.id)
+    record(session, made)
+    return Actor(made.id, name)
+
+
+def fit_name(name: str) -> str:
+    """A name as the ledger keeps it.
+
+    Raises:
+        PersonNameUnfit: it could not be told from another one.
+    """
+    name = unicodedata.normalize("NFC", name)
+    if not (name == name.strip() and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
+        raise PersonNameUnfit
+    return name
+
+
+def plain_name(name: str) -> str:
+    """`name` as it is compared: two names that look alike to a reader are one."""
+    seen = "".join(sign for sign in unicodedata.normalize("NFC", name) if unicodedata.category(sign) != "Cf")
+    return unicodedata.normalize("NFC", seen.strip().casefold())
+
+
+def identify(session: Session, public_key: str) -> Actor:
+    """The actor whose key this is.
+
+    Raises:
+        PrincipalUnknown: nobody's.
+    """
+    known = _by_key(session, public_key)
+    if known is None:
+        raise PrincipalUnknown("anybody")
+    return Actor(known.id, known.name)
+
+
+def acting(session: Session, public_key: str) -> Actor:
+    """Who works in a home with this key; on PostgreSQL, under the login of this session.
+
+    Raises:
+        PrincipalUnknown: the key is nobody's.
+        LoginMismatch: the login is not that person's.
+    """
+    known = _by_key(session, public_key)
+    if known is None:
+        raise PrincipalUnknown("anybody")
+    database_access.require_own_login(session, known)
+    return Actor(known.id, known.name)
+
+
+def _by_key(session: Session, public_key: str) -> Principal | None:
+    return session.scalars(select(Principal).where(Principal.public_key == public_key)).one_or_none()
+
+
+def find(session: Session, name: str) -> Principal:
+    """The principal of that name.
+
+    Raises:
+        NobodyCalled: there is none.
+    """
+    known = session.scalars(select(Principal).where(Principal.name == name)).one_or_none()
+    if known is None:
+        raise NobodyCalled(name, session.scalars(select(Principal.name).order_by(Principal.name)).all())
+    return known
+
+
+def every(session: Session) -> Sequence[Principal]:
+    """All principals, in the order they came."""
+    return session.scalars(select(Principal).order_by(Principal.id)).all()
+
+
+def grants(session: Session, principal_id: int, at: str | None = None) -> Sequence[RoleGrant]:
+    """The grants that hold at a time (default: now)."""
+    at = at or moment()
+    ended = select(RoleRevocation.grant_id)
+    query = select(RoleGrant).where(
+        RoleGrant.principal_id == principal_id,
+        RoleGrant.valid_from <= at,
+        or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > at),
+        RoleGrant.id.not_in(ended),
+    )
+    return session.scalars(query.order_by(RoleGrant.id)).all()
+
+
+def lasting_grants(session: Session) -> Sequence[RoleGrant]:
+    """All grants that hold or will hold: not revoked, not past."""
+    query = select(RoleGrant).where(
+        or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > moment()),
+        RoleGrant.id.not_in(select(RoleRevocation.grant_id)),
+    )
+    return session.scalars(query.order_by(RoleGrant.id)).all()
+
+
+def roles_of(session: Session, principal_id: int) -> frozenset[str]:
+    """The roles somebody has now."""
+    return frozenset(each.role for each in grants(session, principal_id))
+
+
+def require_role(session: Session, actor: Actor, *roles: str) -> None:
+    """Check for one of `roles` before work begins; the database checks again where it matters.
+
+    Raises:
+        NotYourRole: the actor has none of them.
+    """
+    held = roles_of(session, actor.id)
+    if held.isdisjoint(roles):
+        raise NotYourRole(actor.name, roles, sorted(held))
+
+
+class NotYourRole(Refused):
+    """Whoever asked has not the role for it."""
+
+    def __init__(self, name: str, needed: Sequence[str], held: Sequence[str]) -> None:
+        super().__init__(
+            f"{name!r} has the roles {', '.join(held) or 'none'}; this needs {' or '.join(needed)}.",
+            "An admin grants roles: `almoner user grant NAME ROLE --reason TEXT`.",
+            {"needed": list(needed), "held": list(held)},
+        )
+
+
+def grant(
+    session: Session,
+    actor: Actor,
+    name: str,
+    role: str,
+    reason: str,
+    *,
+    valid_from: str | None = None,
+    valid_to: str | None = None,
+) -> RoleGrant:
+    """Give somebody a role, from now or `valid_from` on, for good or until `valid_to`.
+
+    Raises:
+        NotYourRole: the actor is no admin.
+        NobodyCalled, RoleUnknown: not those names.
+    """
+    require_role(session, actor, "admin")
+    if role not in ROLES:
+        raise RoleUnknown(role)
+    whom = find(session, name)
+    return record(session, _grant(actor, Actor(whom.id, name), role, valid_from or moment(), valid_to, reason))
+
+
+def _grant(by: Actor, to: Actor, role: str, valid_from: str, valid_to: str | None, reason: str) -> RoleGrant:
+    return RoleGrant(principal_id=to.id, role=role, valid_from=valid_from, valid_to=valid_to, granted_by=by.id,
+                     reason=reason, at=moment())  # fmt: skip
+
+
+def revoke(session: Session, actor: Actor, name: str, role: str, reason: str) -> int:
+    """Take a role away; approvals that rest on it no longer count. Returns how many grants ended.
+
+    Raises:
+        NotYourRole: the actor is no admin.
+        RoleNotHeld: there is none.
+        Denied: the last admin.
+    """
+    require_role(session, actor, "admin")
+    held = [each for each in grants(session, find(session, name).id) if each.role == role]
+    if not held:
+        raise RoleNotHeld(name, role)
+    for each in held:
+        record(session, RoleRevocation(grant_id=each.id, revoked_by=actor.id, reason=reason, at=moment()))
+    return len(held)
+
+
+def delegate(session: Session, actor: Actor, dataset_id: int, mandate: Mandate, signature: str) -> Delegation:
+    """Let somebody decide in the actor's name, for one dataset and a time.
+
+    Args:
+        dataset_id: of the dataset that the mandate names.
+
+    Raises:
+        ValueError: it is another one.
+        NobodyCalled: nobody has that name.
+        SelfDelegation: it is the actor's own.
+        RoleMissing: the actor is no steward in their own right.
+    """
+    taker, dataset = find(session, mandate.to), session.get_one(Dataset, dataset_id)
+    if dataset.name != mandate.dataset:
+        raise ValueError(f"the mandate is for {mandate.dataset}, not for {dataset.name}")
+    if taker.id == actor.id:
+        raise SelfDelegation
+    return record(
+        session,
+        Delegation(
+            from_id=actor.id,
+            to_id=taker.id,
+            dataset_id=dataset_id,
+            valid_from=mandate.valid_from,
+            valid_to=mandate.valid_to,
+            reason=mandate.reason,
+            signature=signature,
+            at=moment(),
+        ),
+    )
+
+
+def end_delegation(session: Session, actor: Actor, delegation_id: int) -> None:
+    """Take a delegation back; decisions that rest on it and were not used no longer count.
+
+    Raises:
+        DelegationUnknown: there is none, or it has ended.
+        Denied: it is somebody else's.
+    """
+    if delegation_id not in {each.id for each in delegations(session)}:
+        raise DelegationUnknown(delegation_id)
+    record(session, DelegationEnd(delegation_id=delegation_id, ended_by=actor.id, at=moment()))
+
+
+def delegations(session: Session) -> Sequence[Delegation]:
+    """All delegations that have not ended, oldest first."""
+    ended = select(DelegationEnd.delegation_id)
+    query = select(Delegation).where(Delegation.id.not_in(ended), Delegation.valid_to > moment())
+    return session.scalars(query.order_by(Delegation.id)).all()

@@ -1,0 +1,207 @@
+"""Requests: submitted, found, moved along one legal step at a time.
+
+Every step is one transition row; the guards in the database check who may take it and when. Decisions are in `gates`,
+execution in `runs`, what it leaves in `artifacts`.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.errors import Refused, UsageError
+from models_db.services.audit.chain import Actor
+from models_db.services.audit.stored_text import request_body
+from models_db.services.catalogue import internal_views
+from models_db.tables import (
+    Account,
+    Dataset,
+    DatasetVersion,
+    Motion,
+    PolicyVersion,
+    Principal,
+    Request,
+    Transition,
+)
+from models_db.values.canonical_json import Json, canonical, digest
+from models_db.values.request_state import UNRUN, RequestState
+from models_db.values.standing_terms import whichever_turn
+from models_db.writes.database_errors import AlreadyRecorded
+from models_db.writes.insert import lock_request, record
+
+
+class RequestUnknown(UsageError):
+    """No request with that number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"There is no request {number}.", "See them with `almoner release list`.", {"request": number})
+
+
+_NEXT: dict[str, str] = {
+    RequestState.SUBMITTED: 'Next, at the spend gate: `almoner approve {0} --gate spend --reason "..."`.',
+    RequestState.APPROVED: "Next: `almoner run {0}`.",
+    RequestState.RUNNING: "Wait for its run; if that process is gone, `almoner run sweep` closes it.",
+    RequestState.PRODUCED: (
+        'Next: `almoner approve {0} --gate publish --reason "..."`, then `almoner publish {0} --to DIR`.'
+    ),
+    RequestState.REJECTED: "That is its end; ask anew: `almoner release request FILE`.",
+    RequestState.WITHDRAWN: "That is its end; ask anew: `almoner release request FILE`.",
+    RequestState.DISCARDED: "That is its end, and what it spent stays spent; ask anew: `almoner release request FILE`.",
+}
+_SEEN = "See it with `almoner release show {0}`."
+
+
+class WrongState(Refused):
+    """The request is not where this step begins; the advice says what comes next for one that is where it is."""
+
+    def __init__(self, request_id: int, state: str, wanted: str, advice: str = "") -> None:
+        super().__init__(
+            f"Request {request_id} is {state}; this needs it {wanted}.",
+            advice or f"{_NEXT.get(state, '')} {_SEEN}".strip().format(request_id),
+            {"request": request_id, "state": state, "needed": wanted},
+        )
+
+
+def submit(
+    session: Session,
+    actor: Actor,
+    dataset: Dataset,
+    version: DatasetVersion,
+    policy: PolicyVersion,
+    body: Mapping[str, Json],
+    valid: timedelta,
+    *,
+    scope: Account | None = None,
+    standing: Motion | None = None,
+) -> Request:
+    """Record a request; `body` is complete, and its digest is what the spend gate approves.
+
+    Args:
+        scope: the envelope it draws on.
+        standing: the standing authorisation it is run under; then it needs no approval of its own.
+
+    Raises:
+        RoleMissing, Denied: the actor is no analyst, the policy is not in force, or the authorisation does not fit.
+        ViewerBarred: the policy bars whoever has seen unprotected figures, and the actor has.
+    """
+    internal_views.require_not_barred(session, policy, dataset, [actor.id], "requesting")
+    text = canonical(body).decode()
+    made = Request(
+        dataset_id=dataset.id,
+        version_id=version.id,
+        policy_id=policy.id,
+        canonical=text,
+        digest=digest(body),
+        requester_id=actor.id,
+        created_at=moment(),
+        expires_at=moment(datetime.now(UTC) + valid),
+        scope_id=scope.id if scope else None,
+        standing_id=standing.id if standing else None,
+        config_digest=digest(configuration(body)),
+    )
+    record(session, made)
+    move(session, actor, made.id, RequestState.DRAFT, RequestState.SUBMITTED)
+    if standing:
+        move(
+            session,
+            actor,
+            made.id,
+            RequestState.SUBMITTED,
+            RequestState.APPROVED,
+            f"standing authorisation {standing.id}",
+        )
+    return made
+
+
+def configuration(body: Mapping[str, Json]) -> dict[str, Json]:
+    """What a request asks for, whenever it is asked: without the nonce, the version of the data and its turn."""
+    dataset = body.get("dataset")
+    plain = {name: value for name, value in whichever_turn(body).items() if name not in ("nonce", "dataset")}
+    return {**plain, "dataset": dataset["name"]} if isinstance(dataset, Mapping) else plain
+
+
+def find(session: Session, request_id: int) -> Request:
+    """The request with that number.
+
+    Raises:
+        RequestUnknown: there is none.
+    """
+    found = session.get(Request, request_id)
+    if found is None:
+        raise RequestUnknown(request_id)
+    return found
+
+
+def every(session: Session) -> Sequence[Request]:
+    """All requests, oldest first."""
+    return session.scalars(select(Request).order_by(Request.id)).all()
+
+
+def state_of(session: Session, request_id: int) -> str:
+    """Where the request is now."""
+    query = select(Transition.to_state).where(Transition.request_id == request_id)
+    return session.scalars(query.order_by(Transition.number.desc()).limit(1)).one_or_none() or RequestState.DRAFT
+
+
+def history(session: Session, request_id: int) -> Sequence[Transition]:
+    """Every step the request took."""
+    return session.scalars(
+        select(Transition).where(Transition.request_id == request_id).order_by(Transition.number)
+    ).all()
+
+
+def move(session: Session, actor: Actor, request_id: int, from_state: str, to_state: str, detail: str = "") -> None:
+    """Take one step.
+
+    Raises:
+        WrongState: the request is elsewhere, or somebody else was first.
+        Denied: the step's conditions are not met.
+    """
+    number = session.scalar(select(func.count()).where(Transition.request_id == request_id)) or 0
+    now = state_of(session, request_id)
+    if now != from_state:
+        raise WrongState(request_id, now, from_state)
+    try:
+        step = Transition(
+            request_id=request_id,
+            number=number + 1,
+            from_state=from_state,
+            to_state=to_state,
+            detail=detail,
+            at=moment(),
+            actor_id=actor.id,
+        )
+        record(session, step)
+    except AlreadyRecorded:
+        raise WrongState(request_id, "being changed by another process", from_state) from None
+
+
+def withdraw(session: Session, actor: Actor, request_id: int, reason: str) -> None:
+    """Take a request back before it has run.
+
+    Raises:
+        WrongState: it has run, or is decided.
+    """
+    lock_request(session, request_id)  # a run may start at this moment
+    find(session, request_id)
+    state = state_of(session, request_id)
+    if state not in UNRUN:
+        raise WrongState(request_id, state, " or ".join(UNRUN))
+    move(session, actor, request_id, state, RequestState.WITHDRAWN, reason)
+
+
+def planned_blocks(request: Request) -> tuple[int, ...]:
+    """The blocks the approved plan is eligible to read."""
+    return tuple(request_body(request)["plan"]["blocks"])
+
+
+def name_of(session: Session, principal_id: int) -> str:
+    """A principal's name."""
+    return session.get_one(Principal, principal_id).name
+
+
+def model_of(request: Request) -> str:
+    """The model the approved request names."""
+    return str(request_body(request)["model"]["name"])

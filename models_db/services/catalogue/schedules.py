@@ -1,0 +1,240 @@
+"""Schedules and their slots: made, changed, and each moment at which one was due decided once.
+
+A slot is decided in one row: it became a request, or was skipped. The row, the request and the link that tells of both
+are one transaction, so whoever dies on the way has decided nothing. Slots of a schedule only go forward, which the
+database sees to: a clock that was set back, a second poller and a restart all find that slot, or a later one, decided.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.errors import Refused, UsageError
+from models_db.services.audit.chain import Actor
+from models_db.tables import Dataset, Motion, Schedule, ScheduleChange, ScheduleSlot, SlotEnd, Transition
+from models_db.values.request_state import RequestState
+from models_db.writes.database_errors import AlreadyRecorded, Denied
+from models_db.writes.insert import on_postgresql, record
+
+STATES = {"paused": "paused", "resumed": "active", "ended": "ended"}
+FINISHED = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.PRODUCED)
+"""Steps after which nothing is left to be run."""
+
+_DECIDED = "that slot, or a later one, is decided"
+_IDLE = "the schedule is paused or over"
+
+
+class ScheduleUnknown(UsageError):
+    """No schedule with that number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"There is no schedule {number}.", "See them with `almoner schedule list`.", {"schedule": number}
+        )
+
+
+class SlotTaken(Refused):
+    """That moment of a schedule, or a later one, is decided; nothing is asked for twice."""
+
+    def __init__(self, number: int, slot: str) -> None:
+        super().__init__(
+            f"The slot {slot} of schedule {number}, or a later one, is decided already.",
+            f"See what became of it: `almoner schedule show {number}`.",
+            {"schedule": number, "slot": slot},
+        )
+
+
+class ScheduleIdle(Refused):
+    """A schedule that is paused or over takes no slot, and not every change."""
+
+    def __init__(self, number: int, state: str) -> None:
+        super().__init__(
+            f"Schedule {number} is {state}.",
+            f"See it with `almoner schedule show {number}`; a paused one goes on with `almoner schedule resume`.",
+            {"schedule": number, "state": state},
+        )
+
+
+@dataclass(frozen=True)
+class Timing:
+    """When a schedule is due: a rule of a kind, in a time zone, from a moment on."""
+
+    kind: str
+    rule: str
+    zone: str
+    starts_at: str
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> "Timing":
+        """When a recorded schedule is due."""
+        return cls(schedule.kind, schedule.rule, schedule.zone, schedule.starts_at)
+
+
+def create(session: Session, actor: Actor, dataset: Dataset, standing: Motion, timing: Timing, reason: str) -> Schedule:
+    """Record a schedule.
+
+    Raises:
+        RoleMissing: the actor is no analyst.
+        Denied: the motion is no standing authorisation of that dataset.
+    """
+    return record(
+        session,
+        Schedule(dataset_id=dataset.id, standing_id=standing.id, kind=timing.kind, rule=timing.rule, zone=timing.zone,
+                 starts_at=timing.starts_at, reason=reason, created_at=moment(), created_by=actor.id),
+    )  # fmt: skip
+
+
+def find(session: Session, number: int) -> Schedule:
+    """The schedule with that number.
+
+    Raises:
+        ScheduleUnknown: there is none.
+    """
+    found = session.get(Schedule, number)
+    if found is None:
+        raise ScheduleUnknown(number)
+    return found
+
+
+def every(session: Session, dataset: str | None = None) -> Sequence[Schedule]:
+    """All schedules, or those of one dataset, oldest first."""
+    query = select(Schedule).order_by(Schedule.id)
+    if dataset is not None:
+        query = query.join(Dataset, Dataset.id == Schedule.dataset_id).where(Dataset.name == dataset)
+    return session.scalars(query).all()
+
+
+def changes(session: Session, number: int) -> Sequence[ScheduleChange]:
+    """Every change of a schedule, oldest first."""
+    query = select(ScheduleChange).where(ScheduleChange.schedule_id == number)
+    return session.scalars(query.order_by(ScheduleChange.number)).all()
+
+
+def state_of(session: Session, number: int) -> str:
+    """Where a schedule is: active, paused or ended."""
+    found = changes(session, number)
+    return STATES[found[-1].kind] if found else "active"
+
+
+def due_from(session: Session, schedule: Schedule) -> str:
+    """Before this moment nothing is due: what passed while it was paused is not caught up."""
+    resumed = [change.at for change in changes(session, schedule.id) if change.kind == "resumed"]
+    return max([schedule.starts_at, *resumed])
+
+
+def change(session: Session, actor: Actor, number: int, kind: str, reason: str) -> None:
+    """Pause, resume or end a schedule.
+
+    Raises:
+        ScheduleUnknown: there is none.
+        ScheduleIdle: it is not where this change begins.
+        RoleMissing: only a steward or who made it changes it, and what another has paused a steward resumes.
+    """
+    lock(session, number)
+    find(session, number)
+    wanted = {"paused": ("active",), "resumed": ("paused",), "ended": ("active", "paused")}[kind]
+    state = state_of(session, number)
+    if state not in wanted:
+        raise ScheduleIdle(number, state)
+    made = ScheduleChange(schedule_id=number, number=len(changes(session, number)) + 1, kind=kind, reason=reason,
+                          at=moment(), actor_id=actor.id)  # fmt: skip
+    record(session, made)
+
+
+def lock(session: Session, number: int) -> None:
+    """Until the transaction ends nobody else changes this schedule or decides a slot of it; taken before all else."""
+    if on_postgresql(session):
+        session.execute(text("SELECT almoner_lock_schedule(:number)"), {"number": number})
+
+
+def newest_slot(session: Session, number: int) -> ScheduleSlot | None:
+    """The last slot of a schedule that was decided."""
+    query = select(ScheduleSlot).where(ScheduleSlot.schedule_id == number)
+    return session.scalars(query.order_by(ScheduleSlot.slot.desc()).limit(1)).one_or_none()
+
+
+def slots(session: Session, number: int, limit: int = 20) -> Sequence[ScheduleSlot]:
+    """The newest slots of a schedule, newest first."""
+    query = select(ScheduleSlot).where(ScheduleSlot.schedule_id == number)
+    return session.scalars(query.order_by(ScheduleSlot.slot.desc()).limit(limit)).all()
+
+
+def require_free(session: Session, number: int, slot: str) -> None:
+    """Check that a slot is still to be decided; the caller has locked the schedule.
+
+    Raises:
+        ScheduleIdle: the schedule is paused or over.
+        SlotTaken: that slot or a later one is decided.
+    """
+    if (state := state_of(session, number)) != "active":
+        raise ScheduleIdle(number, state)
+    newest = newest_slot(session, number)
+    if newest is not None and newest.slot >= slot:
+        raise SlotTaken(number, slot)
+
+
+def decide(
+    session: Session,
+    actor: Actor,
+    schedule: Schedule,
+    slot: str,
+    *,
+    request_id: int | None = None,
+    skipped: str | None = None,
+    detail: str = "",
+) -> ScheduleSlot:
+    """Record what became of a slot: a request, or the name of the refusal for which it was skipped.
+
+    Raises:
+        SlotTaken: that slot or a later one is decided.
+        ScheduleIdle: the schedule is paused or over.
+        RoleMissing, Denied: the actor may not decide it, or it has not come.
+    """
+    made = ScheduleSlot(schedule_id=schedule.id, slot=slot, request_id=request_id, skipped=skipped, detail=detail,
+                        at=moment(), actor_id=actor.id)  # fmt: skip
+    try:
+        record(session, made)
+    except AlreadyRecorded:
+        raise SlotTaken(schedule.id, slot) from None
+    except Denied as refusal:
+        if refusal.facts["rule"] == _DECIDED:
+            raise SlotTaken(schedule.id, slot) from None
+        if refusal.facts["rule"] == _IDLE:
+            raise ScheduleIdle(schedule.id, "paused or over") from None
+        raise
+    return made
+
+
+def end_of(session: Session, slot_id: int) -> SlotEnd | None:
+    """Why the run of a slot was given up, if it was."""
+    return session.scalars(select(SlotEnd).where(SlotEnd.slot_id == slot_id)).one_or_none()
+
+
+def unfinished(session: Session, number: int | None = None) -> Sequence[ScheduleSlot]:
+    """Slots whose request is still to be run or runs, oldest first; of one schedule, if it is named."""
+    over = select(Transition.request_id).where(Transition.to_state.in_(FINISHED))
+    query = select(ScheduleSlot).where(
+        ScheduleSlot.request_id.is_not(None),
+        ScheduleSlot.request_id.not_in(over),
+        ScheduleSlot.id.not_in(select(SlotEnd.slot_id)),
+    )
+    if number is not None:
+        query = query.where(ScheduleSlot.schedule_id == number)
+    return session.scalars(query.order_by(ScheduleSlot.slot, ScheduleSlot.id)).all()
+
+
+def give_up(session: Session, actor: Actor, slot: ScheduleSlot, reason: str, detail: str) -> None:
+    """Record that no poller tries the run of a slot again.
+
+    Args:
+        reason: the error's name.
+        detail: its message, which is public.
+
+    Raises:
+        AlreadyRecorded: it was given up before.
+        Denied, RoleMissing: its request runs, or has run, or the actor is no runner.
+    """
+    record(session, SlotEnd(slot_id=slot.id, reason=reason, detail=detail, at=moment(), actor_id=actor.id))

@@ -1,0 +1,1 @@
+"""Budgets, gates, proposals, attempts and artifacts: what changes."""

@@ -1,0 +1,193 @@
+"""What attempts produce: committed with their holds, measured, published, delivered."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.services.audit.chain import Actor
+from models_db.services.audit.link_body import parse_body
+from models_db.services.catalogue import requests
+from models_db.services.lifecycle import attempts, gates, ledger
+from models_db.tables import (
+    Artifact,
+    Audit,
+    Delivery,
+    Evaluation,
+    Invocation,
+    Publication,
+    Request,
+)
+from models_db.values.canonical_json import Json, canonical, digest
+from models_db.values.gates import Gate
+from models_db.values.request_state import RequestState
+from models_db.writes.insert import lock_accounts, lock_request, record, record_all
+
+
+def produce(
+    session: Session,
+    actor: Actor,
+    attempt: ledger.Attempt,
+    files: Mapping[str, Json],
+    size: int,
+    folder: str,
+    metrics: Sequence[tuple[str, str, Json]],
+    charged: Mapping[str, int] = MappingProxyType({}),
+    values: str | None = None,
+) -> Artifact:
+    """Commit an attempt: holds, artifact and its (metric, exposure, result) evaluations, in one transaction.
+
+    Args:
+        charged: for each charged metric the sequence number of the invocation that released it.
+        values: the digest of what its mechanisms released, where later releases may be made of that.
+
+    Raises:
+        Fenced: the attempt was swept away meanwhile.
+    """
+    attempts._settle(session, actor, attempt, "COMMIT")
+    made = Artifact(
+        request_id=attempt.request_id,
+        attempt=attempt.number,
+        digest=digest(files),
+        files=canonical(files).decode(),
+        size=size,
+        folder=folder,
+        created_at=moment(),
+        created_by=actor.id,
+        values_digest=values,
+    )
+    record(session, made)
+    record_metrics(session, made, metrics, charged)
+    requests.move(session, actor, attempt.request_id, RequestState.RUNNING, RequestState.PRODUCED)
+    return made
+
+
+def record_metrics(
+    session: Session,
+    artifact: Artifact,
+    metrics: Sequence[tuple[str, str, Json]],
+    charged: Mapping[str, int] = MappingProxyType({}),
+    by: Actor | None = None,
+) -> None:
+    """Store evaluations of an artifact; `charged` as for `produce`, `by` who looks at them where it is later.
+
+    Raises:
+        Denied: an internal metric before the publish decision, on governed data (PRIVACY §7).
+    """
+    invocations = _invocations(session, artifact) if charged else {}
+    record_all(
+        session,
+        [
+            Evaluation(
+                artifact_id=artifact.id,
+                metric=metric,
+                exposure=exposure,
+                invocation_id=invocations[charged[metric]] if metric in charged else None,
+                result=canonical(result).decode(),
+                created_at=moment(),
+                created_by=by.id if by else None,
+            )
+            for metric, exposure, result in metrics
+        ],
+    )
+
+
+def _invocations(session: Session, artifact: Artifact) -> dict[int, int]:
+    """Ids of the invocations of the attempt that produced an artifact, by their sequence numbers."""
+    query = select(Invocation.sequence, Invocation.id).where(
+        Invocation.request_id == artifact.request_id, Invocation.attempt == artifact.attempt
+    )
+    return {sequence: number for sequence, number in session.execute(query)}  # noqa: C416 - rows are no pairs to mypy
+
+
+def evaluations(session: Session, artifact: Artifact) -> Sequence[Evaluation]:
+    """The stored evaluations of an artifact."""
+    return session.scalars(
+        select(Evaluation).where(Evaluation.artifact_id == artifact.id).order_by(Evaluation.id)
+    ).all()
+
+
+def artifact_of(session: Session, request_id: int) -> Artifact | None:
+    """What the request's last successful attempt produced."""
+    query = select(Artifact).where(Artifact.request_id == request_id).order_by(Artifact.attempt.desc()).limit(1)
+    return session.scalars(query).one_or_none()
+
+
+def values_of(session: Session, artifact: Artifact) -> str | None:
+    """The digest of the values that an artifact was made of; None where it was made of none that are kept.
+
+    A release that was produced before artifacts kept it has it in its link.
+    """
+    if artifact.values_digest is not None:
+        return artifact.values_digest
+    query = select(Audit.body).where(Audit.kind == "run.produced", Audit.request_id == artifact.request_id)
+    told = [parse_body(body) or {} for body in session.scalars(query)]
+    values = next((body.get("values") for body in told if body.get("artifact") == artifact.digest), None)
+    return values if isinstance(values, str) else None
+
+
+def of_attempt(session: Session, attempt: ledger.Attempt) -> Artifact | None:
+    """What this very attempt produced; a transaction of its that still works is waited for."""
+    lock_accounts(session, attempt.account_id, attempt.blocks)
+    query = select(Artifact).where(Artifact.request_id == attempt.request_id, Artifact.attempt == attempt.number)
+    return session.scalars(query).one_or_none()
+
+
+def artifacts(session: Session) -> Sequence[Artifact]:
+    """Every artifact ever produced."""
+    return session.scalars(select(Artifact).order_by(Artifact.id)).all()
+
+
+def require_publishable(session: Session, request_id: int) -> tuple[Request, Artifact]:
+    """The request and its artifact, if it may be published (again).
+
+    Raises:
+        releases.WrongState: nothing was produced.
+        gates.GateClosed: the publish gate is not passed for exactly these bytes.
+    """
+    request = requests.find(session, request_id)
+    artifact = artifact_of(session, request_id)
+    state = requests.state_of(session, request_id)
+    if artifact is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED):
+        raise requests.WrongState(request_id, state, "produced")
+    if state == "produced":
+        gates.require_gate(session, request, Gate.PUBLISH, artifact.digest)
+    return request, artifact
+
+
+def publish(session: Session, actor: Actor, request_id: int) -> Publication:
+    """Record the publication of the produced artifact, before a byte is copied; the second call finds the first.
+
+    Raises:
+        releases.WrongState: nothing was produced.
+        gates.GateClosed: the publish gate is not passed for exactly these bytes.
+    """
+    lock_request(session, request_id)  # of two at once, the second must find the first
+    _, artifact = require_publishable(session, request_id)
+    found = session.scalars(select(Publication).where(Publication.artifact_id == artifact.id)).one_or_none()
+    if found is not None:
+        return found
+    found = record(session, Publication(artifact_id=artifact.id, at=moment(), actor_id=actor.id))
+    requests.move(session, actor, request_id, RequestState.PRODUCED, RequestState.PUBLISHED)
+    return found
+
+
+def deliveries(session: Session, request_id: int) -> Sequence[str]:
+    """Where bundles of a release arrived, each place once, oldest first."""
+    query = (
+        select(Delivery.destination)
+        .join(Publication, Publication.id == Delivery.publication_id)
+        .join(Artifact, Artifact.id == Publication.artifact_id)
+        .where(Artifact.request_id == request_id)
+        .order_by(Delivery.id)
+    )
+    return list(dict.fromkeys(session.scalars(query)))
+
+
+def delivered(session: Session, actor: Actor, publication: Publication, destination: str, bundle: str) -> None:
+    """Record that a bundle arrived whole."""
+    made = Delivery(publication_id=publication.id, destination=destination, bundle_digest=bundle, at=moment(),
+                    created_by=actor.id)  # fmt: skip
+    record(session, made)

@@ -1,0 +1,220 @@
+"""What narrows a budget without widening it: envelopes reserved under a root account, and windows that pace it.
+
+An envelope (`scope`) is taken out of what all others may hold, and only requests that name it draw on it. A window
+(`pacing`) is the most that may be held under a root in a calendar week or month; a new window refills nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.errors import Refused, UsageError
+from models_db.policies.pacing import pacing_window
+from models_db.policies.policy import Period
+from models_db.services.audit.chain import Actor
+from models_db.services.catalogue import principals
+from models_db.tables import Account, Dataset, PolicyVersion, Request, ScopeEnd
+from models_db.values.amounts import Amount, Envelope
+from models_db.writes.database_errors import AlreadyRecorded, Denied
+from models_db.writes.insert import record
+
+SHORTEST: dict[Period, timedelta] = {"week": timedelta(days=7), "month": timedelta(days=28)}
+"""No window is shorter."""
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """An account that an instalment is entered on beside its blocks."""
+
+    account_id: int
+    label: str
+    left: Amount
+
+
+class ScopeTooLarge(Refused):
+    """The envelope does not fit what is left of the lifetime budget."""
+
+    def __init__(self, dataset: str, name: str, asked: Amount) -> None:
+        super().__init__(
+            f"An envelope {name!r} of rho {asked.rho_text} (failure delta {asked.delta_text}) does not fit what"
+            f" dataset {dataset!r} has left, beside its other envelopes.",
+            f"Ask for less: `almoner budget show {dataset}`.",
+            {"dataset": dataset, "scope": name, "asked_rho": asked.rho_text, "asked_delta_fail": asked.delta_text},
+        )
+
+
+class ScopeExists(Refused):
+    """An envelope of that name was opened on this account before; names are not used twice."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"An envelope named {name!r} is, or was, on this account.", "Choose another name.")
+
+
+class ScopeClosed(Refused):
+    """The envelope that a request was made for is closed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The envelope {name!r} is closed: nothing further is held in it.",
+            "Submit the request again, without an envelope or with another one: `almoner budget scope list DATASET`.",
+            {"scope": name},
+        )
+
+
+class ScopeUnknown(UsageError):
+    """No open envelope of that name."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"There is no open envelope named {name!r} on this dataset.",
+            f"Open: {', '.join(known)}." if known else "Open one with `almoner budget scope open DATASET NAME`.",
+            {"scope": name, "known": list(known)},
+        )
+
+
+def open_scope(session: Session, actor: Actor, dataset: Dataset, name: str, cap: Amount, reason: str) -> Account:
+    """Reserve an envelope on every block of the dataset's account.
+
+    Raises:
+        NameNotPlain: the name could be taken for another one.
+        ScopeTooLarge: it does not fit.
+        ScopeExists: the name was used before.
+        NotYourRole: the actor is no steward.
+    """
+    principals.require_role(session, actor, "steward")
+    made = Account(kind="scope", parent_id=dataset.account_id, name=name, rho_cap=cap.rho, delta_cap=cap.delta,
+                   created_by=actor.id, reason=reason)  # fmt: skip
+    try:
+        record(session, made)
+    except AlreadyRecorded:
+        raise ScopeExists(name) from None
+    except Denied as refusal:
+        if refusal.facts["rule"] != "the envelope does not fit what is left":
+            raise
+        raise ScopeTooLarge(dataset.name, name, cap) from None
+    return session.get_one(Account, made.id)  # with the counters that the database gave it
+
+
+def close_scope(session: Session, actor: Actor, dataset: Dataset, name: str, reason: str) -> None:
+    """Close an envelope: what is left of it is free again; what it has spent stays spent.
+
+    Raises:
+        ScopeUnknown: there is none open of that name.
+        NotYourRole: the actor is no steward.
+    """
+    principals.require_role(session, actor, "steward")
+    account = find_scope(session, dataset, name)
+    record(session, ScopeEnd(account_id=account.id, ended_by=actor.id, reason=reason, at=moment()))
+
+
+def scopes(session: Session, account_id: int) -> Sequence[Account]:
+    """The open envelopes under a root account."""
+    query = select(Account).where(
+        Account.parent_id == account_id, Account.kind == "scope", Account.id.not_in(select(ScopeEnd.account_id))
+    )
+    return session.scalars(query.order_by(Account.id).execution_options(populate_existing=True)).all()
+
+
+def find_scope(session: Session, dataset: Dataset, name: str) -> Account:
+    """The open envelope of that name.
+
+    Raises:
+        ScopeUnknown: there is none.
+    """
+    known = {str(scope.name): scope for scope in scopes(session, dataset.account_id)}
+    if name not in known:
+        raise ScopeUnknown(name, sorted(known))
+    return known[name]
+
+
+def require_open(session: Session, account_id: int) -> Account:
+    """The envelope of that number, if something may be held in it.
+
+    Raises:
+        ScopeClosed: it was closed.
+    """
+    scope = session.get_one(Account, account_id, populate_existing=True)
+    if session.scalar(select(func.count()).where(ScopeEnd.account_id == account_id)):
+        raise ScopeClosed(str(scope.name))
+    return scope
+
+
+def windows(session: Session, account_id: int) -> Sequence[Account]:
+    """The windows of time that were opened under a root account, oldest first."""
+    began = Account.opens_at >= ""  # of every window and of nothing else, so blocks need not be looked through
+    query = select(Account).where(Account.parent_id == account_id, Account.kind == "pacing", began)
+    return session.scalars(query.order_by(Account.opens_at).execution_options(populate_existing=True)).all()
+
+
+def room(account: Account) -> Amount:
+    """What an account still affords."""
+    return Amount(
+        account.rho_cap - account.rho_held - account.rho_spent,
+        account.delta_cap - account.delta_held - account.delta_spent,
+    )
+
+
+def narrowing(session: Session, actor: Actor, request: Request) -> list[Narrowing]:
+    """The envelope of the request and the window of its policy's pacing, as they are now; a new window is opened.
+
+    Raises:
+        ScopeClosed: the envelope was closed since the request was made.
+    """
+    found = []
+    if request.scope_id is not None:
+        scope = require_open(session, request.scope_id)
+        found.append(Narrowing(scope.id, f"in the envelope {scope.name!r}", room(scope)))
+    policy = session.get_one(PolicyVersion, request.policy_id)
+    if policy.pacing_period is not None:
+        window = _window(session, actor, session.get_one(Dataset, request.dataset_id), policy)
+        found.append(Narrowing(window.id, f"until {str(window.closes_at)[:10]} ({policy.pacing_period})", room(window)))
+    return found
+
+
+def share(root: Account, permille: int) -> Amount:
+    """A share of a lifetime cap, rounded down."""
+    return Amount(root.rho_cap // 1000 * permille, root.delta_cap // 1000 * permille)
+
+
+def _window(session: Session, actor: Actor, dataset: Dataset, policy: PolicyVersion) -> Account:
+    current = current_window(session, dataset.account_id)
+    if current is not None:
+        return current
+    root = session.get_one(Account, dataset.account_id, populate_existing=True)
+    opens_at, closes_at = _next(windows(session, root.id), cast("Period", policy.pacing_period))
+    cap = share(root, policy.pacing_permille or 0)
+    opened = Account(kind="pacing", parent_id=root.id, rho_cap=cap.rho, delta_cap=cap.delta,
+                     opens_at=opens_at, closes_at=closes_at, created_by=actor.id)  # fmt: skip
+    record(session, opened)
+    return session.get_one(Account, opened.id)  # with the counters that the database gave it
+
+
+def current_window(session: Session, account_id: int) -> Account | None:
+    """The window that is open now under a root account, if any."""
+    now = moment()
+    return next((w for w in windows(session, account_id) if str(w.opens_at) <= now < str(w.closes_at)), None)
+
+
+def _next(earlier: Sequence[Account], period: Period) -> tuple[str, str]:
+    """The window of the calendar.
+
+    Where one of another period reaches into it: from that one's end to the first end of a calendar window that leaves
+    it a full length, so that a change of the period never gives more, and later windows follow the calendar again.
+    """
+    opens_at, closes_at = (moment(end) for end in pacing_window(period, datetime.now(UTC)))
+    last = max((str(window.closes_at) for window in earlier), default=opens_at)
+    if last <= opens_at:
+        return opens_at, closes_at
+    inside = datetime.fromisoformat(last) + SHORTEST[period] - timedelta(microseconds=1)
+    return last, moment(pacing_window(period, inside).closes_at)
+
+
+def envelope_of(scope: Account) -> Envelope:
+    """An envelope's account as a quote knows it."""
+    cap, spent = Amount(scope.rho_cap, scope.delta_cap), Amount(scope.rho_spent, scope.delta_spent)
+    return Envelope(str(scope.name), cap, spent, room(scope))

@@ -1,0 +1,374 @@
+"""The budget: hold, arm, release, commit, forfeit, and what is left.
+
+Order of every write: account rows locked by ascending id, then entries, then the audit head. The counters are
+moved by the database, which also enforces the cap; this module never does arithmetic on a counter. An instalment is
+entered on every eligible block and, where the request has them, once in its envelope and in its window of time.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import func, select, text
+from sqlalchemy.orm import Session
+
+from models_db.database.prepared_statements import Statement
+from models_db.errors import Refused
+from models_db.services.audit.chain import Actor
+from models_db.services.lifecycle import envelopes
+from models_db.tables import Dataset, Entry, Hold, Invocation, Request
+from models_db.values.amounts import Amount, total
+from models_db.values.canonical_json import canonical, digest
+from models_db.values.events import PrivacyEvent
+from models_db.writes.budget_steps import Planned, enter, reserve
+from models_db.writes.budget_steps_postgresql import arm_at_once, reserve_at_once
+from models_db.writes.database_errors import Denied, OverCap
+from models_db.writes.insert import renew_lease, when_locked
+
+NOTHING = Amount()
+
+
+@dataclass(frozen=True)
+class Balance:
+    """What a root account may lose, has lost and keeps reserved: the maximum over its blocks (PRIVACY §3).
+
+    `reserved` is what open envelopes keep for the requests that name them; `left` is for all others.
+    """
+
+    cap: Amount
+    spent: Amount
+    held: Amount
+    left: Amount
+    reserved: Amount = NOTHING
+
+
+@dataclass(frozen=True)
+class PlannedInvocation:
+    """One mechanism of a plan: its event, and its loss cut into instalments that are armed one by one.
+
+    Raises:
+        ValueError: the instalments together do not cover the event's loss.
+    """
+
+    event: PrivacyEvent
+    instalments: tuple[Amount, ...]
+
+    def __post_init__(self) -> None:
+        if not self.instalments or not self.event.loss.fits(total(list(self.instalments))):
+            raise ValueError(f"the instalments of {self.event.mechanism} do not cover its loss")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What ran: recorded with every invocation."""
+
+    device: str
+    code_digest: str
+    libraries: dict[str, str]
+    rng_kind: str
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One execution of a request: which one, whose data, and the blocks it is eligible to read."""
+
+    request_id: int
+    number: int
+    dataset: str
+    account_id: int
+    blocks: tuple[int, ...]
+
+
+class BudgetExceeded(Refused):
+    """The account cannot afford what was asked; nothing was changed.
+
+    Attributes:
+        asked: the loss that was asked for.
+        left: what the fullest eligible block still affords.
+    """
+
+    def __init__(self, dataset: str, asked: Amount, left: Amount, where: str = "", hint: str = "") -> None:
+        super().__init__(
+            f"Asked for rho {asked.rho_text}; dataset {dataset!r} has rho {left.rho_text} left"
+            + (f" {where}" if where else "")
+            + (f" (asked delta {asked.delta_text}, left {left.delta_text})" if asked.delta else "")
+            + (f". {hint}" if hint else "."),
+            f"Ask for less, or see what fits: `almoner budget forecast {dataset}`. Spent budget never comes back.",
+            {"dataset": dataset, "asked_rho": asked.rho_text, "left_rho": left.rho_text},
+        )
+        self.asked = asked
+        self.left = left
+
+
+class Fenced(Refused):
+    """This run's holds were closed by someone else (`almoner run sweep`); it must not go on."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This run was swept away while it worked: its reservations are closed and its output cannot be used.",
+            "Run the request again: `almoner run ID`.",
+        )
+
+
+def balance(session: Session, account_id: int, blocks: Sequence[int] | None = None) -> Balance:
+    """The budget of a root account, over all its blocks or the given ones."""
+    under, among = _accounts(session, account_id), None if blocks is None else frozenset(blocks)
+    wanted = [each for each in under if each.block is not None and (among is None or each.block in among)]
+    return _balance(wanted, _reserved(under))
+
+
+def _reserved(rows: "Sequence[_Counters]") -> Amount:
+    """What the envelopes among these accounts still keep from all others."""
+    return total([Amount(r.rho_cap - r.rho_held - r.rho_spent, r.delta_cap - r.delta_held - r.delta_spent)
+                  for r in rows if r.block is None])  # fmt: skip
+
+
+def _balance(rows: "Sequence[_Counters]", reserved: Amount) -> Balance:
+    cap = Amount(min(r.rho_cap for r in rows), min(r.delta_cap for r in rows))
+    fullest = Amount(max(r.rho_held + r.rho_spent for r in rows), max(r.delta_held + r.delta_spent for r in rows))
+    return Balance(
+        cap=cap,
+        spent=Amount(max(r.rho_spent for r in rows), max(r.delta_spent for r in rows)),
+        held=Amount(max(r.rho_held for r in rows), max(r.delta_held for r in rows)),
+        left=cap - fullest - reserved,
+        reserved=reserved,
+    )
+
+
+def hold(
+    session: Session,
+    actor: Actor,
+    attempt: Attempt,
+    plan: Sequence[PlannedInvocation],
+    provenance: Provenance,
+    paid: Sequence[int] = (),
+    *,
+    whole: bool = False,
+) -> None:
+    """Reserve the whole plan on every eligible block, or nothing.
+
+    Args:
+        paid: for each invocation, how many of its instalments the attempts that this one goes on from have armed.
+            They are spent already: the first is held again at no charge, the others are not (docs/decisions/0023).
+        whole: nothing else is done in this transaction: where it can be, it is over when this returns.
+
+    Raises:
+        BudgetExceeded: some block cannot afford it.
+        Denied: this attempt is not running (any more), or another rule of the ledger forbids it.
+        ValueError: an eligible block has no account.
+    """
+    mechanisms = [_invocation(attempt, number, each, provenance) for number, each in enumerate(plan)]
+    parts = [_parts(each, number) for each, number in zip(plan, paid or [0] * len(plan), strict=True)]
+    asked = total([amount for each in parts for _, amount in each])
+    if whole:
+        spots = range(1, len(attempt.blocks) + 1)
+        every = [Planned(m, _holds(each, spots)) for m, each in zip(mechanisms, parts, strict=True)]
+        if reserve_at_once(session, actor.id, attempt.request_id, attempt.account_id, attempt.blocks, every):
+            return
+    given = {"root": attempt.account_id, "request_id": attempt.request_id}
+    found = when_locked(session, attempt.account_id, attempt.blocks, _ACCOUNTS, given)
+    under, among = [_Counters(*row) for row in found], frozenset(attempt.blocks)
+    accounts = [each for each in under if each.block in among]
+    if len(accounts) != len(attempt.blocks):
+        raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
+    request = session.get_one(Request, attempt.request_id) if any(each.narrowed for each in accounts) else None
+    narrower = envelopes.narrowing(session, actor, request) if request else []
+    left = _balance(accounts, _reserved(under)).left
+    rooms = [(each.label, each.left) for each in narrower]
+    for label, room in rooms if request and request.scope_id else [("", left), *rooms]:
+        if not asked.fits(room):
+            raise BudgetExceeded(attempt.dataset, asked, room, label)
+    ids = [account.id for account in accounts] + [each.account_id for each in narrower]
+    try:
+        reserve(session, actor.id, [Planned(m, _holds(each, ids)) for m, each in zip(mechanisms, parts, strict=True)])
+    except OverCap:
+        raise BudgetExceeded(attempt.dataset, asked, left) from None
+
+
+def _invocation(attempt: Attempt, sequence: int, planned: PlannedInvocation, provenance: Provenance) -> dict[str, Any]:
+    return {
+        "request_id": attempt.request_id,
+        "attempt": attempt.number,
+        "sequence": sequence,
+        "mechanism": planned.event.mechanism,
+        "event": canonical(planned.event.to_json()).decode(),
+        "relation": planned.event.relation,
+        "rng_kind": provenance.rng_kind,
+        "device": provenance.device,
+        "code_digest": provenance.code_digest,
+        "libraries": canonical(provenance.libraries).decode(),
+        "idem_key": digest({"request": attempt.request_id, "attempt": attempt.number, "sequence": sequence}),
+    }
+
+
+def _parts(planned: PlannedInvocation, paid: int) -> list[tuple[int, Amount]]:
+    """What is still to be paid, by instalment. A mechanism that is paid in part or whole costs nothing to begin."""
+    begun = [(0, NOTHING)] if paid else []
+    return begun + [(number, part) for number, part in enumerate(planned.instalments) if number >= paid]
+
+
+def _holds(parts: Sequence[tuple[int, Amount]], accounts: Sequence[int]) -> list[tuple[int, int, int, int]]:
+    return [(account, number, part.rho, part.delta) for account in accounts for number, part in parts]
+
+
+def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalment: int,
+        lease: tuple[str, str] | None = None, *, whole: bool = False) -> Amount:  # fmt: skip
+    """Spend one instalment on every eligible block. The caller commits this transaction before it reads data.
+
+    Args:
+        lease: token and new end of the run's lease (`runs.renewal`), which is prolonged first.
+        whole: nothing else is done in this transaction: where it can be, it is over when this returns.
+
+    Raises:
+        Fenced: the hold is armed or closed already, or the lease is somebody else's now.
+        Denied: nothing is held, or the spend gate is not passed (any more).
+    """
+    if whole:
+        which = attempt.request_id, attempt.number, sequence, instalment
+        known = arm_at_once(session, actor.id, attempt.account_id, attempt.blocks, which, lease)
+        if known is not None:
+            return known
+    if lease and not renew_lease(session, attempt.request_id, *lease):
+        raise Fenced
+    holds = _held(session, _INSTALMENT, attempt, sequence=sequence, instalment=instalment)
+    if not holds:
+        raise Denied("nothing is held")
+    if any(each.entries != {"HOLD"} for each in holds):
+        raise Fenced
+    spent = holds[0].amount
+    enter(session, actor.id, [(each.id, "ARM") for each in holds])
+    return spent
+
+
+def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> None:
+    """Close an attempt: armed holds get `outcome` (COMMIT or FORFEIT), never-armed ones are given back.
+
+    Raises:
+        Fenced: it has been settled already.
+    """
+    holds = _held(session, _ATTEMPT, attempt)
+    armed = [each.id for each in holds if each.entries == {"HOLD", "ARM"}]
+    untouched = [each.id for each in holds if each.entries == {"HOLD"}]
+    if len(armed) + len(untouched) != len(holds):
+        raise Fenced
+    if holds:
+        enter(session, actor.id, [(each, outcome) for each in armed] + [(each, "RELEASE") for each in untouched])
+
+
+class _Counters(NamedTuple):
+    """A block (or, without a block, an open envelope) as it is now: it changes with every entry.
+
+    `narrowed`: the request in question draws on an envelope, or its policy has a pace.
+    """
+
+    block: int | None
+    id: int
+    rho_cap: int
+    delta_cap: int
+    rho_held: int
+    rho_spent: int
+    delta_held: int
+    delta_spent: int
+    narrowed: bool | None
+
+
+_ACCOUNTS = Statement("""
+SELECT CASE WHEN x.kind = 'block' THEN x.block END, x.id, x.rho_cap, x.delta_cap, x.rho_held, x.rho_spent,
+x.delta_held, x.delta_spent, (SELECT r.scope_id IS NOT NULL OR p.pacing_period IS NOT NULL
+FROM request r JOIN policy_version p ON p.id = r.policy_id WHERE r.id = :request_id)
+FROM account x WHERE x.parent_id = :root AND (x.kind = 'block'
+OR (x.kind = 'scope' AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_id = x.id))) ORDER BY x.id
+""")
+
+
+def _accounts(session: Session, root: int) -> list[_Counters]:
+    """The blocks and open envelopes under a root account."""
+    return [_Counters(*row) for row in _ACCOUNTS.rows(session, {"root": root, "request_id": None})]
+
+
+@dataclass
+class _Held:
+    """A hold of an attempt, and the kinds of its entries."""
+
+    id: int
+    amount: Amount
+    entries: set[str]
+
+
+_OF_ATTEMPT = """
+SELECT h.id, h.rho, h.delta, e.kind
+FROM invocation i JOIN hold h ON h.invocation_id = i.id JOIN entry e ON e.hold_id = h.id
+WHERE i.request_id = :request_id AND i.attempt = :attempt ORDER BY h.account_id, h.id
+"""
+_ATTEMPT = Statement(_OF_ATTEMPT)
+_INSTALMENT = Statement(_OF_ATTEMPT.replace("ORDER", "AND i.sequence = :sequence AND h.instalment = :instalment ORDER"))
+
+
+def _held(session: Session, query: Statement, attempt: Attempt, **more: int) -> list[_Held]:
+    """Holds by account. The accounts are locked first, so that nobody else adds an entry meanwhile."""
+    given = {"request_id": attempt.request_id, "attempt": attempt.number, **more}
+    found: dict[int, _Held] = {}
+    for number, rho, delta, kind in when_locked(session, attempt.account_id, attempt.blocks, query, given):
+        if number not in found:
+            found[number] = _Held(number, Amount(rho, delta), set())
+        found[number].entries.add(kind)
+    return list(found.values())
+
+
+def recomputed(session: Session) -> list[tuple[int, str]]:
+    """Accounts whose counters differ from the sum of their entries: (account id, counter). Empty when all agree."""
+    # The database compares, so that memory does not grow with the number of accounts.
+    return [
+        (account, counter)
+        for account, *agree in session.execute(_RECOMPUTED)
+        for counter, same in zip(_COUNTERS, agree, strict=True)
+        if not same
+    ]
+
+
+_COUNTERS = ("rho_held", "rho_spent", "delta_held", "delta_spent")
+_SUMS = """
+    sum(CASE e.kind WHEN 'HOLD' THEN h.{u} WHEN 'ARM' THEN -h.{u} WHEN 'RELEASE' THEN -h.{u} ELSE 0 END) AS {u}_held,
+    sum(CASE e.kind WHEN 'ARM' THEN h.{u} ELSE 0 END) AS {u}_spent"""
+_RECOMPUTED = text(f"""
+SELECT x.id, {", ".join(f"x.{counter} = coalesce(s.{counter}, 0)" for counter in _COUNTERS)}
+FROM account x LEFT JOIN (
+    SELECT h.account_id AS id,
+    {",".join(_SUMS.format(u=unit) for unit in ("rho", "delta"))}
+    FROM entry e JOIN hold h ON h.id = e.hold_id GROUP BY h.account_id) s ON s.id = x.id
+WHERE {" OR ".join(f"x.{counter} <> coalesce(s.{counter}, 0)" for counter in _COUNTERS)} ORDER BY x.id
+""")  # noqa: S608  (of constants)
+
+
+def spent_by(session: Session, request_id: int) -> Amount:
+    """What one request has spent so far, in all its attempts: the maximum over blocks of its armed holds."""
+    rows = session.execute(
+        select(Hold.account_id, func.sum(Hold.rho), func.sum(Hold.delta))
+        .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
+        .join(Invocation, Invocation.id == Hold.invocation_id)
+        .where(Invocation.request_id == request_id)
+        .group_by(Hold.account_id)
+    ).all()
+    return Amount(max((int(r[1]) for r in rows), default=0), max((int(r[2]) for r in rows), default=0))
+
+
+def armed_by(session: Session, request_id: int, attempts: Collection[int]) -> dict[int, set[int]]:
+    """The instalments that some attempts of a request have armed, for each of their invocations."""
+    rows = session.execute(
+        select(Invocation.sequence, Hold.instalment)
+        .join(Hold, Hold.invocation_id == Invocation.id)
+        .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
+        .where(Invocation.request_id == request_id, Invocation.attempt.in_(attempts))
+        .distinct()
+    )
+    found: dict[int, set[int]] = {}
+    for sequence, instalment in rows:
+        found.setdefault(sequence, set()).add(instalment)
+    return found
+
+
+def attempt_of(session: Session, request_id: int, number: int, blocks: tuple[int, ...]) -> Attempt:
+    """The value the functions above take, from a request's id."""
+    request = session.get_one(Request, request_id)
+    dataset = session.get_one(Dataset, request.dataset_id)
+    return Attempt(request_id, number, dataset.name, dataset.account_id, blocks)

@@ -1,0 +1,401 @@
+"""Motions: what stewards decide besides releases - a new cap, a standing authorisation, a retraction.
+
+A motion is proposed, approved by m of n at the gate `motion`, and takes effect with the approval that completes it.
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.errors import Refused, UsageError
+from models_db.services.audit.chain import Actor
+from models_db.services.audit.stored_text import configuration_of, request_body
+from models_db.services.catalogue import cohorts, datasets, internal_views, requests
+from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services.lifecycle import ledger
+from models_db.services.lifecycle.amount_derivation import Applicable, require_applicable
+from models_db.tables import (
+    Approval,
+    Artifact,
+    Carried,
+    Dataset,
+    Motion,
+    PolicyVersion,
+    Publication,
+    Request,
+    StandingUse,
+)
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json, canonical, digest
+from models_db.values.request_state import RequestState
+from models_db.values.standing_terms import because, cost_of, differing
+from models_db.writes.insert import lock_accounts, lock_motion, record
+
+
+class MotionUnknown(UsageError):
+    """No motion with that number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"There is no motion {number}.", "See them with `almoner motion list`.", {"motion": number})
+
+
+class MotionDecided(Refused):
+    """The motion is not waiting any more."""
+
+    def __init__(self, number: int, state: str) -> None:
+        super().__init__(
+            f"Motion {number} is {state}; nothing waits for a decision.",
+            f"See it with `almoner motion show {number}`.",
+            {"motion": number, "state": state},
+        )
+
+
+class StandingExhausted(Refused):
+    """A standing authorisation that allows no further run."""
+
+    def __init__(self, number: int, reason: str, differs: Sequence[str] = ()) -> None:
+        super().__init__(
+            f"Standing authorisation {number} does not cover this run: {reason}.",
+            "Propose another: `almoner standing propose FILE.yaml`, or submit the request for approval by itself.",
+            {"standing": number, "reason": reason, "differs": list(differs)},
+        )
+
+
+class OwnAuthorisation(Refused):
+    """Whoever approved a standing authorisation neither requests nor runs under it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"You have approved standing authorisation {number} yourself; where roles are separate, nobody requests or"
+            " runs what they approved.",
+            "Let somebody else request and run it; nothing was spent.",
+            {"standing": number},
+        )
+
+
+class CapTooLow(Refused):
+    """A cap below what is spent, reserved by runs and kept in envelopes; what is spent never comes back."""
+
+    def __init__(self, dataset: str, asked: Amount, taken: Amount) -> None:
+        super().__init__(
+            f"A cap of rho {asked.rho_text} (failure delta {asked.delta_text}) is below what dataset {dataset!r} has"
+            f" spent or keeps reserved: rho {taken.rho_text} (failure delta {taken.delta_text}).",
+            f"Ask for a higher one, or close envelopes first: `almoner budget show {dataset}`.",
+            {"dataset": dataset, "asked_rho": asked.rho_text, "taken_rho": taken.rho_text,
+             "asked_delta_fail": asked.delta_text, "taken_delta_fail": taken.delta_text},
+        )  # fmt: skip
+
+
+class MotionAltered(Refused):
+    """A motion's row is not what its digest, and so its approvals, are for."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"Motion {number} does not say what was approved, or not for this request.",
+            f"Nothing was done. Find out who changed it: `almoner audit verify`, `almoner motion show {number}`.",
+            {"motion": number},
+        )
+
+
+class NotPublished(Refused):
+    """Only what was published is retracted."""
+
+    def __init__(self, request_id: int) -> None:
+        super().__init__(
+            f"Request {request_id} has published nothing that could be retracted.",
+            f"See it with `almoner release show {request_id}`.",
+            {"request": request_id},
+        )
+
+
+@dataclass(frozen=True)
+class Authorisation:
+    """What a standing authorisation would allow: at most `rho` and `delta` a run, `runs` times, until a moment."""
+
+    configuration: dict[str, Json]
+    rho: int
+    delta: int
+    runs: int
+    until: str
+
+
+def propose_cap(
+    session: Session,
+    actor: Actor,
+    dataset: Dataset,
+    policy: PolicyVersion,
+    claim: LifetimeClaim,
+    reason: str,
+    valid: timedelta,
+) -> Motion:
+    """Ask for another lifetime claim of the dataset's account.
+
+    Raises:
+        CapTooLow: more is spent or reserved already.
+        RoleMissing: the actor is neither analyst nor steward.
+    """
+    require_room(session, dataset, claim.cap)
+    made = _blank(actor, dataset, policy, "cap", reason, valid)
+    made.epsilon, made.delta = claim.epsilon, claim.delta
+    made.delta_conversion, made.rho, made.delta_fail = claim.delta_conversion, claim.cap.rho, claim.cap.delta
+    return _propose(session, actor, dataset, made)
+
+
+def propose_standing(
+    session: Session,
+    actor: Actor,
+    dataset: Dataset,
+    policy: PolicyVersion,
+    wanted: Authorisation,
+    reason: str,
+    valid: timedelta,
+) -> Motion:
+    """Ask that one configuration may be run again and again without a decision each time.
+
+    Raises:
+        RoleMissing: the actor is neither analyst nor steward.
+    """
+    made = _blank(actor, dataset, policy, "standing", reason, valid)
+    made.rho, made.delta_fail, made.runs, made.until = wanted.rho, wanted.delta, wanted.runs, wanted.until
+    made.config_digest, made.configuration = digest(wanted.configuration), canonical(wanted.configuration).decode()
+    return _propose(session, actor, dataset, made)
+
+
+def propose_retraction(
+    session: Session, actor: Actor, request_id: int, policy: PolicyVersion, reason: str, valid: timedelta
+) -> Motion:
+    """Ask that a published release be called back; what it spent stays spent.
+
+    Raises:
+        NotPublished: there is nothing to retract.
+        RoleMissing: the actor is neither analyst nor steward.
+    """
+    request = requests.find(session, request_id)
+    publication = _publication(session, request_id)
+    if publication is None or requests.state_of(session, request_id) != RequestState.PUBLISHED:
+        raise NotPublished(request_id)
+    dataset = session.get_one(Dataset, request.dataset_id)
+    made = _blank(actor, dataset, policy, "retraction", reason, valid)
+    made.publication_id = publication.id
+    return _propose(session, actor, dataset, made)
+
+
+def _blank(actor: Actor, dataset: Dataset, policy: PolicyVersion, kind: str, reason: str, valid: timedelta) -> Motion:
+    now = datetime.now(UTC)
+    # The end of a day: it is published with every release under the motion, and should not tell the hour.
+    expires_at = datetime.combine((now + valid).date(), time(23, 59, 59), UTC)
+    return Motion(kind=kind, dataset_id=dataset.id, policy_id=policy.id, proposer_id=actor.id, reason=reason,
+                  nonce=secrets.token_hex(16), created_at=moment(now), expires_at=moment(expires_at))  # fmt: skip
+
+
+def _propose(session: Session, actor: Actor, dataset: Dataset, made: Motion) -> Motion:
+    made.digest = digest(said(made, dataset.name))
+    policy = session.get_one(PolicyVersion, made.policy_id)
+    internal_views.require_not_barred(session, policy, dataset, [actor.id], "proposing")
+    record(session, made)
+    return made
+
+
+def require_room(session: Session, dataset: Dataset, cap: Amount) -> None:
+    """Check that a cap leaves room for what is spent, reserved by runs and kept in envelopes.
+
+    Raises:
+        CapTooLow: it does not.
+    """
+    found = ledger.balance(session, dataset.account_id)
+    taken = found.cap - found.left
+    if not taken.fits(cap):
+        raise CapTooLow(dataset.name, cap, taken)
+
+
+def said(motion: Motion, dataset: str) -> dict[str, Json]:
+    """All that a motion says, as its digest covers it."""
+    amounts = {"rho": motion.rho, "delta_fail": motion.delta_fail, "delta_conversion": motion.delta_conversion}
+    return {
+        "motion": motion.kind,
+        "dataset": dataset,
+        "reason": motion.reason,
+        "nonce": motion.nonce,
+        "expires_at": motion.expires_at,
+        "epsilon": motion.epsilon,
+        "delta": motion.delta,
+        **{name: None if value is None else str(value) for name, value in amounts.items()},
+        "runs": motion.runs,
+        "until": motion.until,
+        "config_digest": motion.config_digest,
+        "publication": motion.publication_id,
+    }
+
+
+def find(session: Session, number: int) -> Motion:
+    """The motion with that number.
+
+    Raises:
+        MotionUnknown: there is none.
+    """
+    found = session.get(Motion, number)
+    if found is None:
+        raise MotionUnknown(number)
+    return found
+
+
+def every(session: Session) -> Sequence[Motion]:
+    """All motions, oldest first."""
+    return session.scalars(select(Motion).order_by(Motion.id)).all()
+
+
+def state_of(session: Session, motion: Motion) -> str:
+    """Where a motion is: carried, rejected, expired or open. A standing authorisation rejected later is ended."""
+    carried = session.scalar(select(func.count()).where(Carried.motion_id == motion.id))
+    if _rejected(session, motion):
+        return "ended" if carried else "rejected"
+    if carried:
+        return "carried"
+    return "open" if motion.expires_at > moment() else "expired"
+
+
+def _rejected(session: Session, motion: Motion) -> bool:
+    query = select(func.count()).where(Approval.motion_id == motion.id, Approval.decision == "reject")
+    return bool(session.scalar(query))
+
+
+def carry(session: Session, actor: Actor, motion: Motion, applicable: Applicable | None) -> None:
+    """Let a motion take effect; the database checks its approvals and moves the caps of a new claim.
+
+    Args:
+        applicable: checks its amounts, as it takes effect.
+
+    Raises:
+        CapTooLow: more than the new cap is spent or reserved by now.
+    """
+    require_applicable(motion, applicable)
+    dataset = session.get_one(Dataset, motion.dataset_id)
+    if motion.kind == "cap":
+        lock_accounts(session, dataset.account_id, cohorts.all_blocks(session, dataset.account_id))
+        require_room(session, dataset, datasets.claim_of(motion).cap)
+    record(session, Carried(motion_id=motion.id, actor_id=actor.id, at=moment()))
+    if motion.kind == "retraction":
+        requests.move(
+            session,
+            actor,
+            retracted_request(session, motion),
+            RequestState.PUBLISHED,
+            RequestState.RETRACTED,
+            motion.reason,
+        )
+
+
+def retracted_request(session: Session, motion: Motion) -> int:
+    """The request whose release a retraction is about."""
+    query = select(Artifact.request_id).join(Publication, Publication.artifact_id == Artifact.id)
+    return session.scalars(query.where(Publication.id == motion.publication_id)).one()
+
+
+def _publication(session: Session, request_id: int) -> Publication | None:
+    query = select(Publication).join(Artifact, Artifact.id == Publication.artifact_id)
+    return session.scalars(query.where(Artifact.request_id == request_id)).one_or_none()
+
+
+def retracted(session: Session) -> tuple[str, ...]:
+    """The digests of all artifacts that were called back, sorted: what later bundles carry."""
+    query = (
+        select(Artifact.digest)
+        .join(Publication, Publication.artifact_id == Artifact.id)
+        .join(Motion, Motion.publication_id == Publication.id)
+        .join(Carried, Carried.motion_id == Motion.id)
+        .where(Motion.kind == "retraction")
+    )
+    return tuple(sorted(session.scalars(query)))
+
+
+def authorised(session: Session, number: int, body: dict[str, Json], requester: Actor | None = None) -> Motion:
+    """The standing authorisation of that number, if it covers this request now.
+
+    Raises:
+        MotionUnknown: there is none.
+        StandingExhausted: it is not in force, used up, for another configuration, or for less.
+        OwnAuthorisation: the requester has approved it, where roles are separate.
+    """
+    motion = find(session, number)
+    _require_in_force(session, motion)
+    asked = requests.configuration(body)
+    if motion.config_digest != digest(asked):
+        differs = differing(configuration_of(motion), asked)
+        raise StandingExhausted(number, because(differs), differs)
+    _require_covered(motion, cost_of(body))
+    if requester is not None:
+        _require_other(session, motion, requester)
+    return motion
+
+
+def _require_covered(motion: Motion, cost: Amount) -> None:
+    allowed = Amount(motion.rho or 0, motion.delta_fail or 0)
+    if not cost.fits(allowed):
+        more = f"a run costs rho {cost.rho_text} and failure delta {cost.delta_text}"
+        raise StandingExhausted(
+            motion.id, f"{more}, and it allows rho {allowed.rho_text} and failure delta {allowed.delta_text}"
+        )
+
+
+def _require_other(session: Session, motion: Motion, actor: Actor) -> None:
+    """As the check of a bundle will: who approved took no part."""
+    if session.get_one(PolicyVersion, motion.policy_id).several_roles:
+        return
+    given = session.scalars(select(Approval).where(Approval.motion_id == motion.id, Approval.decision == "approve"))
+    if any(actor.id in (approval.approver_id, approval.on_behalf_of) for approval in given):
+        raise OwnAuthorisation(motion.id)
+
+
+def draw(session: Session, actor: Actor, request: Request, attempt: int) -> StandingUse:
+    """Use one run of the standing authorisation that the request names.
+
+    Raises:
+        StandingExhausted: none is left.
+        OwnAuthorisation: the actor has approved it, where roles are separate.
+    """
+    motion = session.get_one(Motion, request.standing_id)
+    lock_motion(session, motion.id)  # two runs at once must count each other's use
+    _require_in_force(session, motion)
+    _require_other(session, motion, actor)
+    number = uses(session, motion) + 1
+    return record(
+        session,
+        StandingUse(motion_id=motion.id, number=number, request_id=request.id, attempt=attempt, actor_id=actor.id,
+                    at=moment()),
+    )  # fmt: skip
+
+
+def require_intact(session: Session, request: Request) -> None:
+    """Check that the request's standing authorisation says what was approved, and is for exactly this configuration.
+
+    Raises:
+        MotionAltered: it does not, or is not.
+    """
+    motion = session.get_one(Motion, request.standing_id)
+    dataset = session.get_one(Dataset, motion.dataset_id)
+    configuration = digest(requests.configuration(request_body(request)))
+    if motion.digest != digest(said(motion, dataset.name)) or configuration != motion.config_digest:
+        raise MotionAltered(motion.id)
+
+
+def uses(session: Session, motion: Motion) -> int:
+    """How many runs of a standing authorisation are used."""
+    return session.scalar(select(func.count()).where(StandingUse.motion_id == motion.id)) or 0
+
+
+def _require_in_force(session: Session, motion: Motion) -> None:
+    state, used = state_of(session, motion), uses(session, motion)
+    if motion.kind != "standing" or state != "carried":
+        told = {"ended": "stewards have ended it", "open": "it waits for approvals (`open`)"}.get(
+            state, f"it is {state}"
+        )
+        raise StandingExhausted(motion.id, told if motion.kind == "standing" else f"motion {motion.id} is none")
+    if str(motion.until) <= moment():
+        raise StandingExhausted(motion.id, f"it ran until {str(motion.until)[:10]}")
+    if motion.runs is not None and used >= motion.runs:
+        raise StandingExhausted(motion.id, f"all {motion.runs} runs are used")

@@ -1,0 +1,1 @@
+"""Lists, histories and health, read across the ledger."""

@@ -1,0 +1,112 @@
+"""What the blocks of each cohort went through, and what releases measured: one statement for one as for ten."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, aliased
+
+from models_db.services.catalogue.cohorts import COHORT, OF_ROOT
+from models_db.services.queries.lists import stated
+from models_db.tables import (
+    Account,
+    Artifact,
+    Dataset,
+    Entry,
+    Evaluation,
+    Hold,
+    Invocation,
+    PartitionScheme,
+    Request,
+    Transition,
+)
+
+
+@dataclass(frozen=True)
+class Readers:
+    """The requests that have armed a step on some block of a cohort, also those that failed; `newest` by number."""
+
+    count: int = 0
+    newest: int | None = None
+
+
+@dataclass(frozen=True)
+class Fullest:
+    """The block of a cohort that has spent most, the first of those that are alike; rho in units."""
+
+    account_id: int
+    block: int
+    rho_cap: int
+    rho_spent: int
+
+
+def first_registered(session: Session, account_id: int) -> str:
+    """When the first dataset of a root account was registered."""
+    return session.scalars(select(func.min(Dataset.created_at)).where(Dataset.account_id == account_id)).one()
+
+
+def fullest_blocks(session: Session, account_id: int) -> dict[int, Fullest]:
+    """The fullest block of each cohort of a root account, by cohort, in order."""
+    columns = (COHORT, Account.id, Account.block, Account.rho_cap, Account.rho_spent)
+    query = select(*columns).join(PartitionScheme, OF_ROOT).order_by(Account.rho_spent, Account.id.desc())
+    rows = session.execute(query.where(Account.parent_id == account_id, Account.kind == "block"))
+    found = {int(cohort or 0): Fullest(number, block or 0, cap, spent) for cohort, number, block, cap, spent in rows}
+    return dict(sorted(found.items()))
+
+
+def spent_by_day(session: Session, blocks: Collection[int]) -> dict[int, list[tuple[str, int]]]:
+    """What was armed on each of some blocks that has any, in units of rho by UTC day, oldest first."""
+    day = func.substr(Entry.at, 1, 10)
+    query = (
+        select(Hold.account_id, day, func.sum(Hold.rho))
+        .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
+        .where(Hold.account_id.in_(blocks))
+        .group_by(Hold.account_id, day)
+        .order_by(Hold.account_id, day)
+    )
+    found: dict[int, list[tuple[str, int]]] = {}
+    for block, at, rho in session.execute(query):
+        found.setdefault(block, []).append((str(at), int(rho)))
+    return found
+
+
+def readers(session: Session, account_id: int) -> dict[int, Readers]:
+    """Who has read each cohort of a root account that anybody has."""
+    request = Invocation.request_id
+    query = (
+        select(COHORT, func.count(request.distinct()), func.max(request))
+        .join(PartitionScheme, OF_ROOT)
+        .join(Hold, Hold.account_id == Account.id)
+        .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
+        .join(Invocation, Invocation.id == Hold.invocation_id)
+        .where(Account.parent_id == account_id, Account.kind == "block")
+        .group_by(COHORT)
+    )
+    return {int(cohort or 0): Readers(count, newest) for cohort, count, newest in session.execute(query)}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A request with its state, and the results that are stored of its newest artifact, oldest first."""
+
+    request: Request
+    state: str
+    results: tuple[str, ...]
+
+
+def measured(session: Session, dataset_id: int) -> Iterator[Measured]:
+    """The requests of a dataset that have results, oldest first; see `artifact_of` and `evaluations` of artifacts."""
+    other = aliased(Artifact)
+    newest = select(func.max(other.attempt)).where(other.request_id == Request.id).scalar_subquery()
+    query = (
+        stated()
+        .join(Artifact, (Artifact.request_id == Request.id) & (Artifact.attempt == newest))
+        .join(Evaluation, Evaluation.artifact_id == Artifact.id)
+        .where(Request.dataset_id == dataset_id)
+        .with_only_columns(Request, Transition.to_state, Evaluation.result)
+        .order_by(Request.id, Evaluation.id)
+    )
+    for _, rows in groupby(session.execute(query), key=lambda row: row[0].id):
+        each = list(rows)
+        yield Measured(each[0][0], each[0][1], tuple(row[2] for row in each))

@@ -1,0 +1,393 @@
+"""Many rows at once, for pages that list: as many statements for ten thousand requests as for one.
+
+The services beside this one answer for one request, dataset or motion. Whatever is answered here too says the same
+(`tests/contracts/test_listings.py` compares them row by row).
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from models_db.database.base import moment
+from models_db.services.catalogue.cohorts import COHORT, FIRST, OF_ROOT
+from models_db.services.lifecycle.gates import MOTION_APPROVALS
+from models_db.services.lifecycle.ledger import Balance
+from models_db.tables import (
+    Account,
+    Approval,
+    Artifact,
+    Cap,
+    Carried,
+    Cohort,
+    Dataset,
+    DatasetVersion,
+    Delegation,
+    DelegationEnd,
+    Entry,
+    Hold,
+    Invocation,
+    Motion,
+    PartitionScheme,
+    PolicyRule,
+    PolicyVersion,
+    Principal,
+    Publication,
+    Request,
+    RoleGrant,
+    RoleRevocation,
+    ScopeEnd,
+    StandingUse,
+    Transition,
+    Withdrawal,
+)
+from models_db.values.amounts import Amount
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """The lifetime claim of an account, without its caps in units."""
+
+    epsilon: str
+    delta: str
+    delta_conversion: int
+
+
+def names(session: Session) -> dict[int, str]:
+    """Everybody's name by id."""
+    return {row.id: row.name for row in session.execute(select(Principal.id, Principal.name))}
+
+
+_USED = (Account.rho_held + Account.rho_spent, Account.delta_held + Account.delta_spent)
+_FIGURES = (
+    func.min(Account.rho_cap), func.min(Account.delta_cap),
+    func.max(Account.rho_spent), func.max(Account.delta_spent),
+    func.max(Account.rho_held), func.max(Account.delta_held),
+    func.max(_USED[0]), func.max(_USED[1]),
+)  # fmt: skip
+"""Of some blocks: their cap, spent, held, and the fullest one's use, each in rho and delta."""
+
+# --- datasets and accounts -----------------------------------------------------------------------------------
+
+
+def some_datasets(session: Session, limit: int, after: str | None = None, having: str = "") -> Sequence[Dataset]:
+    """At most `limit` datasets by name, beginning after a name; `having` is a part of the name."""
+    query = select(Dataset).order_by(Dataset.name).limit(limit)
+    if after is not None:
+        query = query.where(Dataset.name > after)
+    if having:
+        query = query.where(Dataset.name.contains(having, autoescape=True))
+    return session.scalars(query).all()
+
+
+def datasets_by_id(session: Session, ids: Collection[int]) -> dict[int, Dataset]:
+    """Some datasets by id."""
+    return {dataset.id: dataset for dataset in session.scalars(select(Dataset).where(Dataset.id.in_(ids)))}
+
+
+def sharing(session: Session, account_id: int) -> tuple[str, ...]:
+    """The names of the datasets on a root account, in order."""
+    return tuple(session.scalars(select(Dataset.name).where(Dataset.account_id == account_id).order_by(Dataset.name)))
+
+
+def balances(session: Session, accounts: Collection[int]) -> dict[int, Balance]:
+    """The budgets of root accounts, each over all its blocks; see `ledger.balance`."""
+    query = select(Account.parent_id, *_FIGURES).where(Account.parent_id.in_(accounts), Account.kind == "block")
+    kept = _reserved(session, accounts)
+    return {
+        int(root or 0): _balance(figures, kept.get(root, Amount()))
+        for root, *figures in session.execute(query.group_by(Account.parent_id))
+    }
+
+
+def cohort_balances(session: Session, accounts: Collection[int]) -> dict[int, dict[int, Balance]]:
+    """The budgets of the cohorts of root accounts, each over the blocks of one: by account, by cohort."""
+    query = select(Account.parent_id, COHORT, *_FIGURES).join(PartitionScheme, OF_ROOT)
+    kept = _reserved(session, accounts)
+    found: dict[int, dict[int, Balance]] = {}
+    rows = session.execute(
+        query.where(Account.parent_id.in_(accounts), Account.kind == "block").group_by(Account.parent_id, COHORT)
+    )
+    for root, cohort, *figures in rows:
+        found.setdefault(int(root or 0), {})[int(cohort or 0)] = _balance(figures, kept.get(root, Amount()))
+    return {root: dict(sorted(each.items())) for root, each in found.items()}
+
+
+def _balance(figures: Sequence[int], reserved: Amount) -> Balance:
+    cap, spent, held, fullest = (Amount(int(figures[place]), int(figures[place + 1])) for place in (0, 2, 4, 6))
+    return Balance(cap, spent, held, cap - fullest - reserved, reserved)
+
+
+def left_of_blocks(session: Session, accounts: Collection[int]) -> dict[int, list[Amount]]:
+    """What each block of root accounts has left beside what open envelopes keep, by its number; never less than 0."""
+    query = select(
+        Account.parent_id,
+        Account.rho_cap - Account.rho_held - Account.rho_spent,
+        Account.delta_cap - Account.delta_held - Account.delta_spent,
+    ).where(Account.parent_id.in_(accounts), Account.kind == "block")
+    reserved, found = _reserved(session, accounts), dict[int, list[Amount]]()
+    for root, rho, delta in session.execute(query.order_by(Account.parent_id, Account.block)):
+        kept = reserved.get(root, Amount())
+        found.setdefault(int(root or 0), []).append(Amount(max(0, rho - kept.rho), max(0, delta - kept.delta)))
+    return found
+
+
+def _reserved(session: Session, accounts: Collection[int]) -> dict[int | None, Amount]:
+    rho = func.sum(Account.rho_cap - Account.rho_held - Account.rho_spent)
+    delta = func.sum(Account.delta_cap - Account.delta_held - Account.delta_spent)
+    query = select(Account.parent_id, rho, delta).where(_open_envelope(accounts)).group_by(Account.parent_id)
+    return {root: Amount(int(rho), int(delta)) for root, rho, delta in session.execute(query)}
+
+
+def open_envelopes(session: Session, accounts: Collection[int]) -> dict[int, Account]:
+    """The open envelopes of root accounts, by their own id; see `envelopes.scopes`."""
+    return {one.id: one for one in session.scalars(select(Account).where(_open_envelope(accounts)))}
+
+
+def _open_envelope(accounts: Collection[int]) -> ColumnElement[bool]:
+    ended = select(ScopeEnd.account_id)
+    return and_(Account.parent_id.in_(accounts), Account.kind == "scope", Account.id.not_in(ended))
+
+
+def lifetimes(session: Session, accounts: Collection[int]) -> dict[int, Claimed]:
+    """The lifetime claims in force of root accounts; see `datasets.lifetime`."""
+    first = session.scalars(select(Cap).where(Cap.account_id.in_(accounts)))
+    found = {cap.account_id: Claimed(cap.epsilon, cap.delta, cap.delta_conversion) for cap in first}
+    carried = (
+        select(Dataset.account_id, Motion.epsilon, Motion.delta, Motion.delta_conversion)
+        .join(Motion, Motion.dataset_id == Dataset.id)
+        .join(Carried, Carried.motion_id == Motion.id)
+        .where(Dataset.account_id.in_(accounts), Motion.kind == "cap")
+        .order_by(Carried.id)
+    )
+    for account, epsilon, delta, conversion in session.execute(carried):
+        found[account] = Claimed(str(epsilon), str(delta), conversion or 0)
+    return found
+
+
+def blocks_of_each(session: Session, accounts: Collection[int]) -> dict[int, int]:
+    """How many blocks the partitions of root accounts have; see `datasets.partition`."""
+    query = select(PartitionScheme.account_id, PartitionScheme.blocks).where(PartitionScheme.account_id.in_(accounts))
+    return {row[0]: row[1] for row in session.execute(query)}
+
+
+def cohorts_of_each(session: Session, accounts: Collection[int]) -> dict[int, int]:
+    """How many cohorts each root account has that has more than the first one; see `cohorts.count`."""
+    query = select(Cohort.account_id, FIRST + func.count()).where(Cohort.account_id.in_(accounts))
+    return {row[0]: row[1] for row in session.execute(query.group_by(Cohort.account_id))}
+
+
+def versions_of_each(session: Session, dataset_ids: Collection[int]) -> dict[int, int]:
+    """How many versions each dataset has that has one; see `datasets.versions`."""
+    query = select(DatasetVersion.dataset_id, func.count()).where(DatasetVersion.dataset_id.in_(dataset_ids))
+    return {row[0]: row[1] for row in session.execute(query.group_by(DatasetVersion.dataset_id))}
+
+
+def open_windows(session: Session, accounts: Collection[int]) -> dict[int, Account]:
+    """The windows of time that are open now under root accounts."""
+    now = moment()
+    query = select(Account).where(
+        Account.parent_id.in_(accounts), Account.kind == "pacing", Account.opens_at <= now, Account.closes_at > now
+    )
+    return {int(window.parent_id or 0): window for window in session.scalars(query)}
+
+
+# --- requests ------------------------------------------------------------------------------------------------
+
+
+def stated() -> Select[Request, str]:
+    """Requests, each with the state that its last step led to."""
+    last = aliased(Transition)
+    newest = select(func.max(last.number)).where(last.request_id == Request.id).scalar_subquery()
+    step = (Transition.request_id == Request.id) & (Transition.number == newest)
+    return select(Request, Transition.to_state).join(Transition, step)
+
+
+def some_requests(
+    session: Session,
+    limit: int,
+    *,
+    before: int | None = None,
+    after: int | None = None,
+    dataset_id: int | None = None,
+    states: Collection[str] = (),
+) -> list[tuple[Request, str]]:
+    """At most `limit` requests with their states: the newest first, or with `after` the oldest first.
+
+    Args:
+        before, after: only requests with a lower or a higher number: the next page.
+        states: only requests that are there now; empty for all.
+    """
+    query = stated().order_by(Request.id if after is not None else Request.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(Request.id < before)
+    if after is not None:
+        query = query.where(Request.id > after)
+    if dataset_id is not None:
+        query = query.where(Request.dataset_id == dataset_id)
+    if states:
+        query = query.where(Transition.to_state.in_(states))
+    return [(request, state) for request, state in session.execute(query)]
+
+
+def counted_states(
+    session: Session, dataset_ids: Collection[int], states: Collection[str]
+) -> dict[tuple[int, str], int]:
+    """How many requests of each dataset are in each of some states."""
+    counted = stated().with_only_columns(Request.dataset_id, Transition.to_state, func.count())
+    query = counted.where(Request.dataset_id.in_(dataset_ids), Transition.to_state.in_(states))
+    rows = session.execute(query.group_by(Request.dataset_id, Transition.to_state))
+    return {(dataset, state): count for dataset, state, count in rows}
+
+
+def newest_requests(session: Session, dataset_ids: Collection[int]) -> dict[int, Request]:
+    """The newest request of each dataset that has one."""
+    newest = select(func.max(Request.id)).where(Request.dataset_id.in_(dataset_ids)).group_by(Request.dataset_id)
+    return {request.dataset_id: request for request in session.scalars(select(Request).where(Request.id.in_(newest)))}
+
+
+def spent_by_each(session: Session, request_ids: Collection[int]) -> dict[int, Amount]:
+    """What each request has spent so far; see `ledger.spent_by`."""
+    rows = session.execute(
+        select(Invocation.request_id, Hold.account_id, func.sum(Hold.rho), func.sum(Hold.delta))
+        .join(Hold, Hold.invocation_id == Invocation.id)
+        .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
+        .where(Invocation.request_id.in_(request_ids))
+        .group_by(Invocation.request_id, Hold.account_id)
+    )
+    most: dict[int, Amount] = {}
+    for request, _, rho, delta in rows:
+        so_far = most.get(request, Amount())
+        most[request] = Amount(max(so_far.rho, int(rho)), max(so_far.delta, int(delta)))
+    return most
+
+
+def artifacts_of_each(session: Session, request_ids: Collection[int]) -> dict[int, Artifact]:
+    """The newest artifact of each request that has one; see `artifacts.artifact_of`."""
+    query = select(Artifact).where(Artifact.request_id.in_(request_ids)).order_by(Artifact.attempt)
+    return {artifact.request_id: artifact for artifact in session.scalars(query)}
+
+
+def runners_of_each(session: Session, request_ids: Collection[int]) -> set[tuple[int, int]]:
+    """Who has run something of which request: (request, principal)."""
+    query = select(Invocation.request_id, Invocation.created_by).where(Invocation.request_id.in_(request_ids))
+    return {(row[0], row[1]) for row in session.execute(query.distinct())}
+
+
+# --- decisions -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class People:
+    """Who is a steward or an admin now, and who decides for whom on which dataset."""
+
+    stewards: frozenset[int]
+    admins: frozenset[int]
+    delegated: frozenset[tuple[int, int, int]]
+    """(giver, taker, dataset)"""
+
+    def stands(self, approval: Approval, dataset_id: int) -> bool:
+        """Whether an approval's giver may still give it."""
+        giver, taker = approval.on_behalf_of, approval.approver_id
+        if giver is None:
+            return taker in self.stewards
+        return giver in self.stewards and (giver, taker, dataset_id) in self.delegated
+
+    def pairs(self, dataset_id: int) -> Iterator[tuple[int, int]]:
+        """Who could decide on a dataset, and in whose name: a steward in their own, others for one who delegated it."""
+        yield from ((steward, steward) for steward in self.stewards)
+        for giver, taker, dataset in self.delegated:
+            if dataset == dataset_id and giver in self.stewards:
+                yield taker, giver
+
+
+def deciding_people(session: Session) -> People:
+    """Everybody who may decide on something now."""
+    now = moment()
+    granted = select(RoleGrant.role, RoleGrant.principal_id).where(
+        RoleGrant.role.in_(("steward", "admin")),
+        RoleGrant.valid_from <= now,
+        or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > now),
+        RoleGrant.id.not_in(select(RoleRevocation.grant_id)),
+    )
+    given = select(Delegation.from_id, Delegation.to_id, Delegation.dataset_id).where(
+        Delegation.valid_from <= now,
+        Delegation.valid_to > now,
+        Delegation.id.not_in(select(DelegationEnd.delegation_id)),
+    )
+    delegated = frozenset((giver, taker, dataset) for giver, taker, dataset in session.execute(given))
+    held: dict[str, set[int]] = {"steward": set(), "admin": set()}
+    for role, principal in session.execute(granted):
+        held[role].add(principal)
+    return People(frozenset(held["steward"]), frozenset(held["admin"]), delegated)
+
+
+def decisions(session: Session, request_ids: Collection[int], motion_ids: Collection[int] = ()) -> list[Approval]:
+    """The decisions on some requests and motions that may count: not withdrawn, and approvals not expired."""
+    query = select(Approval).where(
+        or_(Approval.request_id.in_(request_ids), Approval.motion_id.in_(motion_ids)),
+        or_(Approval.decision == "reject", Approval.expires_at > moment()),
+        Approval.id.not_in(select(Withdrawal.approval_id)),
+    )
+    return list(session.scalars(query.order_by(Approval.id)))
+
+
+@dataclass(frozen=True)
+class Rulebook:
+    """The numbers of approvals that policies ask for, and which datasets protect the same people."""
+
+    policies: Mapping[int, PolicyVersion]
+    rules: Mapping[tuple[int, str], PolicyRule]
+    sharing: Mapping[int, Sequence[str]]
+    """Names of the datasets of an account."""
+
+    def needed(self, policy_id: int, account_id: int, gate: str) -> int:
+        """How many stewards a policy asks for at a gate; see `gates.needed`."""
+        column = f"{gate}_approvals"
+        of_all = getattr(self.policies[policy_id], column)
+        default = MOTION_APPROVALS if of_all is None else of_all
+        own = (self.rules.get((policy_id, name)) for name in self.sharing[account_id])
+        asked = [None if rule is None else getattr(rule, column) for rule in own]
+        return max(default if number is None else int(number) for number in asked)
+
+    def bars_viewers(self, policy_id: int, account_id: int) -> bool:
+        """Whether a policy bars those who have seen unprotected figures of an account; see `internal_views`."""
+        own = (self.rules.get((policy_id, name)) for name in self.sharing[account_id])
+        said = [None if rule is None else rule.bars_viewers for rule in own]
+        return any(bool(self.policies[policy_id].bars_viewers if bars is None else bars) for bars in said)
+
+
+def rulebook(session: Session, policy_ids: Iterable[int], accounts: Iterable[int]) -> Rulebook:
+    """What some policies ask of the datasets of some accounts."""
+    wanted, among = set(policy_ids), set(accounts)
+    policies = session.scalars(select(PolicyVersion).where(PolicyVersion.id.in_(wanted)))
+    rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id.in_(wanted)))
+    sharing: dict[int, list[str]] = {}
+    for account, name in session.execute(select(Dataset.account_id, Dataset.name).where(Dataset.account_id.in_(among))):
+        sharing.setdefault(account, []).append(name)
+    return Rulebook({p.id: p for p in policies}, {(r.policy_id, r.dataset): r for r in rules}, sharing)
+
+
+def open_motions(session: Session, limit: int, after: int = 0) -> Sequence[Motion]:
+    """Motions that wait for decisions, oldest first, at most `limit` with a number above `after`."""
+    rejected = select(Approval.motion_id).where(Approval.motion_id.is_not(None), Approval.decision == "reject")
+    query = select(Motion).where(
+        Motion.id > after,
+        Motion.expires_at > moment(),
+        Motion.id.not_in(select(Carried.motion_id)),
+        Motion.id.not_in(rejected),
+    )
+    return session.scalars(query.order_by(Motion.id).limit(limit)).all()
+
+
+def uses_of_each(session: Session, motion_ids: Collection[int]) -> dict[int, int]:
+    """How many runs of each standing authorisation are used; see `motions.uses`."""
+    query = select(StandingUse.motion_id, func.count()).where(StandingUse.motion_id.in_(motion_ids))
+    return {row[0]: row[1] for row in session.execute(query.group_by(StandingUse.motion_id))}
+
+
+def requests_of_publications(session: Session, publication_ids: Collection[int]) -> dict[int, int]:
+    """The request behind each publication; see `motions.retracted_request`."""
+    query = select(Publication.id, Artifact.request_id).join(Artifact, Artifact.id == Publication.artifact_id)
+    return {row[0]: row[1] for row in session.execute(query.where(Publication.id.in_(publication_ids)))}

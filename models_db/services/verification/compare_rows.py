@@ -1,0 +1,304 @@
+"""Comparing rows with the links that commit to them, in the order of the chain; memory does not grow with either.
+
+Of each link the digests of its rows are computed anew, and then all that it says: kind, actor, dataset, request and
+body. A link that cannot be read is named by its number. That a chain was rewritten as a whole shows against an anchor
+(`audit_check`), not here.
+"""
+
+import hashlib
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from models_db.services.audit.link_body import parse_body
+from models_db.services.audit.log import Link
+from models_db.writes.link_content import RANKS, content, digest_of, spelled_body
+from models_db.writes.links import contents, kind_of, told_arm, told_hold, told_settled, view_of
+
+STEPS = ("ledger.hold", "ledger.arm", "ledger.release", "ledger.commit", "ledger.forfeit")
+"""Kinds of links that tell a step of the budget: of several rows, and none of them leads."""
+SHOWN = 20
+"""How many differences are named."""
+
+_ROWS = 20_000
+_LARGE = 2_000
+_MANY = 10_000
+_MOST = 4 * len(RANKS)
+"""More groups of rows than one transaction makes: a table is named once or twice by a link."""
+_LAST = 2**63 - 1
+"""The last number that a row can have."""
+_RANGES = re.compile(r"[1-9]\d{0,18}(-[1-9]\d{0,18})?(,[1-9]\d{0,18}(-[1-9]\d{0,18})?)*|0(,[1-9][\d,-]*)?")
+
+Range = tuple[int, int]
+
+
+class Covered:
+    """Numbers that were named, as ranges: few of them, because rows are numbered one after the other."""
+
+    def __init__(self) -> None:
+        self.ranges: list[Range] = []
+
+    def add(self, first: int, last: int) -> bool:
+        """Add a range. Returns whether all of it is new."""
+        at = bisect_right(self.ranges, (first, last))
+        before = self.ranges[at - 1] if at else (-2, -2)
+        after = self.ranges[at] if at < len(self.ranges) else None
+        if before[1] >= first or (after and after[0] <= last):
+            return False
+        low, high = at, at
+        if before[1] == first - 1:
+            low, first = at - 1, before[0]
+        if after and after[0] == last + 1:
+            high, last = at + 1, after[1]
+        self.ranges[low:high] = [(first, last)]
+        return True
+
+    def lacks(self, numbers: Iterable[int]) -> Iterator[int]:
+        """Which of some ascending numbers were not named."""
+        left = iter(self.ranges)
+        now = next(left, None)
+        for number in numbers:
+            while now and now[1] < number:
+                now = next(left, None)
+            if now is None or number < now[0]:
+                yield number
+
+
+@dataclass(frozen=True)
+class Named:
+    """Rows of one table, as a link names them."""
+
+    table: str
+    ids: str
+    ranges: tuple[Range, ...]
+    content: str
+
+    @property
+    def size(self) -> int:
+        """How many rows."""
+        return sum(last - first + 1 for first, last in self.ranges)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The ids; only of few rows."""
+        return [number for first, last in self.ranges for number in range(first, last + 1)]
+
+
+@dataclass
+class Comparison:
+    """What is found on the way along the links."""
+
+    session: Session
+    found: list[str] = field(default_factory=list)
+    covered: dict[str, Covered] = field(default_factory=lambda: {table: Covered() for table in RANKS})
+    _newest: dict[str, int] = field(default_factory=dict)
+
+    def say(self, difference: str) -> None:
+        """Keep a difference; the first ones are named."""
+        if len(self.found) <= SHOWN:
+            self.found.append(difference if len(self.found) < SHOWN else "and more")
+
+    def compare(self, links: Iterable[Link]) -> None:
+        """Compare what links tell with the rows, some at a time."""
+        batch: list[tuple[Link, tuple[Named, ...]]] = []
+        size = 0
+        for link in links:
+            rows = self._read(link)
+            if rows:
+                batch.append((link, rows))
+                size += sum(min(each.size, _LARGE) for each in rows)
+            if size > _ROWS:
+                self._compare(batch)
+                batch, size = [], 0
+        self._compare(batch)
+
+    def end(self) -> None:
+        """After the last link of the chain: rows without links."""
+        for table, covered in self.covered.items():
+            query = text(f"SELECT id FROM {table} ORDER BY id")  # noqa: S608  (the name of a table)
+            ids = self.session.connection().execute(query, execution_options={"yield_per": _MANY}).scalars()
+            for number in covered.lacks(ids):
+                self.say(f"{table} {number} has no link")
+
+    def _read(self, link: Link) -> tuple[Named, ...]:
+        body = parse_body(link.body)
+        if body is None:
+            self.say(f"link {link.seq} cannot be read")
+            return ()
+        if "rows" not in body:
+            self.say(f"link {link.seq} names no row")
+            return ()
+        rows = _named(body["rows"])
+        if not rows:
+            self.say(f"link {link.seq} names no row")
+        return rows
+
+    def _compare(self, batch: Sequence[tuple[Link, tuple[Named, ...]]]) -> None:
+        spelled = self._spelled(batch)
+        whole = [(link, rows) for link, rows in batch if self._rows_agree(link, rows, spelled)]
+        views = self._views(whole)
+        steps = _Steps.of(self.session, [rows for link, rows in whole if link.kind in STEPS])
+        for link, rows in whole:
+            told = steps.told(link, rows) if link.kind in STEPS else views.get(_lead(rows))
+            if told is None or _said(told, rows) != (*link[4:8], link.body):
+                self.say(f"link {link.seq} does not say what its rows say")
+
+    def _spelled(self, batch: Sequence[tuple[Link, tuple[Named, ...]]]) -> dict[str, dict[int, str]]:
+        """All rows of links that name few, by table and id."""
+        wanted: dict[str, list[int]] = {}
+        for _, rows in batch:
+            for each in rows:
+                if each.size <= _LARGE:
+                    wanted.setdefault(each.table, []).extend(each.numbers)
+        return {table: contents(self.session, table, ids) for table, ids in wanted.items()}
+
+    def _rows_agree(self, link: Link, rows: Sequence[Named], spelled: Mapping[str, Mapping[int, str]]) -> bool:
+        agree = True
+        for each in rows:
+            new = [self.covered[each.table].add(*pair) for pair in each.ranges]
+            if not all(new):
+                self.say(f"link {link.seq} names {each.table} {each.ids} again")
+                agree = False
+            if each.size > _LARGE and not all(new):
+                continue  # many rows are read once, however many links name them
+            if each.size > _LARGE:
+                number, digest = self._streamed(each)
+                missing = number != each.size
+            else:
+                there = spelled[each.table]
+                lacking = [number for number in each.numbers if number not in there]
+                missing = bool(lacking)
+                digest = "" if missing else digest_of(there[number] for number in each.numbers)
+            if missing:
+                self.say(f"{each.table} {each.ids} of link {link.seq} is not there")
+            elif digest != each.content:
+                self.say(f"{each.table} {each.ids} is not what link {link.seq} tells")
+            agree = agree and not missing and digest == each.content
+        return agree
+
+    def _streamed(self, each: Named) -> tuple[int, str]:
+        """Number and digest of many rows; of rows that cannot all be there, nothing is read."""
+        number, seen = 0, hashlib.sha256()
+        if max(last for _, last in each.ranges) > self._last_of(each.table):
+            return number, ""
+        query = text(f"SELECT * FROM {each.table} WHERE id BETWEEN :first AND :last ORDER BY id")  # noqa: S608
+        for first, last in each.ranges:
+            given, options = {"first": first, "last": last}, {"yield_per": _MANY}
+            for row in self.session.connection().execute(query, given, execution_options=options).mappings():
+                seen.update((b"\n" if number else b"") + content(each.table, dict(row)).encode())
+                number += 1
+        return number, seen.hexdigest()
+
+    def _last_of(self, table: str) -> int:
+        """The number of a table's last row."""
+        if table not in self._newest:
+            query = text(f"SELECT coalesce(max(id), 0) FROM {table}")  # noqa: S608  (the name of a table)
+            self._newest[table] = int(self.session.scalar(query) or 0)
+        return self._newest[table]
+
+    def _views(self, whole: Sequence[tuple[Link, tuple[Named, ...]]]) -> dict[tuple[str, int], Mapping[str, Any]]:
+        """What the rows that links are about would have them tell."""
+        wanted: dict[str, list[int]] = {}
+        for link, rows in whole:
+            if link.kind not in STEPS and rows[0].size == 1:
+                wanted.setdefault(rows[0].table, []).extend(rows[0].numbers)
+        found: dict[tuple[str, int], Mapping[str, Any]] = {}
+        for table, ids in wanted.items():
+            found.update(((table, number), told) for number, told in view_of(self.session, table, ids).items())
+        return found
+
+
+def _lead(rows: Sequence[Named]) -> tuple[str, int]:
+    return rows[0].table, rows[0].ranges[0][0]
+
+
+def _said(told: Mapping[str, Any], rows: Sequence[Named]) -> tuple[Any, ...]:
+    """Actor, kind, dataset, request and body of the link that would tell this."""
+    named = [{"table": each.table, "ids": each.ids, "content": each.content} for each in rows]
+    body = spelled_body(told, named)
+    return told["link_actor"], told["link_kind"], told["link_dataset"], told["link_request"], body
+
+
+def _named(said: Any) -> tuple[Named, ...]:
+    """The rows that a link names; none if it is not written as almoner writes it."""
+    found = [_named_once(each) for each in said] if isinstance(said, list) else []
+    return () if None in found or len(found) > _MOST else tuple(each for each in found if each is not None)
+
+
+def _named_once(each: Any) -> Named | None:
+    """The rows of one table that a link names; None if that is not written as almoner writes it."""
+    if not isinstance(each, dict) or set(each) != {"table", "ids", "content"}:
+        return None
+    table, ids, digest = each["table"], each["ids"], each["content"]
+    if not all(isinstance(said, str) for said in (table, ids, digest)):
+        return None
+    if table not in RANKS or not _RANGES.fullmatch(ids):
+        return None
+    pairs = [part.partition("-") for part in ids.split(",")]
+    ranges = tuple((int(first), int(last or first)) for first, _, last in pairs)
+    fits = all(first <= last <= _LAST for first, last in ranges)
+    return Named(table, ids, ranges, digest) if fits else None
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """What the rows of some steps say: entries with their holds and mechanisms, and mechanisms without."""
+
+    entries: Mapping[int, Any]
+    invocations: Mapping[int, Any]
+
+    @classmethod
+    def of(cls, session: Session, steps: Sequence[Sequence[Named]]) -> "_Steps":
+        """Of the steps that links name."""
+        named = [each for rows in steps for each in rows]
+        entries = [number for each in named if each.table == "entry" for number in each.numbers]
+        invocations = [number for each in named if each.table == "invocation" for number in each.numbers]
+        return cls(_by_id(session, _ENTRIES, entries), _by_id(session, _INVOCATIONS, invocations))
+
+    def told(self, link: Link, rows: Sequence[Named]) -> Mapping[str, Any] | None:
+        """What the link of a step would tell; None if it cannot be."""
+        ids = {each.table: each.numbers for each in rows}
+        entries: list[Any] = [self.entries.get(number) for number in ids.get("entry", ())]
+        mechanisms: list[Any] = [self.invocations.get(number) for number in ids.get("invocation", ())]
+        about = [*entries, *mechanisms]
+        if not about or None in about:
+            return None
+        kind = kind_of({entry.kind for entry in entries}) if entries else "hold"
+        first = about[0]
+        told = self._body(kind, entries, mechanisms)
+        return {**told, "link_actor": first.actor, "link_kind": f"ledger.{kind}", "link_dataset": first.dataset,
+                "link_request": first.request_id}  # fmt: skip
+
+    def _body(self, kind: str, entries: Sequence[Any], mechanisms: Sequence[Any]) -> Mapping[str, Any]:
+        if kind == "hold":
+            blocks = {entry.account_id: entry.block for entry in entries if entry.account_kind == "block"}
+            made = mechanisms or list({entry.invocation_id: entry for entry in entries}.values())
+            return told_hold([each._mapping for each in made], [entry._mapping for entry in entries], blocks)
+        if kind == "arm":
+            first = entries[0]
+            return told_arm(first.attempt, first.sequence, first.instalment, first.rho, first.delta)
+        return told_settled(entries[0].attempt, [entry.kind for entry in entries])
+
+
+_OF = "JOIN request r ON r.id = i.request_id JOIN dataset d ON d.id = r.dataset_id LEFT JOIN principal p ON p.id = "
+_ENTRIES = f"""
+SELECT e.id, e.kind, p.name AS actor, d.name AS dataset, i.request_id, i.attempt, i.sequence, i.mechanism,
+       i.id AS invocation_id, h.account_id, h.instalment, h.rho, h.delta, a.kind AS account_kind, a.block
+  FROM entry e JOIN hold h ON h.id = e.hold_id JOIN account a ON a.id = h.account_id
+  JOIN invocation i ON i.id = h.invocation_id {_OF} e.actor_id WHERE e.id IN """  # noqa: S608
+_INVOCATIONS = f"""
+SELECT i.id, p.name AS actor, d.name AS dataset, i.request_id, i.attempt, i.sequence, i.mechanism
+  FROM invocation i {_OF} i.created_by WHERE i.id IN """  # noqa: S608
+
+
+def _by_id(session: Session, query: str, ids: Sequence[int]) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    for first in range(0, len(ids), 500):
+        among = ", ".join(map(str, ids[first : first + 500]))
+        found.update((row.id, row) for row in session.connection().exec_driver_sql(f"{query} ({among})"))
+    return found

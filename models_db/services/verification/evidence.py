@@ -1,0 +1,98 @@
+"""What a run and a publication rest on, compared with the record before anything is spent or published.
+
+`told.differences` compares a whole ledger. Here only those rows are compared that decide a request: who may decide, the
+policies, the datasets and claims of its account, every motion, and the request with its approvals and what it produced.
+Each is to be named by a link that has its own hash and that the next link follows; a chain that was rewritten as a
+whole shows against an anchor (`audit_check`).
+"""
+
+from collections.abc import Iterator
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from models_db.services.audit import verify_chain
+from models_db.services.audit.log import Link, as_link
+from models_db.services.audit.stored_text import LedgerAltered
+from models_db.services.verification import verify_rows
+from models_db.services.verification.compare_rows import Comparison
+from models_db.tables import Dataset, Request
+
+
+def require_as_told(session: Session, request: Request) -> None:
+    """Compare everything that a request rests on with the links of the chain.
+
+    Raises:
+        LedgerAltered: with every difference.
+    """
+    dataset = session.get_one(Dataset, request.dataset_id)
+    given = {"request": request.id, "dataset": dataset.name, "dataset_id": dataset.id, "account": dataset.account_id}
+    comparison = Comparison(session)
+    comparison.compare(_links(session, comparison, given))
+    for table, condition in _NEEDED.items():
+        query = text(f"SELECT x.id FROM {table} x WHERE {condition} ORDER BY x.id")  # noqa: S608  (of constants)
+        values = {name: value for name, value in given.items() if f":{name}" in condition}
+        for number in comparison.covered[table].lacks(session.scalars(query, values)):
+            comparison.say(f"{table} {number} has no link")
+    for difference in verify_rows.caps(session, dataset.account_id):
+        comparison.say(difference)
+    if comparison.found:
+        raise LedgerAltered(comparison.found, request.id)
+
+
+def _links(session: Session, comparison: Comparison, given: dict[str, object]) -> Iterator[Link]:
+    """The links that name what is needed, whole in themselves and followed by the next one."""
+    kinds = session.scalars(text("SELECT DISTINCT kind FROM audit ORDER BY kind")).all()
+    general = [kind for kind in kinds if str(kind).partition(".")[0] in _GENERAL]
+    among = ", ".join(f":kind{number}" for number in range(len(general)))
+    values = {"request": given["request"], "dataset": given["dataset"],
+              **{f"kind{number}": kind for number, kind in enumerate(general)}}  # fmt: skip
+    query = text(_LINKS.format(kinds=among or "NULL"))
+    for *columns, following in session.connection().execute(query, values):
+        link = as_link(columns)
+        if link.row_hash != verify_chain.link_hash(link) or following not in (link.row_hash, None):
+            comparison.say(f"link {link.seq} was altered")
+        yield link
+
+
+_GENERAL = ("principal", "role", "delegation", "policy", "account", "scope", "dataset", "cohort", "motion", "cap",
+            "partition")  # fmt: skip
+"""How kinds begin that tell of people, policies, datasets and what they may lose."""
+_LINKS = """
+SELECT y.seq, y.prev_hash, y.row_hash, y.at, y.actor, y.kind, y.dataset, y.request_id, y.body, n.prev_hash
+  FROM audit y LEFT JOIN audit n ON n.seq = y.seq + 1
+ WHERE (y.kind IN ({kinds}) AND (y.kind <> 'dataset.ingested' OR y.dataset = :dataset))
+    OR (y.request_id = :request AND y.kind NOT LIKE 'ledger.%')
+ ORDER BY y.seq
+"""
+_EVERY = "TRUE"
+_OF_REQUEST = "x.request_id = :request"
+_NEEDED = {
+    # what has to be named by a link: the rows that decide
+    "principal": _EVERY,
+    "role_grant": _EVERY,
+    "role_revocation": _EVERY,
+    "delegation": _EVERY,
+    "delegation_end": _EVERY,
+    "policy_version": _EVERY,
+    "policy_rule": _EVERY,
+    "policy_adoption": _EVERY,
+    "dataset": "x.account_id = :account",
+    "dataset_version": "x.dataset_id = :dataset_id",
+    "cohort": "x.account_id = :account",
+    "partition_scheme": "x.account_id = :account",
+    "cap": "x.account_id = :account",
+    "account": "(x.id = :account OR x.parent_id = :account) AND x.kind IN ('root', 'block', 'scope')",
+    "scope_end": "x.account_id IN (SELECT a.id FROM account a WHERE a.parent_id = :account)",
+    "motion": _EVERY,
+    "carried": _EVERY,
+    "request": "x.id = :request",
+    "transition": _OF_REQUEST,
+    "approval": f"x.motion_id IS NOT NULL OR {_OF_REQUEST}",
+    "withdrawal": "x.approval_id IN (SELECT a.id FROM approval a WHERE a.motion_id IS NOT NULL"
+    " OR a.request_id = :request)",
+    "standing_use": _OF_REQUEST,
+    "artifact": _OF_REQUEST,
+    "publication": "x.artifact_id IN (SELECT f.id FROM artifact f WHERE f.request_id = :request)",
+    "evaluation": "x.artifact_id IN (SELECT f.id FROM artifact f WHERE f.request_id = :request)",
+}

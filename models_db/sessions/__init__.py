@@ -1,0 +1,1 @@
+"""Sessions of the ledger: its engine, transactions, and read-only access."""

@@ -1,0 +1,283 @@
+"""The ledger's database: one engine, two kinds of transaction, and the settings both backends need.
+
+SQLite: WAL, synchronous=FULL, foreign keys, recursive triggers (so that REPLACE meets the delete triggers);
+writers begin IMMEDIATE, because a read that later upgrades to a write oversells the budget. PostgreSQL: writers READ
+COMMITTED, because the account row is locked by the update that the CHECK sees, `synchronous_commit` on; readers
+REPEATABLE READ, because the head of the chain must fit the links. Sync drivers only; one connection is kept between
+transactions, and none is shared across a fork (`models_db.database.connection_reuse`).
+"""
+
+import os
+import re
+import sqlite3
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, ProgrammingError
+from sqlalchemy.orm import Session
+
+from models_db.database.connection_reuse import ONE, keep_one
+from models_db.database.prepared_statements import COMMITTING, let_go
+from models_db.database.sqlite_writer_queue import give_turns_back, take_turn
+from models_db.errors import EnvironmentProblem
+from models_db.writes.links import record_links
+
+BUSY_SECONDS = 60
+"""How long a writer waits for the others before it gives up."""
+
+IDLE_SECONDS = 300
+"""How long a session may idle inside a transaction before PostgreSQL ends it: others may wait for its locks."""
+
+_PRAGMAS = (
+    f"busy_timeout={BUSY_SECONDS * 1000}",
+    "synchronous=FULL",
+    "foreign_keys=ON",
+    "recursive_triggers=ON",
+    "trusted_schema=OFF",
+)
+
+
+_SETTINGS = (
+    "synchronous_commit=on",
+    f"lock_timeout={BUSY_SECONDS}s",
+    f"idle_in_transaction_session_timeout={IDLE_SECONDS}s",
+    "timezone=UTC",
+    # Of transactions that are one message (`models_db.database.prepared_statements`).
+    r"default_transaction_isolation=read\ committed",
+)
+
+_OTHER_SCHEMA = re.compile("no such (table|column)|has no column named")
+_OTHER_SCHEMA_STATES = ("42P01", "42703")  # undefined_table, undefined_column
+_UNDONE_STATES = ("40001", "40P01", "55P03")  # the server has undone the transaction, and said so
+_IDLE_STATE = "25P03"  # idle_in_transaction_session_timeout: the server has ended the session, and undone all
+_FORBIDDEN_STATE = "42501"  # insufficient_privilege
+
+
+class Database:
+    """The ledger's database at `url`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = _checked(_with_driver(url))
+        self.engine = _sqlite(self.url) if self.url.startswith("sqlite") else _postgresql(self.url)
+        weakref.finalize(self, self.engine.dispose)  # also at exit, so that SQLite leaves one whole file behind
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether the backend is SQLite."""
+        return self.engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """One write transaction: committed as a whole at its end, with links of what it has recorded, or rolled back.
+
+        Raises:
+            LedgerUnreachable: the database cannot be opened or stays locked.
+            OutcomeUnknown: it was told to commit and has not answered.
+            SchemaOutdated: its tables are not there, or not these.
+            LedgerForbidden: the database role may not do that.
+        """
+        with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
+            yield session
+            record_links(session)
+            session.info[COMMITTING] = True
+
+    @contextmanager
+    def rehearse(self) -> Iterator[Session]:
+        """A write transaction that is taken back at its end: what the ledger would refuse, it refuses here.
+
+        Raises:
+            LedgerUnreachable, SchemaOutdated, LedgerForbidden: as `write`.
+        """
+        with self._session(almoner_begin="IMMEDIATE") as session, session.begin():
+            yield session
+            record_links(session)
+            session.rollback()
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """One read transaction: a consistent snapshot, nothing is written."""
+        snapshot = {"almoner_begin": "DEFERRED"} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        with self._session(**snapshot) as session, session.begin():
+            yield session
+            session.expunge_all()  # what was read stays readable outside; a rollback would expire it
+            session.rollback()
+
+    @contextmanager
+    def _session(self, **options: str) -> Iterator[Session]:
+        session = Session(self.engine.execution_options(**options), expire_on_commit=False)
+        try:
+            with session:
+                yield session
+        except InternalError as problem:
+            if getattr(problem.orig, "sqlstate", None) != _IDLE_STATE:
+                raise
+            raise LedgerUnreachable(self._shown) from problem
+        except (OperationalError, ProgrammingError) as problem:
+            sqlstate = getattr(problem.orig, "sqlstate", None)
+            if _OTHER_SCHEMA.search(str(problem.orig)) or sqlstate in _OTHER_SCHEMA_STATES:
+                raise SchemaOutdated(self._shown) from None
+            if getattr(problem.orig, "sqlstate", None) == _FORBIDDEN_STATE:
+                raise LedgerForbidden(self._shown) from None
+            if isinstance(problem, OperationalError):
+                lost = session.info.get(COMMITTING) and sqlstate not in _UNDONE_STATES
+                raise (OutcomeUnknown if lost else LedgerUnreachable)(self._shown) from problem
+            raise
+        finally:
+            let_go(session)
+
+    @property
+    def _shown(self) -> str:
+        return self.engine.url.render_as_string(hide_password=True)
+
+    def dispose(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+
+class DatabaseUnsupported(EnvironmentProblem):
+    """An address that is neither SQLite's nor PostgreSQL's; it may hold a password, so it is not repeated."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The ledger's address is neither one of a PostgreSQL nor of an SQLite file.",
+            "Set ALMONER_DATABASE_URL to postgresql://user@host/database, or unset it for a file in the home.",
+        )
+
+
+class LedgerUnreachable(EnvironmentProblem):
+    """The ledger cannot be opened, or another process holds it for too long."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"The ledger at {url} cannot be used right now; nothing was changed.",
+            "Check that the database is there and not locked by a stopped process; then try again.",
+            {"database": url},
+        )
+
+
+class LedgerForbidden(EnvironmentProblem):
+    """The database role of this session has not the right to do that."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"The role of this session may not do that in the database at {url}; nothing was changed.",
+            "Readers are in the group almoner_DATABASE_reader, all others in almoner_DATABASE_writer; only the owner of"
+            " the tables makes or upgrades them. Ask an admin (`almoner user add --login`), see docs/people.md.",
+            {"database": url},
+        )
+
+
+class OutcomeUnknown(EnvironmentProblem):
+    """The connection was lost between a COMMIT and its answer: the change stands or does not."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"The ledger at {url} was told to keep a change and has not answered; it may have kept it.",
+            "When the database is there again, give the same command again: what was kept is found, nothing is spent"
+            " or published twice. `almoner run sweep` closes a run that this stopped.",
+            {"database": url},
+        )
+
+
+class SchemaOutdated(EnvironmentProblem):
+    """The database has no tables of ours, or those of another version."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"The database at {url} holds no ledger, or that of another version.",
+            "Run `almoner init`: it makes or upgrades the ledger and keeps what is there.",
+            {"database": url},
+        )
+
+
+def _with_driver(url: str) -> str:
+    for plain in ("postgresql://", "postgres://"):
+        if url.startswith(plain):
+            return "postgresql+psycopg://" + url.removeprefix(plain)
+    return url
+
+
+def _checked(url: str) -> str:
+    try:
+        kind = make_url(url).drivername
+    except (ArgumentError, ValueError):
+        raise DatabaseUnsupported from None
+    if kind not in ("sqlite", "postgresql+psycopg"):
+        raise DatabaseUnsupported
+    return url
+
+
+def _sqlite(url: str) -> Engine:
+    engine = create_engine(url, hide_parameters=True, **ONE)
+    path = make_url(url).database
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: sqlite3.Connection, _record: Any) -> None:
+        if path and path != ":memory:":
+            _protect(Path(path))  # before SQLite gives the same mode to the files beside it
+        connection.text_factory = stored_text
+        connection.isolation_level = None  # the driver must not begin transactions of its own
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+        _write_ahead(connection)
+
+    keep_one(engine, lambda: _identity(path))
+    give_turns_back(engine)
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        mode = connection.get_execution_options().get("almoner_begin", "IMMEDIATE")
+        if mode == "IMMEDIATE" and path and not connection.connection.is_detached:  # a migration's is closed, not kept
+            take_turn(path, connection.connection.info)
+        connection.exec_driver_sql(f"BEGIN {mode}")
+
+    return engine
+
+
+def stored_text(stored: bytes) -> str:
+    """What a column of text holds: bytes that are no UTF-8, which only another program writes, stop no reader."""
+    return stored.decode("utf-8", "replace")
+
+
+def _identity(path: str | None) -> tuple[int, int] | None:
+    """Which file the path names now."""
+    try:
+        found = os.stat(path or "")
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch a new file to WAL. The switch needs the file alone and, unlike everything else, does not wait for it."""
+    patience = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > patience:
+                raise
+            time.sleep(0.02)
+
+
+def _protect(path: Path) -> None:
+    if path.exists() and path.stat().st_mode & 0o077:
+        os.chmod(path, 0o600)
+
+
+def _postgresql(url: str) -> Engine:
+    engine = create_engine(
+        url,
+        hide_parameters=True,
+        **ONE,
+        isolation_level="READ COMMITTED",
+        connect_args={"options": " ".join(f"-c {setting}" for setting in _SETTINGS)},
+    )
+    keep_one(engine, lambda: url)
+    return engine

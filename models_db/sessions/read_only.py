@@ -1,0 +1,120 @@
+"""The ledger as an auditor opens it: through credentials that can only read, and without a trace.
+
+PostgreSQL: every transaction is read only, and SELECT is all the role needs. SQLite: the file is opened with
+`mode=ro`. A ledger in WAL mode needs a `-shm` file beside it even for that; in a folder where none can be made (a
+read-only copy, a mount) the file is read as it lies (`immutable=1`), which is right only if no change waits in the
+`-wal` file and nobody writes meanwhile. The first is checked before, the second afterwards.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from models_db.errors import EnvironmentProblem
+from models_db.sessions.database import BUSY_SECONDS, Database, stored_text
+
+_NO_SHARED_MEMORY = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+
+
+class ReadingDatabase(Database):
+    """A database through which nothing can be written."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._as_it_lies = False
+        self.engine = self._reading_sqlite() if self.is_sqlite else _reading_postgresql(self.url)
+
+    @property
+    def file(self) -> Path | None:
+        """The ledger's file; None on PostgreSQL."""
+        return Path(self.engine.url.database or "") if self.is_sqlite else None
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """One read transaction: a consistent snapshot.
+
+        Raises:
+            LedgerUnreachable, SchemaOutdated: see `Database.read`.
+            LedgerUnsettled: the file alone is not the whole ledger, or it was written meanwhile.
+        """
+        self._as_it_lies = False
+        before = _mark(self.file)
+        with super().read() as session:
+            yield session
+        if self._as_it_lies and _mark(self.file) != before:
+            raise LedgerUnsettled(self._shown, "was written while it was read")
+
+    def _reading_sqlite(self) -> Engine:
+        engine = create_engine(self.url, poolclass=NullPool, hide_parameters=True, creator=self._connect)
+
+        @event.listens_for(engine, "begin")
+        def _begin(connection: Connection) -> None:
+            connection.exec_driver_sql("BEGIN DEFERRED")
+
+        return engine
+
+    def _connect(self) -> Any:
+        try:
+            return _open(self.file, "mode=ro")
+        except sqlite3.OperationalError as problem:
+            if problem.sqlite_errorcode & 0xFF not in _NO_SHARED_MEMORY:
+                raise
+        wal = Path(f"{self.file}-wal")
+        if wal.exists() and wal.stat().st_size:
+            raise LedgerUnsettled(self._shown, "has changes in its -wal file that cannot be read without write access")
+        self._as_it_lies = True
+        return _open(self.file, "mode=ro&immutable=1")
+
+
+def _open(file: Path | None, how: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(str(file))}?{how}", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    connection.text_factory = stored_text
+    try:
+        for pragma in ("query_only=ON", "trusted_schema=OFF", "schema_version"):  # the last one reads the file
+            with closing(connection.execute(f"PRAGMA {pragma}")) as said:
+                said.fetchall()
+    except sqlite3.OperationalError:
+        connection.close()
+        raise
+    return connection
+
+
+def _mark(file: Path | None) -> tuple[int, ...]:
+    """Changes whenever the file does."""
+    if file is None or not os.path.lexists(file):
+        return ()
+    found = file.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _reading_postgresql(url: str) -> Engine:
+    return create_engine(
+        url,
+        poolclass=NullPool,
+        hide_parameters=True,
+        connect_args={
+            "options": f"-c default_transaction_read_only=on -c lock_timeout={BUSY_SECONDS}s -c timezone=UTC"
+        },
+    )
+
+
+class LedgerUnsettled(EnvironmentProblem):
+    """The ledger's file cannot be read as a whole from where nothing can be written."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"The ledger at {url} {reason}.",
+            "Copy almoner.db and the files beside it to a folder of your own, and read the copy; or wait until nobody"
+            " writes.",
+            {"database": url, "reason": reason},
+        )

@@ -1,0 +1,149 @@
+"""Who acts, in which roles, for whom, and under which policy."""
+
+from sqlalchemy import CheckConstraint, Index, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from models_db.database.base import Base, Body, Digest, Key, Line, Moment, Units, reference
+
+ROLES = ("analyst", "runner", "steward", "auditor", "admin")
+
+
+class Principal(Base):
+    """One human or service, known by a name and a public key; on PostgreSQL also by the login it works under."""
+
+    __tablename__ = "principal"
+    __table_args__ = (Index("uq_principal_login", "login", unique=True),)
+
+    id: Mapped[Key]
+    name: Mapped[Line] = mapped_column(unique=True)
+    public_key: Mapped[Line] = mapped_column(unique=True)
+    created_at: Mapped[Moment]
+    login: Mapped[Line | None]
+    """The PostgreSQL role; None on SQLite, and for a steward who signs elsewhere and has no account."""
+    created_by: Mapped[int | None] = mapped_column(reference("principal"))
+    """Who enrolled them; None of the founder."""
+
+
+class RoleGrant(Base):
+    """A role of a principal, from a day to a day."""
+
+    __tablename__ = "role_grant"
+    __table_args__ = (
+        CheckConstraint(f"role IN {ROLES}", name="role"),
+        CheckConstraint("valid_to IS NULL OR valid_to > valid_from", name="dates"),
+        CheckConstraint("length(trim(reason)) > 0", name="reason"),
+    )
+
+    id: Mapped[Key]
+    principal_id: Mapped[int] = mapped_column(reference("principal"), index=True)
+    role: Mapped[Line]
+    valid_from: Mapped[Moment]
+    valid_to: Mapped[Moment | None]
+    granted_by: Mapped[int] = mapped_column(reference("principal"))
+    reason: Mapped[Body]
+    at: Mapped[Moment]
+
+
+class RoleRevocation(Base):
+    """The end of a grant before its day."""
+
+    __tablename__ = "role_revocation"
+    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
+
+    id: Mapped[Key]
+    grant_id: Mapped[int] = mapped_column(reference("role_grant"), unique=True)
+    revoked_by: Mapped[int] = mapped_column(reference("principal"))
+    reason: Mapped[Body]
+    at: Mapped[Moment]
+
+
+class Delegation(Base):
+    """A steward lets somebody decide in their name: for one dataset, between two days, and no further."""
+
+    __tablename__ = "delegation"
+    __table_args__ = (
+        CheckConstraint("from_id <> to_id", name="other"),
+        CheckConstraint("valid_to > valid_from", name="dates"),
+        CheckConstraint("length(trim(reason)) > 0", name="reason"),
+    )
+
+    id: Mapped[Key]
+    from_id: Mapped[int] = mapped_column(reference("principal"), index=True)
+    to_id: Mapped[int] = mapped_column(reference("principal"))
+    dataset_id: Mapped[int] = mapped_column(reference("dataset"))
+    valid_from: Mapped[Moment]
+    valid_to: Mapped[Moment]
+    reason: Mapped[Body]
+    signature: Mapped[Line]
+    at: Mapped[Moment]
+
+
+class DelegationEnd(Base):
+    """A delegation taken back before its day."""
+
+    __tablename__ = "delegation_end"
+
+    id: Mapped[Key]
+    delegation_id: Mapped[int] = mapped_column(reference("delegation"), unique=True)
+    ended_by: Mapped[int] = mapped_column(reference("principal"))
+    at: Mapped[Moment]
+
+
+class PolicyVersion(Base):
+    """A policy that was in force at some time, and those of its rules that the database itself enforces."""
+
+    __tablename__ = "policy_version"
+
+    id: Mapped[Key]
+    digest: Mapped[Digest] = mapped_column(unique=True)
+    body: Mapped[Body]
+    several_roles: Mapped[bool]
+    """Whether one person may request, approve and run the same release."""
+    spend_approvals: Mapped[int]
+    publish_approvals: Mapped[int]
+    created_at: Mapped[Moment]
+    motion_approvals: Mapped[int | None]
+    """None, in policies older than motions, asks for two."""
+    rho_max: Mapped[Units | None]
+    delta_max: Mapped[Units | None]
+    """The most one release may cost, as integers of the ledger; None: no bound but the account's."""
+    pacing_period: Mapped[Line | None]
+    pacing_permille: Mapped[int | None]
+    """Of its lifetime budget, how much a dataset may reserve in one window."""
+    attempts: Mapped[int | None]
+    """How often one request may be run; None, as in the next three, only in policies whose text says nothing of it."""
+    approval_days: Mapped[int | None]
+    request_days: Mapped[int | None]
+    """Days after which an approval, and after which a request or a motion expires at the latest."""
+    delegation_days: Mapped[int | None]
+    """Days after which a delegation ends at the latest."""
+    bars_viewers: Mapped[bool | None]
+    """Whether whoever has seen unprotected figures of an account requests and decides nothing on it any more."""
+
+
+class PolicyRule(Base):
+    """What a policy demands for one dataset, where that differs; None leaves it as the policy has it."""
+
+    __tablename__ = "policy_rule"
+    __table_args__ = (UniqueConstraint("policy_id", "dataset"),)
+
+    id: Mapped[Key]
+    policy_id: Mapped[int] = mapped_column(reference("policy_version"))
+    dataset: Mapped[Line]
+    spend_approvals: Mapped[int | None]
+    publish_approvals: Mapped[int | None]
+    motion_approvals: Mapped[int | None]
+    rho_max: Mapped[Units | None]
+    delta_max: Mapped[Units | None]
+    bars_viewers: Mapped[bool | None]
+
+
+class PolicyAdoption(Base):
+    """A policy came into force; the last one is in force."""
+
+    __tablename__ = "policy_adoption"
+
+    id: Mapped[Key]
+    policy_id: Mapped[int] = mapped_column(reference("policy_version"))
+    adopted_by: Mapped[int] = mapped_column(reference("principal"))
+    at: Mapped[Moment]

@@ -1,0 +1,74 @@
+"""What stewards decide besides releases: caps, standing authorisations, retractions."""
+
+from sqlalchemy import CheckConstraint, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
+
+KINDS = ("cap", "standing", "retraction")
+
+
+class Motion(Base):
+    """A proposal on a dataset. Its digest covers every column that says something; approvals are for that digest."""
+
+    __tablename__ = "motion"
+    __table_args__ = (
+        CheckConstraint(
+            "(kind = 'cap' AND epsilon IS NOT NULL AND delta IS NOT NULL AND delta_conversion IS NOT NULL"
+            " AND rho IS NOT NULL AND delta_fail IS NOT NULL)"
+            " OR (kind = 'standing' AND rho IS NOT NULL AND delta_fail IS NOT NULL AND runs >= 1"
+            " AND until IS NOT NULL AND config_digest IS NOT NULL AND configuration IS NOT NULL)"
+            " OR (kind = 'retraction' AND publication_id IS NOT NULL)",
+            name="whole",
+        ),
+        CheckConstraint("length(trim(reason)) > 0", name="reason"),
+    )
+
+    id: Mapped[Key]
+    kind: Mapped[Line]
+    dataset_id: Mapped[int] = mapped_column(reference("dataset"), index=True)
+    policy_id: Mapped[int] = mapped_column(reference("policy_version"))
+    proposer_id: Mapped[int] = mapped_column(reference("principal"))
+    reason: Mapped[Body]
+    nonce: Mapped[Line]
+    digest: Mapped[Digest] = mapped_column(unique=True)
+    created_at: Mapped[Moment]
+    expires_at: Mapped[Moment]
+    epsilon: Mapped[Line | None]
+    delta: Mapped[Line | None]
+    delta_conversion: Mapped[Units | None]
+    rho: Mapped[Units | None]
+    """The new cap, or the most one run under a standing authorisation may cost."""
+    delta_fail: Mapped[Units | None]
+    runs: Mapped[int | None]
+    until: Mapped[Moment | None]
+    config_digest: Mapped[Digest | None]
+    configuration: Mapped[Body | None]
+    publication_id: Mapped[int | None] = mapped_column(Id)
+    """Without a foreign key, because requests name motions and publications come from requests; a guard checks it."""
+
+
+class Carried(Base):
+    """A motion that had its approvals took effect; a new cap moves its accounts in the same statement."""
+
+    __tablename__ = "carried"
+
+    id: Mapped[Key]
+    motion_id: Mapped[int] = mapped_column(reference("motion"), unique=True)
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
+    at: Mapped[Moment]
+
+
+class StandingUse(Base):
+    """One run drawn from a standing authorisation: an attempt of a request, failed or not."""
+
+    __tablename__ = "standing_use"
+    __table_args__ = (UniqueConstraint("motion_id", "number"), UniqueConstraint("request_id", "attempt"))
+
+    id: Mapped[Key]
+    motion_id: Mapped[int] = mapped_column(reference("motion"))
+    number: Mapped[int]
+    request_id: Mapped[int] = mapped_column(reference("request"))
+    attempt: Mapped[int]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
+    at: Mapped[Moment]

@@ -1,0 +1,72 @@
+"""Unprotected figures that were seen: since when and by whom, and what that means for a lifetime claim (PRIVACY §10.3).
+
+An internal metric reads private data without protection. Whoever has seen one may choose by it what is asked, published
+or stopped next, and no later output can show that; so the mark is the account's, for every dataset that shares it, and
+is never removed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from models_db.errors import Refused
+from models_db.values.canonical_json import Json
+
+CONDITIONAL: Final = (
+    "Later choices on this account may follow unprotected outputs, so the lifetime claim is conditional: it holds only"
+    " as far as none of them did."
+)
+
+
+@dataclass(frozen=True)
+class Viewing:
+    """Who has seen unprotected figures of an account.
+
+    Attributes:
+        since: the day (UTC) on which they were first seen, '2026-11-23'.
+        people: the names of everybody who has seen some, sorted; for screens of the house, not for what is published.
+    """
+
+    since: str
+    people: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The whole of it in words, with names."""
+        first = f"Unprotected figures of this account were first seen on {self.since}; they were seen by {self.names}."
+        return f"{first} {CONDITIONAL}"
+
+    @property
+    def names(self) -> str:
+        """The people in one line."""
+        return ", ".join(self.people)
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        return {"since": self.since, "people": list(self.people), "meaning": CONDITIONAL}
+
+
+class ViewerBarred(Refused):
+    """The policy bars whoever has seen unprotected figures of an account from this step."""
+
+    def __init__(self, people: Sequence[str], dataset: str, step: str) -> None:
+        names = " and ".join(repr(name) for name in people)
+        super().__init__(
+            f"The policy bars {names} from this step ({step}): they have seen unprotected figures of the account of"
+            f" dataset {dataset!r} (`internal_figures: bar_viewers`).",
+            "Somebody who has not seen them requests, proposes or decides; `almoner budget show` names who has.",
+            {"people": list(people), "dataset": dataset, "step": step},
+        )
+
+
+class ReleaseUndecided(Refused):
+    """Unprotected figures cannot be seen while a release of the same account is being made or decided on."""
+
+    def __init__(self, requests: Sequence[int]) -> None:
+        numbers = ", ".join(map(str, requests))
+        super().__init__(
+            f"Unprotected figures of this account are not shown now: request {numbers} is running or waits at the"
+            " publish gate, and its card could not say that somebody had seen them.",
+            "Decide on it first: `almoner release list --waiting`; a run that has ended: `almoner run sweep`.",
+            {"requests": list(requests)},
+        )

@@ -1,0 +1,329 @@
+"""A release request as its author writes it (`request.yaml`), validated; and how files of that kind are read.
+
+Numbers that matter are decimals read from their text, never binary floats. A mechanism's own `parameters` are
+checked by that mechanism.
+"""
+
+import re
+import unicodedata
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+
+from models_db.errors import EnvironmentProblem, UsageError
+from models_db.values.canonical_json import Json
+
+Kind = Literal["synthetic_corpus", "summaries", "insights", "demonstrations", "records"]
+Mechanism = Literal[
+    "invisible_ink",
+    "private_prediction",
+    "private_icl",
+    "adapmixed",
+    "public_only",
+    "non_private",
+    "token_level_summary",
+    "one_shot_summary",
+    "urania",
+    "simple_clio",
+    "keyphrase_seeding",
+    "private_evolution",
+]
+
+
+def _exact(value: object) -> object:
+    """YAML gives 1.0e-7 as a float and 1e-7 as text; both mean the decimal that was written."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+        raise ValueError("a number is needed")
+    text = str(value).strip()
+    if len(text) > _LONGEST_FIGURE or not text.isascii() or "_" in text:
+        raise ValueError(f"a decimal number of at most {_LONGEST_FIGURE} characters is needed")
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        raise ValueError("a number is needed") from None
+    if found.is_finite() and not -_MOST_PLACES <= found.adjusted() <= _MOST_PLACES:
+        raise ValueError("a number of a usual size is needed")  # written out it would fill the memory
+    return found
+
+
+_LONGEST_FIGURE = 100
+_MOST_PLACES = 100
+
+
+Preset = Literal["clinical", "court", "review", "chat", "summary"]
+
+MOST_COHORTS = 1000
+
+Exact = Annotated[Decimal, BeforeValidator(_exact), Field(allow_inf_nan=False)]
+
+
+class Written(BaseModel):
+    """Something a person wrote: unknown fields are mistakes, and nothing changes afterwards.
+
+    What is stored, and hashed or signed, has one form: a field that is empty by default (null, an empty list or
+    object) is left out while it is; every other field is written out, its default too. So two values have the same
+    bytes exactly if they are equal, and a field that is absent means the empty value, which is its default.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    @property
+    def stored_fields(self) -> list[str]:
+        """The fields that belong to the stored form of this value: all but those that are empty by default."""
+        return [name for name in type(self).model_fields if not self._is_empty_by_default(name)]
+
+    def _is_empty_by_default(self, name: str) -> bool:
+        value = getattr(self, name)
+        default = type(self).model_fields[name].get_default(call_default_factory=True)
+        return value == default and as_json(value) in (None, [], {})
+
+    @model_serializer(mode="plain")
+    def _stored(self) -> dict[str, Any]:
+        return {self.written_name(name): as_json(getattr(self, name)) for name in self.stored_fields}
+
+    @classmethod
+    def written_name(cls, name: str) -> str:
+        """What a field is called in files: its alias, where pydantic keeps the name for itself."""
+        return cls.model_fields[name].alias or name
+
+
+class Prompt(Written):
+    """What the model is told. Public by declaration: it appears on the card.
+
+    Templates are checked together with the request's labels (`tasks.inference.prompts.prompt_spec`).
+    """
+
+    description: Annotated[str, Field(min_length=1, max_length=4000)]
+    preset: Preset | None = None
+    system: str | None = None
+    public: str | None = None
+    private: str | None = None
+    again: str | None = None
+
+
+Line = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\r\n]+$")]
+Prose = Annotated[str, Field(min_length=1, max_length=4000)]
+Language = Annotated[str, Field(pattern="^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
+Day = Annotated[str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+Address = Annotated[str, Field(max_length=2000, pattern=r"^https?://[^\s<>\"]+$")]
+
+
+def _several(value: object) -> object:
+    """One name stands for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+def _on_the_calendar(day: str) -> str:
+    date.fromisoformat(day)
+    return day
+
+
+def spelt(name: str | int) -> str:
+    """The one spelling of a label or of a group's id: NFC, trimmed of white space; 7 and "7" are one."""
+    return unicodedata.normalize("NFC", str(name)).strip()
+
+
+class PublicGroup(Written):
+    """A group that a release may summarise: a product, a ward, a court. All of it is public.
+
+    `id` is what its documents carry as their label; `title` and `about` (such as its categories) are shown to the
+    model.
+    """
+
+    id: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\r\n]+$")]
+    title: Line | None = None
+    about: Annotated[tuple[Line, ...], BeforeValidator(_several), Field(max_length=20)] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, written: Any) -> Any:
+        """A name stands for a group of which nothing is said; like a label's, it may be a whole number."""
+        named = written["id"] if isinstance(written, dict) and "id" in written else written
+        if isinstance(named, str | int) and not isinstance(named, bool):
+            return {**(written if isinstance(written, dict) else {}), "id": spelt(named)}
+        return written
+
+    @property
+    def shown(self) -> str:
+        """The group as the model is told of it: its title and what it is about, or its id where nothing is said."""
+        return " - ".join(part for part in (self.title, ", ".join(self.about)) if part) or self.id
+
+
+def each_group_once(groups: tuple[PublicGroup, ...]) -> tuple[PublicGroup, ...]:
+    """The groups, each with an id of its own."""
+    if len({group.id for group in groups}) != len(groups):
+        raise ValueError("each group once")
+    return groups
+
+
+class PublicMetadata(Written):
+    """What the owner of the data says about what is published from it. None of it is read off the data.
+
+    `licence` is an SPDX identifier, an address, or a name; `language` BCP 47 codes; `publication_date` a day that
+    somebody chose (a bundle tells no time by itself). `groups` is a catalogue that requests for summaries choose from;
+    a request writes out the ones it takes, so the catalogue itself is not part of it.
+    """
+
+    name: Line | None = None
+    description: Prose | None = None
+    licence: Line | None = None
+    language: Annotated[tuple[Language, ...], BeforeValidator(_several)] = ()
+    creators: Annotated[tuple[Line, ...], BeforeValidator(_several)] = ()
+    citation: Prose | None = None
+    url: Address | None = None
+    intended_use: Prose | None = None
+    region: Line | None = None
+    sector: Line | None = None
+    publication_date: Annotated[Day, AfterValidator(_on_the_calendar)] | None = None
+    groups: Annotated[tuple[PublicGroup, ...], Field(max_length=1000), AfterValidator(each_group_once)] = ()
+
+    @classmethod
+    def stored(cls, text: str | None) -> "PublicMetadata":
+        """What the ledger keeps with a dataset; nothing is declared where it keeps no text.
+
+        Raises:
+            MetadataAltered: the text is not in its format.
+        """
+        try:
+            return cls() if text is None else cls.model_validate_json(text)
+        except ValidationError:
+            raise MetadataAltered from None
+
+    def under(self, later: "PublicMetadata | None") -> "PublicMetadata":
+        """This, with what `later` says otherwise or besides."""
+        said = later.model_dump() if later is not None else {}
+        return type(self).model_validate(self.model_dump() | said)
+
+    def without_groups(self) -> "PublicMetadata":
+        """All of it that is about the dataset as a whole."""
+        return self.model_copy(update={"groups": ()})
+
+
+def _of_the_whole(said: PublicMetadata) -> PublicMetadata:
+    if said.groups:
+        raise ValueError("a request declares groups in `parameters.groups`; a catalogue is the dataset's")
+    return said
+
+
+def _cohorts(written: object) -> object:
+    """'newest', or numbers; checked here as a whole, so that what is wrong is said in one sentence."""
+    if written is None or written == "newest":
+        return written
+    numbers = list(written) if isinstance(written, list | tuple) else []
+    fit = all(type(number) is int and number >= 1 for number in numbers) and numbers == sorted(set(numbers))
+    if not (fit and 1 <= len(numbers) <= MOST_COHORTS):
+        raise ValueError("`newest`, or the numbers of cohorts, once each and in ascending order, such as [1, 3]")
+    return tuple(numbers)
+
+
+Cohorts = Annotated[Literal["newest"] | tuple[int, ...] | None, PlainValidator(_cohorts)]
+
+
+class ReleaseRequest(Written):
+    """One request file."""
+
+    dataset: Annotated[str, Field(min_length=1, max_length=100)]
+    kind: Kind
+    mechanism: Mechanism
+    epsilon: Annotated[Exact, Field(gt=0)] | None = None
+    delta: Annotated[Exact, Field(gt=0, lt=1)] | None = None
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    prompt: Prompt
+    evaluation: tuple[str, ...] = ()
+    evaluation_share: Annotated[Exact, Field(gt=0, le=Decimal("0.5"))] = Decimal("0.1")
+    scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    public_metadata: Annotated[PublicMetadata, AfterValidator(_of_the_whole)] | None = None
+    rotate_over: Annotated[int, Field(ge=2, le=100_000)] | None = None
+    cohorts: Cohorts = None
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class MetadataAltered(EnvironmentProblem):
+    """The public metadata that the ledger keeps of a dataset does not follow its format."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The public metadata that the ledger keeps of a dataset is not in its format.",
+            "Somebody has changed the ledger. Run `almoner doctor` and `almoner audit verify`.",
+        )
+
+
+class FileInvalid(UsageError):
+    """A request, policy or parameter block does not follow its format."""
+
+    def __init__(self, what: str, problems: list[str], page: str = "docs/requests.md") -> None:
+        super().__init__(
+            f"{what} is not valid: {'; '.join(problems)}.",
+            f"Correct it and try again; nothing was changed. The format is in {page}.",
+            {"problems": problems},
+        )
+
+
+def parse(model: type[Model], value: object, what: str, page: str = "docs/requests.md") -> Model:
+    """`value` (read from YAML) as a `model`; `page` explains the format.
+
+    Raises:
+        FileInvalid: with every problem, by field.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as invalid:
+        problems = [
+            f"{'.'.join(map(_field, e['loc'])) or 'the file'}: {told_plainly(e['msg'])}"
+            for e in invalid.errors(include_url=False, include_context=False)
+        ]
+        raise FileInvalid(what, problems, page) from None
+
+
+def _field(part: str | int) -> str:
+    """A part of a field's place; what is no name of a field is not repeated, for it may come from another file."""
+    return str(part) if isinstance(part, int) or _FIELD.fullmatch(part) else "(no field's name)"
+
+
+_FIELD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,60}")
+
+
+def told_plainly(message: str) -> str:
+    """What pydantic says of a field, as a part of a sentence."""
+    return message.removeprefix("Value error, ")[:1].lower() + message.removeprefix("Value error, ")[1:]
+
+
+def as_json(value: object) -> Json:
+    """A validated model's content with decimals as text, fit for canonical JSON."""
+    match value:
+        case Written():
+            return {value.written_name(name): as_json(getattr(value, name)) for name in value.stored_fields}
+        case BaseModel():
+            return {name: as_json(getattr(value, name)) for name in type(value).model_fields}
+        case Decimal():
+            return plain_decimal(value)
+        case dict():
+            return {str(key): as_json(item) for key, item in value.items()}
+        case list() | tuple():
+            return [as_json(item) for item in value]
+        case float():
+            return plain_decimal(Decimal(str(value)))
+        case None | bool() | int() | str():
+            return value
+        case _:
+            raise TypeError(f"{type(value).__name__} has no place in a request")
+
+
+def plain_decimal(value: Decimal) -> str:
+    """The shortest plain decimal text: 4.0 and 4 are both '4', 1E-7 is '0.0000001'."""
+    return format(value.normalize(), "f")

@@ -1,0 +1,55 @@
+"""Configurations of requests: what stays the same from run to run under a standing authorisation, and what differs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from models_db.values.amounts import Amount, total
+from models_db.values.canonical_json import Json
+
+BLOCKS_READ = "blocks read"
+"""The fact of a plan that says which blocks a release reads that does not read all of them."""
+
+_WHY = {
+    "code": "almoner itself has changed since (`code`), which ends every standing authorisation",
+    "policy": "another policy is in force since (`policy`)",
+}
+
+
+def whichever_turn(body: Mapping[str, Json]) -> dict[str, Json]:
+    """A canonical request without what its turn decides: which of its groups of blocks it reads, if it rotates.
+
+    How many groups there are stays, and so do the cohorts and every event; all groups have the same number of blocks.
+    To read the first cohort alone is the same request before there was another one and after.
+    """
+    made = {name: value for name, value in body.items() if (name, value) != ("cohorts", [1])}
+    if "rotate_over" not in body and "cohorts" not in body:
+        return made
+    plan = dict(cast("Mapping[str, Json]", body["plan"]))
+    facts = dict(cast("Mapping[str, Json]", plan["facts"]))
+    plan["facts"] = {name: value for name, value in facts.items() if name != BLOCKS_READ}
+    if "rotate_over" in body:
+        plan["blocks"] = len(cast("Sequence[Json]", plan["blocks"]))
+        made.pop("group")
+    return {**made, "plan": plan}
+
+
+def differing(then: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
+    """The names of the fields in which two configurations differ."""
+    absent = object()  # a field that is null is not one that is not there
+    return sorted(name for name in {*then, *now} if then.get(name, absent) != now.get(name, absent))
+
+
+def because(differs: Sequence[str]) -> str:
+    """Why a request does not come under a standing authorisation, in words."""
+    plain = ", ".join(f"`{name}`" for name in differs if name not in _WHY)
+    reasons = [_WHY[name] for name in differs if name in _WHY]
+    if plain:
+        reasons.append(f"the request has another {plain}")
+    return "it is for another configuration: " + "; ".join(reasons)
+
+
+def cost_of(body: Mapping[str, Json]) -> Amount:
+    """What the plan of a canonical request costs every block that it may read."""
+    plan = cast("dict[str, Any]", body["plan"])
+    parts = [part for invocation in plan["invocations"] for part in invocation["instalments"]]
+    return total([Amount(int(part["rho"]), int(part["delta"])) for part in parts])

@@ -1,0 +1,1 @@
+"""Writing rows, and the links of the chain that commit to them."""

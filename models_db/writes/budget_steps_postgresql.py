@@ -1,0 +1,80 @@
+"""Steps of the budget that are a whole transaction, told to PostgreSQL in one message (docs/decisions/0038).
+
+Each locks the accounts first, with the same door as a step that is taken in several messages, and then calls the same
+door, so every guard looks at what is there once the locks are held. What the statements themselves read is from before
+the lock, and therefore only what never changes: numbers and amounts of holds, numbers of accounts, and what a request
+draws on. Whatever is refused is undone, and then taken in several messages, so that the refusal has its exact name.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.database.prepared_statements import Statement
+from models_db.values.amounts import Amount
+from models_db.writes.budget_steps import Planned, array, told_plan
+from models_db.writes.insert import Values
+
+
+def reserve_at_once(
+    session: Session, actor_id: int, request_id: int, root: int, blocks: Sequence[int], plan: Sequence[Planned]
+) -> bool:
+    """Hold a plan on blocks of a root account, as `moving.reserve` does; the holds of the plan name places in `blocks`.
+
+    Returns: False if nothing was done: it is refused, or the request draws on an envelope or a window as well.
+    """
+    if not any(planned.holds for planned in plan):
+        return False
+    under: Values = {"root": root, "blocks": array(blocks), "many": len(blocks)}
+    given: Values = {**told_plan(plan), **under, "at": moment(), "actor": actor_id, "request": request_id}
+    return bool(_RESERVE.alone(session, given))
+
+
+def arm_at_once(
+    session: Session,
+    actor_id: int,
+    root: int,
+    blocks: Sequence[int],
+    which: tuple[int, int, int, int],
+    lease: tuple[str, str] | None,
+) -> Amount | None:
+    """Arm an instalment as `moving.enter` does, and prolong the run's lease before, if it is given.
+
+    Args:
+        which: request, attempt, sequence and instalment.
+        lease: token and new end.
+
+    Returns: what is spent; None if nothing was done, because it is refused or nothing is held.
+    """
+    token, until = lease or (None, None)
+    request, attempt, sequence, instalment = which
+    given: Values = {"request": request, "attempt": attempt, "sequence": sequence, "instalment": instalment,
+                     "token": token, "until": until, "root": root, "blocks": array(blocks)}  # fmt: skip
+    found = _ARM.alone(session, {**given, "at": moment(), "actor": actor_id})
+    return Amount(found[0][0], found[0][1]) if found else None
+
+
+# To lock says nothing, and what says nothing is not NULL.
+_RESERVE = Statement("""
+SELECT CASE WHEN almoner_lock_accounts(:root, CAST(:blocks AS integer[])) IS NOT NULL THEN almoner_reserve(
+    CAST(:plan AS jsonb), :places,
+    ARRAY(SELECT ids[u.place] FROM unnest(CAST(:accounts AS integer[])) WITH ORDINALITY u(place, n) ORDER BY u.n),
+    :instalments, :rhos, :deltas, :at, :actor) END
+FROM (SELECT array_agg(x.id ORDER BY x.id) AS ids FROM account x
+    WHERE x.parent_id = :root AND x.kind = 'block' AND x.block = ANY (CAST(:blocks AS integer[]))) eligible
+WHERE cardinality(ids) = :many AND EXISTS (SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
+    WHERE r.id = :request AND r.scope_id IS NULL AND p.pacing_period IS NULL)
+""")
+
+_ARM = Statement("""
+SELECT rho, delta, CASE
+    WHEN CAST(:token AS text) IS NOT NULL AND NOT almoner_renew(:request, :token, CAST(:until AS text)) THEN NULL
+    WHEN almoner_lock_accounts(:root, CAST(:blocks AS integer[])) IS NOT NULL THEN almoner_enter(
+        ids, array_fill(CAST('ARM' AS text), ARRAY[cardinality(ids)]),
+        :at, :actor) END
+FROM (SELECT array_agg(h.id ORDER BY h.account_id, h.id) AS ids, min(h.rho) AS rho, min(h.delta) AS delta
+    FROM invocation i JOIN hold h ON h.invocation_id = i.id WHERE i.request_id = :request
+    AND i.attempt = :attempt AND i.sequence = :sequence AND h.instalment = :instalment) held
+WHERE ids IS NOT NULL
+""")

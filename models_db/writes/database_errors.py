@@ -1,0 +1,116 @@
+"""What the database refused, as named errors.
+
+The guards of the migrations speak in stable messages that begin with 'almoner:'; a CHECK speaks by its name. A
+service tries the change and lets the database decide; this module only translates.
+"""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from models_db.errors import AlmonerError, EnvironmentProblem, Refused
+from models_db.values.names import NameNotPlain
+
+_GUARD = re.compile(r"almoner: ([^\n]+)")
+_CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
+_BUDGET = ("the cap would be passed", "ck_account_rho", "ck_account_delta")
+_NO_JSON = "malformed JSON"
+"""What SQLite says where a guard reads a text that is no JSON; PostgreSQL's guard says the rule itself."""
+_NO_PLAN = "a request says its plan"
+_DELEGATION = "a delegation ends as the policy says"
+_RECORDED = "has recorded this already"
+_CLOCK = "the clock went backwards"
+_ROLES = re.compile("only an? |everybody acts under|your roles do not|an analyst or a steward|the ledger knows nobody")
+_PLAIN = {"a dataset has a plain name": "a dataset", "an envelope has a plain name": "an envelope"}
+_UNIQUE = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505")
+
+
+class Denied(Refused):
+    """The ledger's own rules forbid this change; nothing was changed."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(
+            f"The ledger refused: {rule}.",
+            "Look at the request with `almoner release show ID`; `almoner doctor` checks the ledger itself.",
+            {"rule": rule},
+        )
+
+
+class AlreadyRecorded(Refused):
+    """The same fact is in the ledger already; nothing was changed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The ledger has recorded this already, or another process was first.", "Look at its state again."
+        )
+
+
+class OverCap(Refused):
+    """A counter would pass its cap; the services turn this into a `BudgetExceeded` with figures."""
+
+
+class RoleMissing(Denied):
+    """Whoever asked has not the role for it."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.advice = "See your roles with `almoner user list`; an admin grants them: `almoner user grant NAME ROLE`."
+
+
+class DelegationTooLong(Denied):
+    """A delegation would last longer than the policy lets one last."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.advice = "Give an earlier day with --until; `delegation_days` of `almoner policy show` says how many days."
+
+
+class ClockWentBack(EnvironmentProblem):
+    """What the ledger recorded last is from a later time than this machine's clock says."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This machine's clock is behind the newest entry of the ledger; nothing was changed.",
+            "Set the clock right (`timedatectl`), then try again; the newest entry: `almoner audit log --limit 1`.",
+        )
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn a refusal of the database inside the block into a named error.
+
+    Raises:
+        OverCap, Denied, RoleMissing, NameNotPlain, AlreadyRecorded, ClockWentBack: by what the database said.
+    """
+    try:
+        yield
+    except IntegrityError as refusal:
+        raise _named(refusal.orig) from None
+    except OperationalError as refusal:
+        if _NO_JSON not in str(refusal.orig):
+            raise
+        raise Denied(_NO_PLAN) from None
+
+
+def _named(refusal: BaseException | None) -> AlmonerError:
+    said = str(refusal)
+    if any(name in said for name in _BUDGET):
+        return OverCap("The account's cap would be passed.")
+    if found := _GUARD.search(said):
+        rule = found.group(1).strip()
+        if rule == _DELEGATION:
+            return DelegationTooLong(rule)
+        if rule == _CLOCK:
+            return ClockWentBack()
+        if rule.endswith(_RECORDED):
+            return AlreadyRecorded()
+        if rule in _PLAIN:
+            return NameNotPlain(_PLAIN[rule])
+        return RoleMissing(rule) if _ROLES.match(rule) else Denied(rule)
+    if getattr(refusal, "sqlite_errorcode", None) in _UNIQUE or getattr(refusal, "sqlstate", None) in _UNIQUE:
+        return AlreadyRecorded()
+    named = _CONSTRAINT.search(said)
+    return Denied(named.group() if named else "a constraint of the schema")

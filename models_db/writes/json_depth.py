@@ -1,0 +1,45 @@
+"""How deep a JSON text of the ledger is nested at most, where the database cannot tell by itself.
+
+`migrations.schema.forms` bounds bytes and digits on both backends, and on PostgreSQL the depth. SQLite lets no trigger
+use its JSON functions while it mistrusts the schema (`trusted_schema=OFF`), so there the door asks before it writes.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from models_db.writes.database_errors import Denied
+
+DEPTH = 32
+JSON = {
+    "motion": ("configuration",),
+    "policy_version": ("body",),
+    "request": ("canonical",),
+    "invocation": ("event", "libraries"),
+    "artifact": ("files",),
+    "evaluation": ("result",),
+    "dataset": ("public_metadata",),
+}
+"""The columns that hold JSON, by table."""
+UNBOUNDED = "a text is too long, too deep or has a number too long"
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+def require_shallow(table: str, row: Mapping[str, Any]) -> None:
+    """Check the JSON texts of a row.
+
+    Raises:
+        Denied: one is nested deeper than DEPTH.
+    """
+    for column in JSON.get(table, ()):
+        if isinstance(text := row.get(column), str) and _depth(text) > DEPTH:
+            raise Denied(UNBOUNDED)
+
+
+def _depth(text: str) -> int:
+    deepest = depth = 0
+    for sign in re.findall(r"[][{}]", _STRING.sub("", text)):
+        depth += 1 if sign in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest

@@ -1,0 +1,199 @@
+"""Making links: what a transaction has recorded becomes links of the chain at its end, and nobody says what they tell.
+
+On PostgreSQL the doors put down in `pending_link` what they have recorded, `almoner_link` tells it, and the server does
+not commit what is untold (`pending_link_is_told`). On SQLite the session keeps it in mind, and `Database.write` tells
+it. Kind, actor, dataset and words of a link come from the row, through the view of its table.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from models_db.database.base import moment
+from models_db.database.prepared_statements import Statement
+from models_db.values.canonical_json import Json, canonical
+from models_db.writes.database_errors import translated
+from models_db.writes.link_content import content, named, spelled_body
+from models_db.writes.link_hash import link_hash
+from models_db.writes.pending_links import Recorded, groups, take
+from models_db.writes.unit_claims import close_claims
+
+MANY = 5_000
+
+
+def record_links(session: Session) -> int | None:
+    """Tell what the transaction has recorded and not told. Returns the number of its last link, None without one.
+
+    Raises:
+        ClockWentBack: the newest link is from a later time than now.
+    """
+    pending = take(session)
+    if not pending:
+        return None
+    if session.get_bind().dialect.name == "postgresql":
+        with translated():
+            made: int | None = session.execute(_LINK_THERE).scalar()
+            return made
+    close_claims(session)
+    return [_link(session, group) for group in groups(pending)][-1]
+
+
+def _link(session: Session, group: Sequence[Recorded]) -> int:
+    lead, *others = group
+    told = dict(view_of(session, lead.table, [lead.id])[lead.id])
+    rows = [named(lead.table, contents(session, lead.table, [lead.id]))]
+    for table in sorted({each.table for each in others}):
+        rows += [named(table, contents(session, table, [each.id for each in others if each.table == table]))]
+    body = spelled_body(told, rows)
+    return append(session, told["link_actor"], told["link_kind"], body, told["link_dataset"], told["link_request"])
+
+
+def view_of(session: Session, table: str, ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
+    """What links of some rows of a table tell, by id."""
+    query = f"SELECT * FROM link_of_{table} WHERE row_id IN ({_listed(ids)})"  # noqa: S608  (names and integers)
+    rows = session.connection().exec_driver_sql(query).mappings()
+    return {row["row_id"]: _with_what_is_asked(dict(row)) for row in rows}
+
+
+def _with_what_is_asked(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Three fields of a request, which the view of PostgreSQL reads by itself."""
+    if "asked" not in row:
+        return row
+    told = {name: value for name, value in row.items() if name != "asked"}
+    try:
+        body = json.loads(row["asked"])
+    except (TypeError, ValueError, RecursionError):  # altered: no link says so
+        return told
+    given = {name: body.get(name) for name in ("kind", "mechanism", "epsilon")} if isinstance(body, dict) else {}
+    return told | {name: _as_text(value) for name, value in given.items() if value is not None}
+
+
+def _as_text(value: Any) -> str:
+    return (value if isinstance(value, str) else canonical(value).decode())[:255]
+
+
+def contents(session: Session, table: str, ids: Sequence[int]) -> dict[int, str]:
+    """Some rows of a table, spelled out, by id."""
+    found: dict[int, str] = {}
+    for first in range(0, len(ids), MANY):
+        query = f"SELECT * FROM {table} WHERE id IN ({_listed(ids[first : first + MANY])})"  # noqa: S608  (as above)
+        rows = session.connection().exec_driver_sql(query).mappings()
+        found.update((row["id"], content(table, dict(row))) for row in rows)
+    return found
+
+
+def _listed(ids: Sequence[int]) -> str:
+    return ", ".join(str(int(number)) for number in ids) or "NULL"
+
+
+def append(session: Session, actor: str, kind: str, body: str, dataset: str | None, request_id: int | None) -> int:
+    """Add a link on SQLite; nobody else calls this.
+
+    Raises:
+        ClockWentBack: the newest link is from a later time than now.
+    """
+    with translated():
+        ((last, previous),) = _HEAD.rows(session, {})
+        link: dict[str, Any] = {"seq": last + 1, "prev_hash": previous, "at": moment(), "actor": actor, "kind": kind,
+                                "dataset": dataset, "request_id": request_id, "body": body}  # fmt: skip
+        _LINK.insert(session, {**link, "row_hash": link_hash(**link)})
+        return int(last) + 1
+
+
+_LINK_THERE = text("SELECT almoner_link()")
+_HEAD = Statement("SELECT seq, hash FROM audit_head")
+_LINK = Statement("""
+INSERT INTO audit (seq, prev_hash, row_hash, at, actor, kind, dataset, request_id, body)
+VALUES (:seq, :prev_hash, :row_hash, :at, :actor, :kind, :dataset, :request_id, :body)
+""")
+
+
+# --- Steps of the budget on SQLite: the rows are known, so they need not be read again ------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """Mechanisms, holds and entries of one attempt that were recorded together, as they were written."""
+
+    invocations: list[dict[str, Any]]
+    holds: list[dict[str, Any]]
+    entries: list[dict[str, Any]]
+
+
+def link_step(session: Session, actor_id: int, step: Step) -> None:
+    """The link of a step, as `almoner_step` makes it.
+
+    Raises:
+        ClockWentBack: the newest link is from a later time than now.
+    """
+    if step.invocations:
+        ((request_id, dataset, actor),) = _OF_INVOCATION.rows(
+            session, {"id": step.invocations[0]["id"], "actor": actor_id}
+        )
+        told = told_hold(step.invocations, step.holds, _blocks(session, {hold["account_id"] for hold in step.holds}))
+        kind = "hold"
+    else:
+        given = {"id": step.entries[0]["hold_id"], "actor": actor_id}
+        ((request_id, dataset, actor, *about),) = _OF_HOLD.rows(session, given)
+        kind = kind_of({entry["kind"] for entry in step.entries})
+        told = told_arm(*about) if kind == "arm" else told_settled(about[0], [entry["kind"] for entry in step.entries])
+    tables = (("entry", step.entries), ("hold", step.holds), ("invocation", step.invocations))
+    rows = [named(table, {row["id"]: content(table, row) for row in made}) for table, made in tables if made]
+    append(session, actor, f"ledger.{kind}", spelled_body(told, rows), dataset, request_id)
+
+
+def kind_of(entries: set[str]) -> str:
+    """The kind of a step by the kinds of its entries."""
+    for kinds, name in ((("ARM",), "arm"), (("HOLD",), "hold"), (("RELEASE",), "release"),
+                        (("COMMIT", "RELEASE"), "commit"), (("FORFEIT", "RELEASE"), "forfeit")):  # fmt: skip
+        if entries <= set(kinds):
+            return name
+    return "mixed"
+
+
+def told_hold(
+    invocations: Sequence[Mapping[str, Any]], holds: Sequence[Mapping[str, Any]], blocks: Mapping[int, int]
+) -> dict[str, Json]:
+    """What is told of a reservation; amounts are those of one block.
+
+    Args:
+        blocks: the numbers of the blocks among the accounts of the holds, by account.
+    """
+    mechanisms = [str(each["mechanism"]) for each in sorted(invocations, key=lambda each: each["sequence"])]
+    of_one = [hold for hold in holds if hold["account_id"] == min(blocks, default=None)]
+    amounts: dict[str, Json] = {name: str(sum(hold[name] for hold in of_one)) for name in ("rho", "delta")}
+    return {
+        "attempt": invocations[0]["attempt"],
+        "blocks": sorted(blocks.values()),
+        "mechanisms": mechanisms,
+        **amounts,
+    }
+
+
+def told_arm(attempt: int, sequence: int, instalment: int, rho: int, delta: int) -> dict[str, Json]:
+    """What is told of an instalment that is spent."""
+    return {"attempt": attempt, "sequence": sequence, "instalment": instalment, "rho": str(rho), "delta": str(delta)}
+
+
+def told_settled(attempt: int, entries: Sequence[str]) -> dict[str, Json]:
+    """What is told of an attempt whose holds are closed."""
+    released = sum(kind == "RELEASE" for kind in entries)
+    return {"attempt": attempt, "armed_holds": len(entries) - released, "released_holds": released}
+
+
+def _blocks(session: Session, accounts: set[int]) -> dict[int, int]:
+    query = f"SELECT id, block FROM account WHERE kind = 'block' AND id IN ({_listed(sorted(accounts))})"  # noqa: S608
+    return {number: block for number, block in session.connection().exec_driver_sql(query)}  # noqa: C416
+
+
+_ACTING = "SELECT i.request_id, d.name, (SELECT p.name FROM principal p WHERE p.id = :actor)"
+_REQUESTED = "JOIN request r ON r.id = i.request_id JOIN dataset d ON d.id = r.dataset_id"
+_OF_INVOCATION = Statement(f"{_ACTING} FROM invocation i {_REQUESTED} WHERE i.id = :id")
+_OF_HOLD = Statement(f"""
+{_ACTING}, i.attempt, i.sequence, h.instalment, h.rho, h.delta
+FROM hold h JOIN invocation i ON i.id = h.invocation_id {_REQUESTED} WHERE h.id = :id
+""")

@@ -1,0 +1,84 @@
+"""Lifetime claims: the integer caps behind an epsilon and a delta, derived and never accepted (PRIVACY §10.2).
+
+Whoever proposes, shows, signs, applies, checks or publishes a cap derives the amounts from the text that people read,
+by the function that registers a dataset. An amount in the ledger that differs is an error wherever it is met.
+"""
+
+from decimal import Decimal
+from functools import lru_cache
+
+from models_db.errors import Refused
+from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.values.amounts import DELTA_UNIT, Amount
+from models_db.values.requests import as_json, plain_decimal
+from tasks.accounting.rounding import InexactNumber
+from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, spent_epsilon
+
+
+@lru_cache(maxsize=4096)
+def lifetime_claim(epsilon: str, delta: str) -> LifetimeClaim:
+    """The lifetime claim (epsilon, delta) and the integer caps that enforce it.
+
+    Raises:
+        InvalidTarget, InexactNumber: no claim can be made from them.
+    """
+    cap = lifetime_cap(epsilon, delta)
+    return LifetimeClaim(
+        epsilon=str(as_json(cap.epsilon)),
+        delta=str(as_json(cap.delta)),
+        delta_conversion=int(cap.delta_conv * DELTA_UNIT),
+        cap=cap.amount,
+    )
+
+
+def require_derived(what: str, stored: LifetimeClaim) -> LifetimeClaim:
+    """Check that the amounts of a stored claim are those that its epsilon and delta give; returns the derived claim.
+
+    Args:
+        what: names what carries the claim, as in 'Motion 3'.
+
+    Raises:
+        AmountsDiffer: they are not, or no claim can be made from the text, or the text is not in its one form.
+    """
+    try:
+        derived = lifetime_claim(stored.epsilon, stored.delta)
+    except (InvalidTarget, InexactNumber):
+        raise AmountsDiffer(what, stored, None) from None
+    if derived != stored:
+        raise AmountsDiffer(what, stored, derived)
+    return derived
+
+
+def lifetime_epsilon(amount: Amount, delta_conversion: int) -> str:
+    """The epsilon of `amount` at a delta of `delta_conversion` (units of 1e-18), rounded up to four places."""
+    if not amount.rho:
+        return "0"
+    epsilon = spent_epsilon(amount, Decimal(delta_conversion) / DELTA_UNIT)
+    return plain_decimal(epsilon.quantize(Decimal("0.0001"), rounding="ROUND_CEILING"))
+
+
+class AmountsDiffer(Refused):
+    """The ledger's amounts of a lifetime claim are not those that its epsilon and delta give."""
+
+    def __init__(self, what: str, stored: LifetimeClaim, derived: LifetimeClaim | None) -> None:
+        means = f"which is {_amounts(derived)}" if derived else "from which no amounts follow"
+        super().__init__(
+            f"{what} says epsilon {stored.epsilon} at delta {stored.delta}, {means};"
+            f" the ledger has {_amounts(stored)}.",
+            "Approve, run and publish nothing on it. Find out who recorded it: `almoner audit log`; `almoner doctor`"
+            " lists every claim whose amounts differ.",
+            {
+                "subject": what,
+                "epsilon": stored.epsilon,
+                "delta": stored.delta,
+                "stored_rho": stored.cap.rho_text,
+                "stored_delta_fail": stored.cap.delta_text,
+                "derived_rho": derived.cap.rho_text if derived else None,
+                "derived_delta_fail": derived.cap.delta_text if derived else None,
+            },
+        )
+
+
+def _amounts(claim: LifetimeClaim) -> str:
+    conversion = Amount(0, claim.delta_conversion).delta_text
+    return f"rho {claim.cap.rho_text}, failure delta {claim.cap.delta_text} and conversion delta {conversion}"

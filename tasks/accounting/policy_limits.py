@@ -1,0 +1,73 @@
+"""What a policy's limits mean in integers of the ledger, always rounded down."""
+
+from fractions import Fraction
+
+from models_db.policies.checks import PolicyBounds
+from models_db.policies.policy import DatasetRules, Limits, Pacing, Policy, Rules
+from models_db.policies.rules import DatasetTerms, PolicyTerms
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import canonical, digest
+from models_db.values.requests import as_json
+from tasks.accounting import rounding, zcdp
+
+
+def bounds_of(rules: Rules, cap: Amount | None = None) -> PolicyBounds:
+    """The integers that hold for one dataset; the window's amount only where the lifetime `cap` is given.
+
+    rho_max is the largest rho with delta(rho, epsilon_max) <= delta_max, as for a lifetime cap (PRIVACY §2): whatever
+    epsilon and delta within the limits a release claims, it charges no more.
+
+    Raises:
+        InvalidTarget: the limits buy less than the ledger can count.
+    """
+    rho_max, delta_max = _release(rules.release)
+    if rules.pacing is None:
+        return PolicyBounds(rho_max, delta_max)
+    window = None if cap is None else window_of(rules.pacing, cap)
+    return PolicyBounds(rho_max, delta_max, rules.pacing.every, rules.pacing.permille, window)
+
+
+def window_of(pacing: Pacing, cap: Amount) -> Amount:
+    """What one window may reserve of a lifetime cap; divided first, as the database does: integers stay small."""
+    return Amount(cap.rho // 1000 * pacing.permille, cap.delta // 1000 * pacing.permille)
+
+
+def terms_of(policy: Policy) -> PolicyTerms:
+    """What the ledger keeps of a policy.
+
+    Raises:
+        InvalidTarget: its limits, or those for a dataset, buy less than the ledger can count.
+    """
+    body, pacing = as_json(policy), policy.pacing
+    rho_max, delta_max = _release(policy.release)
+    return PolicyTerms(
+        digest=digest(body),
+        body=canonical(body).decode(),
+        several_roles=policy.several_roles,
+        spend_approvals=policy.approvals.spend,
+        publish_approvals=policy.approvals.publish,
+        motion_approvals=policy.approvals.motion,
+        rho_max=rho_max,
+        delta_max=delta_max,
+        pacing_period=pacing.every if pacing else None,
+        pacing_permille=pacing.permille if pacing else None,
+        attempts=policy.attempts,
+        approval_days=policy.approval_days,
+        request_days=policy.request_days,
+        delegation_days=policy.delegation_days,
+        rules=tuple(_dataset_terms(name, rules) for name, rules in sorted(policy.datasets.items())),
+        bars_viewers=policy.internal_figures == "bar_viewers",
+    )
+
+
+def _dataset_terms(name: str, rules: DatasetRules) -> DatasetTerms:
+    approvals, figures = rules.approvals, rules.internal_figures
+    bars = None if figures is None else figures == "bar_viewers"
+    return DatasetTerms(name, approvals.spend, approvals.publish, approvals.motion, *_release(rules.release), bars)
+
+
+def _release(limits: Limits | None) -> tuple[int | None, int | None]:
+    if limits is None:
+        return None, None
+    rho = zcdp.release_amount(limits.epsilon_max, limits.delta_max).rho
+    return rho, rounding.cap(Fraction(0), rounding.exact(limits.delta_max)).delta

@@ -1,0 +1,1 @@
+"""Clustering with and without differential privacy."""

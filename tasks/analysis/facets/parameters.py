@@ -1,0 +1,172 @@
+"""What a request says about facets: who extracts them, and into which fields. Every word of it is public."""
+
+import json
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from models_db.errors import UsageError
+from models_db.values.canonical_json import digest
+from models_db.values.requests import Exact, Line, Written, as_json
+from tasks.inference.structured_output.json_schema import MOST_CHARACTERS, Schema
+from tasks.values.insight import KEYWORDS, SUMMARY
+
+ExtractorName = Literal["rake", "yake", "model"]
+
+MOST_FIELDS = 12
+MOST_TOLD = 5000
+"""Characters of descriptions and examples: a prompt has 8,000 (`tasks.inference.prompts.templates`)."""
+
+
+class FacetField(Written):
+    """One field of the facets.
+
+    Attributes:
+        name: how it is called in what the model writes.
+        about: what it is, in a line that the model reads.
+        kind: one text, or a list of short ones.
+        most_items: of a list.
+        most_characters: of a text, or of each item of a list.
+    """
+
+    name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,39}$")]
+    about: Line
+    kind: Literal["text", "list"] = "list"
+    most_items: Annotated[int, Field(ge=1, le=20)] = 5
+    most_characters: Annotated[int, Field(ge=1, le=400)] = 40
+
+    @property
+    def schema_part(self) -> Schema:
+        """Its JSON schema."""
+        if self.kind == "text":
+            return {"type": "string", "maxLength": self.most_characters}
+        item = {"type": "string", "minLength": 1, "maxLength": self.most_characters}
+        return {"type": "array", "items": item, "maxItems": self.most_items}
+
+    @property
+    def characters(self) -> int:
+        """What it adds to the size of the grammar, as `constraints_schema` counts."""
+        return len(json.dumps(self.name)) + self.most_characters * (self.most_items if self.kind == "list" else 1)
+
+
+PAPER_FIELDS = (
+    FacetField(name="topics", about="what it is about, from the broadest on", most_items=3),
+    FacetField(name="subtopics", about="the particular points under these topics", most_items=3, most_characters=60),
+    FacetField(name="intent", about="what the writer wants, such as to learn, to complain or to plan", kind="text"),
+    FacetField(name="entities", about="people, organisations, places and products that are named"),
+    FacetField(name=KEYWORDS, about="the words that best tell it from other texts", most_characters=30),
+    FacetField(name=SUMMARY, about="one sentence of at most 20 words", kind="text", most_characters=160),
+)
+"""The six of URANIA's appendix G.1, in its order and in our words."""
+
+
+class FacetExample(Written):
+    """A made-up text with its facets, which the model is shown.
+
+    Attributes:
+        facets: by the name of the field. What is left out, and what is no field, is not shown.
+    """
+
+    text: Annotated[str, Field(min_length=1, max_length=600)]
+    facets: dict[str, tuple[Line, ...]]
+
+
+EXAMPLES = (
+    FacetExample(
+        text="My landlord keeps my deposit although I left the flat clean. Can I go to a small claims court in Leeds?",
+        facets={
+            "topics": ("housing", "tenancy law"),
+            "subtopics": ("return of a deposit", "small claims"),
+            "intent": ("get legal advice",),
+            "entities": ("Leeds",),
+            KEYWORDS: ("landlord", "deposit", "small claims court"),
+            SUMMARY: ("A tenant asks how to get a deposit back from a landlord.",),
+        },
+    ),
+    FacetExample(
+        text="write a function that sorts a list of dictionaries by two keys, in python please",
+        facets={
+            "topics": ("programming",),
+            "subtopics": ("sorting dictionaries",),
+            "intent": ("get code written",),
+            "entities": ("Python",),
+            KEYWORDS: ("python", "sorting", "dictionaries"),
+            SUMMARY: ("The user wants a Python function that sorts dictionaries.",),
+        },
+    ),
+)
+"""Two of our own: without any, a small model repeats the instructions, and with one it repeats the example."""
+
+
+class FacetSettings(Written):
+    """How facets are extracted; all of it is public.
+
+    Attributes:
+        extractor: `rake` and `yake` need no model and read phrases off the text; `model` asks the release's model.
+        fields: of every unit's facets, in this order. `summary`, a text, and `keywords`, a list, are among them.
+        examples: what the model is shown before each text; none are needed.
+        phrase_words: the longest phrase of `rake` and `yake`, in words.
+        contrast: how much the model prefers words that a text makes likelier than no text would. At 0 a small model
+            repeats the examples; more than 0 doubles the work.
+        max_text_tokens: what the model reads of a unit.
+        max_new_tokens: what it may write about one, the end included.
+    """
+
+    extractor: ExtractorName = "rake"
+    fields: Annotated[tuple[FacetField, ...], Field(max_length=MOST_FIELDS)] = PAPER_FIELDS
+    examples: Annotated[tuple[FacetExample, ...], Field(max_length=5)] = EXAMPLES
+    phrase_words: Annotated[int, Field(ge=1, le=4)] = 2
+    contrast: Annotated[Exact, Field(ge=0, le=4)] = Decimal(1)
+    max_text_tokens: Annotated[int, Field(ge=16, le=100_000)] = 192
+    max_new_tokens: Annotated[int, Field(ge=16, le=4_000)] = 192
+
+    @model_validator(mode="after")
+    def _possible(self) -> "FacetSettings":
+        kinds = {field.name: field.kind for field in self.fields}
+        if len(kinds) < len(self.fields):
+            raise FacetsImpossible("two fields have one name")
+        for name, kind in ((SUMMARY, "text"), (KEYWORDS, "list")):
+            if kinds.get(name) != kind:
+                raise FacetsImpossible(f"a field `{name}` of kind {kind} is needed")
+        if (size := sum(field.characters for field in self.fields)) > MOST_CHARACTERS:
+            raise FacetsImpossible(f"all fields together have up to {size} characters (at most {MOST_CHARACTERS})")
+        if (size := self._told) > MOST_TOLD:
+            raise FacetsImpossible(f"what the model is told of them has {size} characters (at most {MOST_TOLD})")
+        return self
+
+    @property
+    def json_schema(self) -> Schema:
+        """What the model's answers are held to: an object with all fields, in their order."""
+        return {
+            "type": "object",
+            "properties": {field.name: field.schema_part for field in self.fields},
+            "required": [field.name for field in self.fields],
+        }
+
+    @property
+    def _told(self) -> int:
+        """Characters of descriptions and examples."""
+        shown = [phrase for example in self.examples for phrases in example.facets.values() for phrase in phrases]
+        return sum(map(len, [*(field.about for field in self.fields), *(each.text for each in self.examples), *shown]))
+
+    @property
+    def field(self) -> dict[str, FacetField]:
+        """The fields by name, in their order."""
+        return {field.name: field for field in self.fields}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it."""
+        return digest(as_json(self))
+
+
+class FacetsImpossible(UsageError):
+    """Fields that cannot be extracted, or that later stages cannot use."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"Facets cannot have these fields: {reason}.",
+            "Correct `facets.fields`, or leave it out; docs/facets.md has an example.",
+            {"reason": reason},
+        )

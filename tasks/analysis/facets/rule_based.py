@@ -1,0 +1,132 @@
+"""Facets without a model: key phrases of the text itself, by RAKE or by YAKE.
+
+`summary` is the beginning of the text as it stands: it is embedded, and nobody reads it. `keywords` are the best key
+phrases, then words; `topics` (where the schema has it) the words that weigh most. Other fields stay empty: who wants
+intents and entities needs the model.
+
+Both know English function words alone. In another language they work all the same, and worse: phrases contain function
+words, and where words are not set apart a phrase is a whole clause, which is left out if it is long.
+"""
+
+import logging
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from tasks.analysis.facets.normal_form import no_facets, spaced, tidied
+from tasks.analysis.facets.parameters import FacetSettings
+from tasks.common.progress import Progress
+from tasks.text.rake import phrase_scores
+from tasks.values.insight import KEYWORDS, SUMMARY, Facets
+
+CODE = 1
+"""Raised whenever this module finds other facets than before: it is part of the name."""
+
+READ_CHARACTERS = 20_000
+"""What is read of a text: a public limit, so that no text can hold everybody up."""
+SUMMARY_CHARACTERS = 2_000
+"""More than an embedder reads: 256 to 384 word pieces."""
+TOPICS = "topics"
+
+_REQUESTS = """
+give gives list lists write writes tell name names make explain describe identify classify extract provide provided
+following please help want need know based create generate suggest answer question text passage paragraph example
+examples thing things way ways lot hello hi thanks thank sure okay ok
+"""
+_ASKING = frozenset(_REQUESTS.split())
+"""Words of asking and answering, which tell no conversation from another. A phrase of these alone is left out."""
+
+Phrases = tuple[Sequence[str], Sequence[str]]
+"""Key phrases and single words, the best first."""
+
+
+@dataclass(frozen=True)
+class FastExtractor:
+    """An `Extractor` without a model.
+
+    Attributes:
+        phrases: `rake` or `yake`: text and longest phrase in words -> phrases and words, each a function of the text.
+        progress: told every thousand units.
+    """
+
+    settings: FacetSettings
+    phrases: Callable[[str, int], Phrases]
+    progress: Progress = lambda done, of: None
+
+    @property
+    def name(self) -> str:
+        """The method with its version, and the digest of the settings."""
+        kind = self.phrases.__name__
+        library = f" {version('yake')}" if kind == "yake" else ""
+        return f"{kind}{library}, code {CODE}, settings {self.settings.digest}"
+
+    def __call__(self, texts: Sequence[str]) -> list[Facets]:
+        """One for each text."""
+        found = []
+        for done, text in enumerate(texts, 1):
+            found.append(self._of(text))
+            if not done % 1000 or done == len(texts):
+                self.progress(done, len(texts))
+        return found
+
+    def _of(self, text: str) -> Facets:
+        try:
+            return self._facets(spaced_lines(text))
+        except Exception:  # noqa: BLE001 - whatever a library raises may quote the text; the row is null
+            return no_facets(self.settings.fields)
+
+    def _facets(self, text: str) -> Facets:
+        phrases, words = self.phrases(text, self.settings.phrase_words)
+        found: Mapping[str, Sequence[str]] = {
+            KEYWORDS: [phrase for phrase in (*phrases, *words) if _says_something(phrase)],
+            TOPICS: [word for word in words if _says_something(word)],
+        }
+        kept = tidied(self.settings.fields, found)
+        summary = spaced(text[:SUMMARY_CHARACTERS])
+        return Facets({**kept.values, SUMMARY: (summary,) if summary else ()})
+
+
+def spaced_lines(text: str) -> str:
+    """What is read of a text, line by line: an empty line ends a phrase."""
+    return "\n".join(spaced(line) for line in text[:READ_CHARACTERS].splitlines())
+
+
+def rake(text: str, words: int) -> Phrases:
+    """Phrases by RAKE, and words by their degree: with how many words all their phrases have."""
+    scores = phrase_scores(text)
+    degree = Counter[str]()
+    for phrase in scores:
+        degree.update(dict.fromkeys(phrase, len(phrase)))
+    best = sorted((phrase for phrase in scores if len(phrase) <= words), key=lambda each: (-scores[each], each))
+    return [" ".join(phrase) for phrase in best], sorted(degree, key=lambda word: (-degree[word], word))
+
+
+def yake(text: str, words: int) -> Phrases:
+    """Phrases by YAKE (Campos et al., Information Sciences 509, 2020), and those of one word.
+
+    Each text is scored by itself; nothing is learned from one for the next. YAKE writes the beginning of a text that
+    it cannot read into the log, so its log is shut.
+    """
+    logging.getLogger("yake").disabled = logging.getLogger("yake.core.yake").disabled = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # means of no numbers, where a text has no word
+        phrases = [phrase for phrase, _ in _yake(words).extract_keywords(text)]
+        single = phrases if words == 1 else [phrase for phrase, _ in _yake(1).extract_keywords(text)]
+    return phrases, single
+
+
+@cache
+def _yake(words: int) -> Any:
+    from yake import KeywordExtractor  # slow to import
+
+    return KeywordExtractor(lan="en", n=words, top=40, dedup_func="levs", dedup_lim=0.9)
+
+
+def _says_something(phrase: str) -> bool:
+    """Whether there is a word of two letters or more that is not only one of asking."""
+    words = phrase.casefold().split()
+    return any(word not in _ASKING and sum(map(str.isalpha, word)) > 1 for word in words)

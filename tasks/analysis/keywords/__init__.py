@@ -1,0 +1,1 @@
+"""Keyword sets: candidates, refinement, assignment to texts."""

@@ -1,0 +1,86 @@
+"""The public tools with which `almoner keywords build` makes a set: a tagger, an embedder, and perhaps a model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from typing import Final, cast
+
+from models_db.values.canonical_json import Json
+from tasks.analysis.keywords.build_public_set import REVISE_SCHEMA, Built, Progress, PublicTexts, build
+from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.store import Corpus
+from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.structured_output import Writer
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.inference.engine.engine import Engine
+from tasks.inference.loading.loading import load, require_pulled
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.text.tagger import load_tagger
+
+ANSWER_TOKENS: Final = 200
+"""Tokens of one answer at most: five numbers and five phrases of thirty characters."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be built, and with what.
+
+    Attributes:
+        size: keywords at most.
+        model: a public language model that revises the set; None for none.
+        rounds: how often it does.
+        device: auto, cpu or cuda.
+    """
+
+    size: int
+    model: str | None = None
+    rounds: int = 0
+    device: str = "auto"
+
+
+def build_with_tools(source: PublicTexts, wanted: Wanted, progress: Progress) -> tuple[Built, Mapping[str, Json]]:
+    """A keyword set of public texts, and the names of all that it was made with.
+
+    Raises:
+        TaggerChanged, ModelNotPulled, UnknownModel, WrongKind: a tool is not on this machine.
+        SizeInvalid, NothingNamed: as `build`.
+    """
+    if wanted.model is not None:
+        require_pulled(wanted.model, "causal_lm")  # said now, and not after all the reading
+    embedder = load_embedder(device=wanted.device)
+    tagger = load_tagger(partial(progress, "reading"))
+    model = load(wanted.model, wanted.device) if wanted.model is not None and wanted.rounds else None
+    write = writer_of(model) if model is not None else None
+    rounds = wanted.rounds if model is not None else 0
+    built = build(source.texts, wanted.size, tagger, partial(points_of, embedder), write, rounds, progress)
+    named: dict[str, Json] = {
+        "size": wanted.size,
+        "tagger": tagger.name,
+        "embedder": embedder.name,
+        "model": f"{model.name} {model.revision}" if model is not None else None,
+        "rounds": rounds,
+    }
+    return built, named
+
+
+def writer_of(model: "LanguageModel") -> Writer:
+    """The model, which always says what it finds likeliest, about public texts alone: there is no corpus to read."""
+
+    def nothing_to_pay(sequence: int, instalment: int) -> None:
+        raise RuntimeError("nothing of this is charged")
+
+    bench = Bench(
+        engine=Engine(model),
+        corpus=cast(Corpus, None),
+        scheme=cast(PartitionScheme, None),
+        scheme_id="",
+        prompt=PromptSpec("keywords"),
+        rng=OS_RANDOM,
+        arm=nothing_to_pay,
+        progress=lambda what, done, total: None,
+    )
+    return Writer.of(bench, [REVISE_SCHEMA], ANSWER_TOKENS, Decimal(1), top_k=1)

@@ -1,0 +1,138 @@
+"""What a request says about its keyword set; all of it is public. Nothing here imports a model."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self, cast
+
+from pydantic import AfterValidator, Field, model_validator
+
+from models_db.errors import UsageError
+from models_db.values.bounded_json import parse_json
+from models_db.values.canonical_json import Json
+from models_db.values.requests import Exact, Line, Written
+from tasks.text.keyword_normalisation import spelt_keyword
+
+Method = Literal["public", "tfidf", "model", "hybrid"]
+Ranking = Literal["counts", "model", "coverage"]
+
+MOST_WORDS: Final = 2000
+LARGEST_FILE: Final = 2**20
+"""Bytes of a file of public words."""
+
+_WITH_WORDS = ("public", "hybrid")
+
+
+def _spelt(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Each in its one spelling, once; anything else is a mistake of whoever wrote the list."""
+    found = [spelt_keyword(word) for word in words]
+    wrong = [word for word, keyword in zip(words, found, strict=True) if keyword is None]
+    if wrong:
+        raise ValueError(f"no keyword can be made of {wrong[0]!r}")
+    return tuple(dict.fromkeys(keyword for keyword in found if keyword is not None))
+
+
+class KeywordSettings(Written):
+    """How the closed set of keywords is made (URANIA, section 4.1).
+
+    Attributes:
+        method: `public` takes `words` and reads no private text; `tfidf` selects single words of the units' facets;
+            `model` selects the keywords that the extractor found; `hybrid` selects those of them that `words` lack.
+        size: K, keywords of the set at most.
+        per_unit: k, how many candidates a unit has at most.
+        tokens_per_unit: w, in how many words' document frequencies a unit counts at most; `tfidf` alone.
+        frequency_share: the part of the stage's rho that document frequencies get; `tfidf` alone.
+        only_common: `tfidf` passes over words whose noisy document frequency is so low that they would hardly be
+            selected, so that rare words do not take a unit's places.
+        ranking: how a set that came out larger than K is cut: by noisy `counts`, which are paid for; by the public
+            `model`; or so that the rest is well represented (`coverage`). The last two cost nothing.
+        counting_share: the part of the stage's rho that these counts get.
+        words: the public set, the best first.
+        words_from: where they come from, for people.
+    """
+
+    method: Method = "tfidf"
+    size: Annotated[int, Field(ge=1, le=MOST_WORDS)] = 200
+    per_unit: Annotated[int, Field(ge=1, le=50)] = 5
+    tokens_per_unit: Annotated[int, Field(ge=1, le=1000)] = 30
+    frequency_share: Annotated[Exact, Field(gt=0, lt=1)] = Decimal("0.3")
+    only_common: bool = True
+    ranking: Ranking = "counts"
+    counting_share: Annotated[Exact, Field(gt=0, lt=1)] = Decimal("0.05")
+    words: Annotated[tuple[str, ...], Field(max_length=MOST_WORDS), AfterValidator(_spelt)] = ()
+    words_from: Line | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.method in _WITH_WORDS and not self.words:
+            raise ValueError(f"the method {self.method} needs `words`, or a `file` made by `almoner keywords build`")
+        if self.method not in _WITH_WORDS and (self.words or self.words_from):
+            raise ValueError(f"the method {self.method} has no public `words`; `hybrid` adds to them")
+        if self.frequency_share + self.counting_share >= 1:
+            raise ValueError("frequency_share and counting_share leave nothing for the selection")
+        return self
+
+    @property
+    def charged(self) -> bool:
+        """Whether making the set reads private text."""
+        return self.method != "public"
+
+
+def with_words_from_file(settings: Json) -> Json:
+    """The settings of a request file with `file: words.json` replaced by the words in it; others as they are.
+
+    What is stored says all that a plan depends on, so a file is read once, when the request is written out.
+
+    Raises:
+        WordsUnreadable, WordsInvalid: there is no such file, or `almoner keywords build` did not write it.
+    """
+    if not isinstance(settings, Mapping) or not isinstance(settings.get("file"), str) or "words" in settings:
+        return settings  # the format says what is wrong with it
+    path = Path(cast(str, settings["file"]))
+    found = _read(path)
+    rest = {name: value for name, value in settings.items() if name != "file"}
+    return {**rest, "words": found["words"], "words_from": _origin(path, found)}
+
+
+def _read(path: Path) -> Mapping[str, Json]:
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise WordsInvalid(path)
+        found = parse_json(path.read_bytes(), most_bytes=LARGEST_FILE)
+    except OSError as problem:
+        raise WordsUnreadable(path, problem.strerror or type(problem).__name__) from None
+    except ValueError:
+        raise WordsInvalid(path) from None
+    words = found.get("words") if isinstance(found, dict) else None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise WordsInvalid(path)
+    return cast("Mapping[str, Json]", found)
+
+
+def _origin(path: Path, found: Mapping[str, Json]) -> str:
+    source = found.get("source")
+    built = source if isinstance(source, Mapping) else {}
+    said = f", from {built.get('file')}, SHA-256 {built.get('sha256')}, declared to be public" if built else ""
+    return f"{path.name}{said}"[:300]
+
+
+class WordsUnreadable(UsageError):
+    """A file of public words cannot be read."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"The keywords in {path} cannot be read: {reason}.",
+            "Check the path, or make the file with `almoner keywords build`.",
+            {"path": str(path)},
+        )
+
+
+class WordsInvalid(UsageError):
+    """A file of public words is none."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is no file of keywords.",
+            'Make it with `almoner keywords build`, or write {"words": ["...", "..."]}. See docs/keywords.md.',
+            {"path": str(path)},
+        )

@@ -1,0 +1,124 @@
+"""A public twin: a public corpus that is cut in two at random, so that somebody knows who was in it.
+
+The members, with canaries among them, are what a release is made from; the others are people of the same kind that it
+cannot have seen. Nothing but chance tells them apart, so whatever an attack finds comes from the release.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from models_db.errors import UsageError
+from models_db.values.canonical_json import Json
+from tasks.attacks.canaries import Canaries, Canary, CorpusDocument, make_canaries, plant
+from tasks.mechanisms.core.rng import RandomSource
+
+FEWEST = 2
+"""Members, and non-members: fewer would leave nothing to compare."""
+
+MOST_NONMEMBERS = 1000
+"""As many as the TPR at FPR 0.1 % needs, unless there are more members."""
+
+CANARIES, COPIES = 20, 3
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Who is in and who is not, fixed before anything is generated.
+
+    Attributes:
+        key: the partition key of the copy.
+        members, nonmembers: one document for each unit.
+        canaries: planted among the members, and held out.
+    """
+
+    key: bytes
+    members: tuple[CorpusDocument, ...]
+    nonmembers: tuple[CorpusDocument, ...]
+    canaries: Canaries
+
+    def corpus(self, labels: Sequence[str] = ()) -> list[CorpusDocument]:
+        """What the release is made from: the members and the planted canaries, those with `labels` in turn."""
+        return list(plant(self.members, self.canaries, labels))
+
+    def to_json(self) -> dict[str, Json]:
+        """The stored form."""
+        sides = {name: [asdict(each) for each in getattr(self, name)] for name in ("members", "nonmembers")}
+        parts = {
+            name: [asdict(each) for each in getattr(self.canaries, name)]
+            for name in ("planted", "held_out", "alternatives")
+        }
+        return {"key": self.key.hex(), **sides, "canaries": parts}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Stage":
+        """Read the stored form back.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not one of ours.
+        """
+        members, nonmembers = (
+            tuple(CorpusDocument(**each) for each in stored[name]) for name in ("members", "nonmembers")
+        )
+        parts = stored["canaries"]
+        canaries = Canaries(
+            *(tuple(Canary(**each) for each in parts[name]) for name in ("planted", "held_out", "alternatives"))
+        )
+        return cls(bytes.fromhex(stored["key"]), members, nonmembers, canaries)
+
+
+def set_stage(
+    units: Sequence[CorpusDocument],
+    rng: RandomSource,
+    *,
+    members: int,
+    canaries: int = CANARIES,
+    copies: int = COPIES,
+) -> Stage:
+    """Cut a public corpus in two.
+
+    Args:
+        units: one document for each.
+        members: how many at most; never more than half of the units.
+        canaries: how many secrets to plant, each behind the beginning of the text of somebody who then is on neither
+            side; at most a quarter of those who are not members lend one.
+        copies: how many times a canary says its secret.
+
+    Raises:
+        TwinTooSmall: there are not enough units for two sides.
+        CanariesInvalid: canaries or copies is not positive.
+    """
+    inside = min(members, len(units) // 2)
+    if inside < FEWEST:
+        raise TwinTooSmall(len(units), members)
+    order = shuffled(units, rng)
+    rest = order[inside:]
+    # Whoever lends a canary its beginning is in the copy with it, so on neither side.
+    lending = min(canaries, len(rest) // 4)
+    lent, outside = rest[:lending], rest[lending:][: max(MOST_NONMEMBERS, inside)]
+    made = make_canaries(canaries, rng, copies=copies, prefixes=[_beginning(each.text) for each in lent])
+    return Stage(rng.random_bytes(32), tuple(order[:inside]), tuple(outside), made)
+
+
+def shuffled(units: Sequence[CorpusDocument], rng: RandomSource) -> list[CorpusDocument]:
+    """Every order is as likely as any other (Fisher and Yates, 1938)."""
+    order = list(units)
+    for last in range(len(order) - 1, 0, -1):
+        other = rng.uniform_below(last + 1)
+        order[last], order[other] = order[other], order[last]
+    return order
+
+
+def _beginning(text: str, most: int = 25) -> str:
+    return " ".join(text.split()[:most])
+
+
+class TwinTooSmall(UsageError):
+    """A public corpus with too few units."""
+
+    def __init__(self, units: int, members: int) -> None:
+        super().__init__(
+            f"A corpus of {units} units cannot be cut into {FEWEST} or more members and as many non-members.",
+            "Name a larger public corpus, or ask for more members.",
+            {"units": units, "members": members},
+        )

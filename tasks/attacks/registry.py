@@ -1,0 +1,279 @@
+"""Every attack by its name: a scene in, an `AttackResult` out.
+
+What cannot be measured is null: no text was released, nobody was held out, nothing was planted, nothing is labelled.
+An attack whose tool is missing is left out of a suite by `possible`, so that no figure is mistaken for a measurement.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tasks.attacks.attribute_inference import Person, infer
+from tasks.attacks.canaries import appearing, chance, exposures
+from tasks.attacks.context import Scene
+from tasks.attacks.identifier_extraction import PATTERNS, Extracted, extraction
+from tasks.attacks.membership_inference import embedding_scores, likelihood_ratio_scores, overlap_scores
+from tasks.attacks.memorisation import NEAR, replayed
+from tasks.attacks.roc import METHOD, SOURCE, Separation, separation
+from tasks.attacks.unigram_model import ReleaseLanguage
+from tasks.evaluation.core import bootstrap
+from tasks.evaluation.registry import Need
+from tasks.values.attack_result import AttackResult
+from tasks.values.metric_result import Value, rounded
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack, before it is made.
+
+    Attributes:
+        name: its stable name.
+        compute: the attack, and the judgement.
+        needs: the public tools it works with.
+    """
+
+    name: str
+    compute: Callable[[Scene], AttackResult]
+    needs: frozenset[Need] = frozenset()
+
+
+def membership_embedding(scene: Scene) -> AttackResult:
+    """Membership by similarity of embeddings (URANIA, appendix F)."""
+    embed, texts = scene.embed, scene.texts
+    if embed is None:
+        raise ValueError("this attack needs an embedder")
+    found = _judged(scene, lambda asked: embedding_scores(embed, texts, asked))
+    how = f"the largest cosine similarity to a released text, embedder {embed.name}"
+    return _membership(scene, "membership_embedding", found, how, "Liu et al., URANIA, 2025, appendix F")
+
+
+def membership_likelihood(scene: Scene) -> AttackResult:
+    """Membership by likelihood: under the release's own language, against a public model."""
+    score, texts = scene.score, scene.texts
+    if score is None:
+        raise ValueError("this attack needs a public model")
+    found = _judged(scene, lambda asked: likelihood_ratio_scores(score, texts, asked))
+    how = "log-likelihood ratio per word of a bigram model of the released texts and the public model"
+    return _membership(scene, "membership_likelihood", found, how, "after Meeus et al., arXiv 2502.14921")
+
+
+def membership_overlap(scene: Scene) -> AttackResult:
+    """Membership by copies: the share of a text's four-word runs that were released."""
+    texts = scene.texts
+    found = _judged(scene, lambda asked: overlap_scores(texts, asked))
+    how = "the share of a text's four-word runs that stand in a released text"
+    return _membership(scene, "membership_overlap", found, how, "containment: Broder, SEQUENCES 1997")
+
+
+def canary_membership(scene: Scene) -> AttackResult:
+    """Planted canaries against held-out ones of the same form: membership with nothing else to tell them apart."""
+    planted = scene.canaries.planted if scene.canaries else ()
+    held_out = scene.canaries.held_out if scene.canaries else ()
+    language = ReleaseLanguage(scene.texts)
+    sides = ([language.log_likelihood(canary.sentence) for canary in side] for side in (planted, held_out))
+    found = separation(*sides) if scene.texts else _nothing(len(planted), len(held_out))
+    how = "log-likelihood of a canary's sentence under a bigram model of the released texts, planted against held out"
+    return _membership(scene, "canary_membership", found, how, "Meeus et al., arXiv 2502.14921")
+
+
+def canary_exposure(scene: Scene) -> AttackResult:
+    """Exposure of planted secrets, and how many of them appear."""
+    values: dict[str, Value] = dict.fromkeys(
+        ("exposure_mean", "exposure_mean_low", "exposure_mean_high", "exposure_max", "held_out_exposure_mean")
+    )
+    canaries, texts = scene.canaries, scene.texts
+    planted, held_out = (canaries.planted, canaries.held_out) if canaries else ((), ())
+    if canaries and texts:
+        language = ReleaseLanguage(texts)
+        bits, others = (
+            exposures(side, canaries.alternatives, lambda asked: [language.log_likelihood(text) for text in asked])
+            for side in (planted, held_out)
+        )
+        low, high = bootstrap.of_mean(bits) or (None, None)
+        values |= {
+            "exposure_mean": _mean(bits),
+            "exposure_mean_low": rounded(low, 3),
+            "exposure_mean_high": rounded(high, 3),
+            "exposure_max": rounded(max(bits), 3),
+            "held_out_exposure_mean": _mean(others),
+        }
+    among = len(canaries.alternatives) if canaries else 0
+    values |= {"exposure_possible": rounded(math.log2(among + 1), 3) if among else None}
+    values |= {"exposure_by_chance": rounded(chance(among), 3) if among else None}
+    for name, side in (("planted", planted), ("held_out", held_out)):
+        exact, near = appearing(side, texts)
+        values |= {name: len(side), f"{name}_appearing": exact, f"{name}_nearly_appearing": near}
+    return AttackResult(
+        name="canary_exposure",
+        exposure=scene.exposure,
+        values=values,
+        source="Carlini et al., 'The Secret Sharer', USENIX Security 2019, section 4",
+        method="log2(1 + alternatives) - log2(rank) by the log-likelihood under a bigram model of the released texts,"
+        f" ties half; {bootstrap.METHOD}; near: three of a secret's four words in a row",
+        line=_canary_line(values),
+    )
+
+
+def identifier_extraction(scene: Scene) -> AttackResult:
+    """E-mail addresses, telephone numbers and, with a tagger, names of the corpus that were released."""
+    members, nonmembers = scene.fair
+    values: dict[str, Value] = {}
+    said = []
+    for kind in (*PATTERNS, "names"):
+        inside, outside = (_identifiers(scene, kind, texts) for texts in (members, nonmembers))
+        found = extraction(inside, outside, scene.texts) if scene.texts else None
+        known = found is not None and (kind != "names" or scene.tag is not None)
+        values |= _shares(kind, found.corpus if found and known else None)
+        values |= _shares(f"held_out_{kind}", found.held_out if found and known else None)
+        if found and known and found.corpus.of:
+            said.append(f"{kind} {found.corpus.appearing} of {found.corpus.of}, held out {found.held_out.appearing}")
+    tagger = f"names by {scene.tag.name}" if scene.tag else "no names without a tagger"
+    return AttackResult(
+        name="identifier_extraction",
+        exposure=scene.exposure,
+        values=values,
+        source="extraction recall: Lukas et al., 'Analyzing Leakage of Personally Identifiable Information in Language"
+        " Models', IEEE S&P 2023; intervals: Clopper and Pearson, 1934",
+        method="share of the different identifiers of as many members as non-members that stand in a released text as"
+        f" whole words; what both sides have is left out; addresses and numbers by their form, {tagger}",
+        line="; ".join(said) or "no identifiers to look for",
+    )
+
+
+def attribute_inference(scene: Scene) -> AttackResult:
+    """The label of a person, guessed from the released texts nearest to the first half of that person's text."""
+    embed = scene.embed
+    if embed is None:
+        raise ValueError("this attack needs an embedder")
+    inside = _people(scene.members, scene.member_labels)
+    others = _people(scene.nonmembers, scene.nonmember_labels)
+    public, outside = others[::2], others[1::2]
+    found = infer(embed, scene.texts, public, inside, outside)
+    values: dict[str, Value] = {
+        **_shares("right", found.members if found else None),
+        **_shares("held_out_right", found.held_out if found else None),
+        **_shares("commonest_right", found.commonest if found else None),
+    }
+    line = "nothing to infer: no labels, or no texts"
+    if found and found.members.share is not None:
+        held_out = "none" if found.held_out.share is None else f"{found.held_out.share:.3f}"
+        line = f"right for {found.members.share:.3f} of members, {held_out} of held-out people"
+    return AttackResult(
+        name="attribute_inference",
+        exposure=scene.exposure,
+        values=values,
+        source="the held-out people as the level of imputation: Jayaraman and Evans, CCS 2022; intervals: Clopper and"
+        " Pearson, 1934",
+        method="the label of the public people nearest to the three released texts nearest to the first half of a"
+        f" person's text; embedder {embed.name}; the level is what it gets right about held-out people",
+        line=line,
+    )
+
+
+def replay(scene: Scene) -> AttackResult:
+    """Released texts that copy members, against those that happen to share as much with non-members."""
+    texts = scene.texts
+    values: dict[str, Value] = {"texts": len(texts)}
+    found = [replayed(texts, documents) for documents in scene.fair]
+    for name, each in zip(("", "held_out_"), found, strict=True):
+        known = bool(texts and scene.fair[0])
+        values |= {f"{name}longest_run": max(each.runs) if known else None}
+        values |= {f"{name}largest_share": rounded(max(each.shares), 4) if known else None}
+        values |= _shares(f"{name}near_copies", each.near if known else None)
+    known = values["longest_run"] is not None
+    return AttackResult(
+        name="replay",
+        exposure=scene.exposure,
+        values=values,
+        source="longest shared run: Lee et al., 'Deduplicating Training Data', ACL 2022; containment: Broder 1997;"
+        " intervals: Clopper and Pearson, 1934",
+        method=f"a near copy has at least {NEAR:g} of its four-word runs in one document; as many members as"
+        " non-members; words are case folded",
+        line=f"longest run {values['longest_run']} words (non-members {values['held_out_longest_run']}),"
+        f" {values['near_copies']} near copies (non-members {values['held_out_near_copies']})"
+        if known
+        else "not measurable: texts, members and non-members are needed",
+    )
+
+
+ATTACKS: Mapping[str, Attack] = {
+    attack.name: attack
+    for attack in (
+        Attack("membership_embedding", membership_embedding, frozenset({"embedder"})),
+        Attack("membership_likelihood", membership_likelihood, frozenset({"model"})),
+        Attack("membership_overlap", membership_overlap),
+        Attack("canary_membership", canary_membership),
+        Attack("canary_exposure", canary_exposure),
+        Attack("identifier_extraction", identifier_extraction),
+        Attack("attribute_inference", attribute_inference, frozenset({"embedder"})),
+        Attack("replay", replay),
+    )
+}
+
+
+def possible(scene: Scene) -> tuple[Attack, ...]:
+    """The attacks whose tools the scene has."""
+    tools: dict[Need, object] = {"model": scene.score, "embedder": scene.embed, "tagger": scene.tag}
+    return tuple(attack for attack in ATTACKS.values() if all(tools[need] is not None for need in attack.needs))
+
+
+def _judged(scene: Scene, scores: Callable[[list[str]], list[float]]) -> Separation:
+    if not scene.texts:
+        return _nothing(len(scene.members), len(scene.nonmembers))
+    found = scores([*scene.members, *scene.nonmembers])
+    return separation(found[: len(scene.members)], found[len(scene.members) :])
+
+
+def _nothing(members: int, nonmembers: int) -> Separation:
+    """Without a release there is nothing to measure, however many were asked about."""
+    return Separation(members, nonmembers, None, None, separation([], []).rates)
+
+
+def _membership(scene: Scene, name: str, found: Separation, how: str, source: str) -> AttackResult:
+    return AttackResult(
+        name=name,
+        exposure=scene.exposure,
+        values=found.values(),
+        source=f"{source}; {SOURCE}",
+        method=f"{how}; {METHOD}",
+        line=found.line() if scene.texts else "no texts",
+    )
+
+
+def _identifiers(scene: Scene, kind: str, texts: list[str]) -> set[str]:
+    if kind != "names":
+        return {each for text in texts for each in PATTERNS[kind](text)}
+    mentions = scene.tag(texts) if scene.tag and texts else ()
+    return {mention.text for text in mentions for mention in text if mention.kind == "PERSON"}
+
+
+def _people(texts: Sequence[str], labels: Sequence[str]) -> list[Person]:
+    """Those of one side who have a label; known of each is the first half of the text's words."""
+    if not labels:
+        return []
+    halves = (" ".join(read[: (len(read) + 1) // 2]) for read in (text.split() for text in texts))
+    return [Person(known, label) for known, label in zip(halves, labels, strict=True) if label and known]
+
+
+def _mean(bits: Sequence[float]) -> str | None:
+    return rounded(math.fsum(bits) / len(bits), 3) if bits else None
+
+
+def _canary_line(values: Mapping[str, Value]) -> str:
+    if values["exposure_mean"] is None:
+        return "nothing was planted" if not values["planted"] else "no texts"
+    return (
+        f"mean exposure {values['exposure_mean']} of {values['exposure_possible']} bits (by chance"
+        f" {values['exposure_by_chance']}), {values['planted_appearing']} of {values['planted']} secrets appear"
+    )
+
+
+def _shares(name: str, found: Extracted | None) -> dict[str, Value]:
+    low, high = (found.interval if found else None) or (None, None)
+    return {
+        name: found.appearing if found else None,
+        f"{name}_of": found.of if found else None,
+        f"{name}_share": rounded(found.share if found else None, 4),
+        f"{name}_share_low": rounded(low, 4),
+        f"{name}_share_high": rounded(high, 4),
+    }

@@ -1,0 +1,1 @@
+"""Audits of mechanisms: lower bounds of epsilon from repeated draws."""

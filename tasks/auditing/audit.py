@@ -1,0 +1,106 @@
+"""An audit: many trials of a mechanism on neighbouring inputs, and what they prove about its epsilon (PRIVACY §8)."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from models_db.errors import UsageError
+from models_db.values.canonical_json import Json
+from tasks.accounting.rounding import decimal_above
+from tasks.auditing.audit_cases import AuditCase
+from tasks.auditing.epsilon_lower_bound import EpsilonLowerBound, epsilon_lower_bound
+
+TRIALS = 20_000
+CONFIDENCE = 0.9999
+FEWEST_TRIALS = 1000
+"""Below this even a mechanism without any noise could not be told from an honest one at epsilon 1."""
+
+_AT_ONCE = 500
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class MechanismAudit:
+    """What an audit found.
+
+    Attributes:
+        case: what was run.
+        bound: what its trials prove.
+        trials: runs on each of the two inputs; half of them choose the event, the other half judge it.
+        seconds: how long it took.
+    """
+
+    case: AuditCase
+    bound: EpsilonLowerBound
+    trials: int
+    seconds: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the claim survived. A broken mechanism may survive too few trials; a false alarm is rare."""
+        return self.bound.epsilon <= self.case.epsilon
+
+    def to_json(self) -> dict[str, Json]:
+        """The audit as programs read it; reals are decimal strings."""
+        bound = self.bound
+        return {
+            "mechanism": self.case.mechanism,
+            "claim": {"epsilon": _text(self.case.epsilon), "delta": _text(self.case.delta)},
+            "bound": {"epsilon": f"{bound.epsilon:.4f}", "confidence": str(bound.confidence)},
+            "holds": self.holds,
+            "trials": self.trials,
+            "judged": list(bound.trials),
+            "hits": list(bound.hits),
+            "event": {"relation": bound.event.relation, "threshold": f"{bound.event.threshold:g}"},
+            "likelier": "without the unit" if bound.event.swapped else "with the unit",
+            "neighbours": self.case.neighbours,
+            "statistic": self.case.statistic,
+            "parameters": dict(self.case.event.parameters),
+            "seconds": f"{self.seconds:.1f}",
+        }
+
+
+def audit(
+    case: AuditCase,
+    trials: int = TRIALS,
+    confidence: float = CONFIDENCE,
+    progress: Progress = lambda what, done, total: None,
+) -> MechanismAudit:
+    """Run `case`.
+
+    Args:
+        trials: on each of the two inputs.
+        confidence: one minus the probability that the bound is above the true epsilon.
+        progress: told (what, done, total) some times on the way.
+
+    Raises:
+        TooFewTrials: not even a mechanism without noise would be caught.
+    """
+    if trials < FEWEST_TRIALS:
+        raise TooFewTrials(trials)
+    began = time.monotonic()
+    found: dict[bool, list[int]] = {True: [], False: []}
+    for done in range(0, trials, _AT_ONCE):
+        some = min(_AT_ONCE, trials - done)
+        for present, sample in found.items():
+            sample += case.sample(present, some)
+        progress("trials", done + some, trials)
+    bound = epsilon_lower_bound(found[True], found[False], float(case.delta), confidence)
+    return MechanismAudit(case, bound, trials, time.monotonic() - began)
+
+
+def _text(value: Fraction) -> str:
+    return format(decimal_above(value, 12).normalize(), "f")
+
+
+class TooFewTrials(UsageError):
+    """An audit that could prove nothing."""
+
+    def __init__(self, trials: int) -> None:
+        super().__init__(
+            f"{trials} trials cannot prove anything about an epsilon of 1.",
+            f"Ask for at least {FEWEST_TRIALS}; the usual number is {TRIALS:,}.",
+            {"trials": trials, "fewest": FEWEST_TRIALS},
+        )

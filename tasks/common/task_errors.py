@@ -1,0 +1,32 @@
+"""What may be said of something unforeseen that went wrong while private text was at hand: its type and its place."""
+
+import traceback
+from pathlib import Path
+
+from models_db.errors import EnvironmentProblem
+
+_ROOT = Path(__file__).parents[2]
+
+
+class TaskFailed(EnvironmentProblem):
+    """Something unforeseen went wrong while private text was at hand; the details stay inside."""
+
+    def __init__(self, task: str, kind: str, place: str) -> None:
+        super().__init__(
+            f"The step {task!r} failed with {kind} at {place}; its message is withheld, because it may quote"
+            " private text.",
+            "Run `almoner doctor`; if that finds nothing, report the type and the place.",
+            {"task": task, "kind": kind, "place": place},
+        )
+
+    @classmethod
+    def of(cls, task: str, problem: BaseException) -> "TaskFailed":
+        """What may be said of `problem`."""
+        return cls(task, type(problem).__name__, _place(problem))
+
+
+def _place(problem: BaseException) -> str:
+    """The innermost frame of ours, as file:line; paths below the installation only."""
+    frames = [f for f in traceback.extract_tb(problem.__traceback__) if Path(f.filename).is_relative_to(_ROOT)]
+    own = [f for f in frames if "site-packages" not in f.filename]
+    return f"{Path(own[-1].filename).relative_to(_ROOT)}:{own[-1].lineno}" if own else "an unknown place"

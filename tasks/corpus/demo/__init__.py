@@ -1,0 +1,1 @@
+"""The fictional clinic of `almoner demo`."""

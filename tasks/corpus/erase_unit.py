@@ -1,0 +1,91 @@
+"""A unit leaves a stored version: the file is written anew without it, so no freed page keeps its text.
+
+SQLite marks the pages of deleted rows as free and leaves their bytes where they are; a write-ahead log or a journal may
+hold them too. So nothing is deleted inside the file: what stays is copied into a new one, which takes its place in one
+step. Whoever is killed in between leaves the version as it was, and a folder that `versions.sweep_incoming` removes.
+"""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from models_db.home import ProjectHome
+from tasks.corpus.identity.fingerprints import ManifestMark
+from tasks.corpus.store import DATABASE, SCHEMA, iter_content, open_corpus
+from tasks.corpus.versions import incoming, named_problems, sync, version_folder
+
+_UNITS = "INSERT INTO main.units SELECT number, unit, mark, cohort FROM old.units WHERE unit <> ? ORDER BY number"
+_DOCUMENTS = """
+INSERT INTO main.documents SELECT number, unit, document_id, text, label FROM old.documents
+ WHERE unit IN (SELECT number FROM main.units) ORDER BY number"""
+_SETTINGS = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY;"
+
+
+def content_mark(home: ProjectHome, uid: str, overlap_key: bytes, *, named: bool, without: str | None = None) -> str:
+    """The keyed mark of what a version holds now, made as at its ingest; 64 hexadecimal digits.
+
+    Args:
+        named: whether its units are named by a field; ids that were drawn are not part of the content.
+        without: as if this unit were not in it.
+
+    Raises:
+        VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
+    """
+    manifest = ManifestMark(overlap_key)
+    for unit, document_id, text in iter_content(home, uid):
+        if unit != without:
+            manifest.add(unit if named else None, document_id, text)
+    return manifest.hexdigest()
+
+
+def documents_of(home: ProjectHome, uid: str, unit: str | None = None) -> int:
+    """How many documents a version has, or one unit in it. Private: for the person at the keyboard alone.
+
+    Raises:
+        VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
+    """
+    return sum(unit is None or found == unit for found, _, _ in iter_content(home, uid))
+
+
+def erase_unit(home: ProjectHome, uid: str, unit: str) -> None:
+    """Write a version anew without a unit; on disk when this returns.
+
+    Raises:
+        VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
+        StoreNotWritable: there is no room; the version is as it was.
+    """
+    corpus = open_corpus(home, uid)
+    with incoming(home) as folder, named_problems():
+        made = folder / DATABASE
+        os.close(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        _copy(corpus.database, made, unit)
+        sync(made)
+        os.replace(made, corpus.database)
+        sync(corpus.database.parent)
+
+
+def remove_beside(home: ProjectHome, uid: str) -> None:
+    """Remove what SQLite, or somebody who opened the file for writing, has left beside a version's store.
+
+    Raises:
+        VersionMissing: the home holds no such version.
+    """
+    for path in strangers(home, uid):
+        path.unlink()
+
+
+def strangers(home: ProjectHome, uid: str) -> list[Path]:
+    """Files in a version's folder that are not its store."""
+    return sorted(path for path in version_folder(home, uid).iterdir() if path.name != DATABASE)
+
+
+def _copy(source: Path, made: Path, unit: str) -> None:
+    with closing(sqlite3.connect(made.absolute().as_uri(), uri=True, isolation_level=None)) as connection:
+        connection.executescript(_SETTINGS + SCHEMA)
+        connection.execute("ATTACH ? AS old", (f"{source.absolute().as_uri()}?mode=ro",))
+        connection.execute("BEGIN")
+        connection.execute(_UNITS, (unit,))
+        connection.execute(_DOCUMENTS)
+        connection.execute("INSERT INTO main.labelling SELECT field FROM old.labelling")
+        connection.execute("COMMIT")

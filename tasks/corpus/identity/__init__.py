@@ -1,0 +1,1 @@
+"""Keys, fingerprints and names of units."""

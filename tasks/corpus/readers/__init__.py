@@ -1,0 +1,1 @@
+"""Readers of documents from files and object stores."""

@@ -1,0 +1,192 @@
+"""From one raw record to one document, or to an error that names the file and the place - never the content.
+
+BadRecord (UsageError)
+├── NotUtf8         broken bytes, or half of a surrogate pair
+├── NotJson         the line is not JSON
+├── NotAnObject     the line is JSON, but not an object
+├── MalformedRow    a CSV row with broken quotes or another number of cells than the header
+├── NoText          text missing, blank or no string
+├── NoUnit          unit missing, empty, or neither string nor integer
+├── BadDocumentId   a document id that is neither string nor integer
+├── BadLabel        a label that is neither string nor integer, or too long
+├── DuplicateDocument
+└── RecordTooLong
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from models_db.errors import UsageError
+from tasks.corpus.identity.labels import LONGEST_LABEL, normalise_label
+from tasks.corpus.identity.units import UnitInvalid, is_unicode, normalise_unit
+from tasks.corpus.readers.sources import Source, name_of
+
+MAX_RECORD_BYTES = 64 * 2**20
+"""A longer line, cell or file is refused, so that memory stays bounded whatever the source holds."""
+
+
+@dataclass(frozen=True)
+class SourceDocument:
+    """One document of a source. Everything but position and offset is private and left out of its repr.
+
+    Attributes:
+        document_id: its normalised id, None if the record has none.
+        unit: the normalised id of its privacy unit, None if the dataset has no unit field.
+        text: the text as it stands in the source; not blank, valid Unicode.
+        position: its line (JSONL, CSV), row (Parquet) or file in sorted order (text folder), from 1.
+        offset: bytes of the source read when it was reached, for progress (an estimate for Parquet).
+        label: its normalised label, None if the record has none or labels are not kept.
+    """
+
+    document_id: str | None = field(repr=False)
+    unit: str | None = field(repr=False)
+    text: str = field(repr=False)
+    position: int
+    offset: int
+    label: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The names of the fields that make a document; all of them public."""
+
+    unit: str | None
+    text: str
+    document_id: str
+    label: str | None = None
+
+    def document(self, record: Mapping[str, object], source: Source, position: int, offset: int) -> SourceDocument:
+        """The document in `record`.
+
+        Raises:
+            BadRecord: NoText, NoUnit, BadDocumentId, BadLabel, NotUtf8 or RecordTooLong.
+        """
+        text = record.get(self.text)
+        if not isinstance(text, str) or not text.strip():
+            raise NoText(source, position, self.text)
+        if len(text) > MAX_RECORD_BYTES:
+            raise RecordTooLong(source, position)
+        if not is_unicode(text):
+            raise NotUtf8(source, position)
+        unit = self._unit(record, source, position)
+        document_id, label = self._document_id(record, source, position), self._label(record, source, position)
+        return SourceDocument(document_id, unit, text, position, offset, label)
+
+    def _unit(self, record: Mapping[str, object], source: Source, position: int) -> str | None:
+        if self.unit is None:
+            return None
+        try:
+            return normalise_unit(record.get(self.unit))
+        except UnitInvalid:
+            raise NoUnit(source, position, self.unit) from None
+
+    def _document_id(self, record: Mapping[str, object], source: Source, position: int) -> str | None:
+        value = record.get(self.document_id)
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return None
+        try:
+            return normalise_unit(value)
+        except UnitInvalid:
+            raise BadDocumentId(source, position, self.document_id) from None
+
+    def _label(self, record: Mapping[str, object], source: Source, position: int) -> str | None:
+        if self.label is None:
+            return None
+        try:
+            return normalise_label(record.get(self.label))
+        except ValueError:
+            raise BadLabel(source, position, self.label) from None
+
+
+def place(source: Source, position: int) -> str:
+    """Where a record stands, in words.
+
+    A file of a text folder is named by its number only, since its name may be the id of a person.
+    """
+    if source.is_dir():
+        return f"File {position} of the folder {name_of(source)!r}"
+    return f"{'Row' if source.suffix.lower() == '.parquet' else 'Line'} {position} of {name_of(source)!r}"
+
+
+class BadRecord(UsageError):
+    """A record that cannot be taken, named by file and place."""
+
+    problem = "cannot be taken"
+    remedy = "Repair or remove it"
+
+    def __init__(self, source: Source, position: int, field_name: str = "") -> None:
+        advice = f"{self.remedy}, then ingest again; nothing of this attempt was kept."
+        if isinstance(source, Path) and source.is_dir():
+            advice += f" To see its name: find . -iname '*.txt' | LC_ALL=C sort | sed -n {position}p"
+        super().__init__(
+            f"{place(source, position)} {self.problem.format(field=field_name)}.",
+            advice,
+            {"file": name_of(source), "position": position},
+        )
+
+
+class NotUtf8(BadRecord):
+    """Broken bytes, another encoding, or half of a surrogate pair."""
+
+    problem = "is not valid UTF-8"
+    remedy = "Convert it to UTF-8, for instance with iconv"
+
+
+class NotJson(BadRecord):
+    """A line that is not JSON (RFC 8259) within bounds, or that has a key twice: nobody could say which is meant."""
+
+    problem = "is not JSON with each key once"
+    remedy = "Write one JSON object a line"
+
+
+class NotAnObject(BadRecord):
+    """A line that is JSON, but not an object."""
+
+    problem = "is JSON, but not an object"
+    remedy = "Write one JSON object a line"
+
+
+class MalformedRow(BadRecord):
+    """A CSV row with broken quotes or another number of cells than the header."""
+
+    problem = "has broken quotes or not as many cells as the header"
+
+
+class NoText(BadRecord):
+    """Text missing, blank or no string."""
+
+    problem = "has no text: {field!r} is missing, blank or not a string"
+
+
+class NoUnit(BadRecord):
+    """Unit missing, empty, or neither string nor integer."""
+
+    problem = "has no unit: {field!r} is missing, empty, or neither a string nor an integer"
+    remedy = "Give it the id of the person or thing it is about"
+
+
+class BadDocumentId(BadRecord):
+    """A document id that is neither string nor integer."""
+
+    problem = "has a document id in {field!r} that is neither a string nor an integer"
+
+
+class BadLabel(BadRecord):
+    """A label that is neither a string nor an integer, or too long to be one."""
+
+    problem = f"has a label in {{field!r}} that is no string or integer, or longer than {LONGEST_LABEL} characters"
+
+
+class DuplicateDocument(BadRecord):
+    """A document id that came before."""
+
+    problem = "has a document id that came before"
+    remedy = "Give every document its own id (a unit with several documents needs a field beside it)"
+
+
+class RecordTooLong(BadRecord):
+    """A record beyond MAX_RECORD_BYTES."""
+
+    problem = f"is longer than {MAX_RECORD_BYTES // 2**20} MiB"
+    remedy = "Write one document a record, or split it"

@@ -1,0 +1,99 @@
+"""A private source that lies in an object store: read as it streams in, and never copied anywhere but into the home.
+
+It answers what the readers ask of a path. Objects have no time of change that can be trusted, so its state is that of
+their entity tags; whatever is read is pinned to the tag it was found with.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from functools import cached_property
+from io import BufferedReader
+from pathlib import PurePosixPath
+
+from tasks.object_storage.address import Address
+from tasks.object_storage.bucket import Entry, Store
+
+
+class StoredSource:
+    """An object, or everything below an address that is none: then it is a folder."""
+
+    def __init__(
+        self, store: Store, address: Address, entry: Entry | None = None, folder: Address | None = None
+    ) -> None:
+        self._store = store
+        self._address = address
+        self._found = entry
+        self._told = folder or address  # a file of a folder may be called like a person
+
+    @cached_property
+    def _entry(self) -> Entry | None:
+        """The object as it was when it was first looked at."""
+        return self._found or (self._store.look(self._address) if self._address.key else None)
+
+    @property
+    def name(self) -> str:
+        """The last part of its address."""
+        return self._address.name
+
+    @property
+    def suffix(self) -> str:
+        """The ending of its name, with the dot."""
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def stem(self) -> str:
+        """Its name without the ending."""
+        return PurePosixPath(self.name).stem
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object."""
+        return 0 if self._entry is None else self._entry.size
+
+    def exists(self) -> bool:
+        """Whether there is an object, or something below it."""
+        return self._entry is not None or self.is_dir()
+
+    def is_symlink(self) -> bool:
+        """Stores have no links."""
+        return False
+
+    def is_dir(self) -> bool:
+        """Whether it is no object, and there are objects below it."""
+        return self._entry is None and self._has_more
+
+    @cached_property
+    def _has_more(self) -> bool:
+        return next(self._store.below(self._address), None) is not None
+
+    def open(self, mode: str) -> BufferedReader:
+        """The content, pinned to the state in which it was found; only for reading bytes.
+
+        Raises:
+            ObjectChanged, FileNotFoundError.
+        """
+        if mode != "rb":
+            raise ValueError("a source is read as bytes")
+        if self._entry is None:
+            raise FileNotFoundError(2, "No such file or directory")
+        return self._store.open(self._entry, self._told)
+
+    def relative_to(self, folder: "StoredSource") -> PurePosixPath:
+        """Its path inside a folder that it was found in."""
+        return PurePosixPath(self._address.key.removeprefix(folder._address.key).lstrip("/"))
+
+    def texts(self) -> Iterator["StoredSource"]:
+        """Every *.txt below it, in byte order of the whole path, as a local folder has them."""
+        for entry in self._store.below(self._address):
+            if entry.address.key.lower().endswith(".txt"):
+                yield StoredSource(self._store, entry.address, entry, self._address)
+
+    def state(self) -> tuple[int, bytes]:
+        """Bytes in all and a stamp of all tags, as they are now."""
+        size, stamp = 0, hashlib.sha256()
+        found = self.texts() if self.is_dir() else iter((StoredSource(self._store, self._address),))
+        for one in found:
+            if one._entry is not None:
+                size += one.size
+                stamp.update(repr((one._address.key, one.size, one._entry.tag)).encode())
+        return size, stamp.digest()

@@ -1,0 +1,65 @@
+"""Overriding the bounds of a policy: explicitly, in the signed reason of an approval, in one form.
+
+The reason of an approval is signed, stands in the audit log and on every screen, and is published with the release. An
+override begins with a sentence that names every figure outside its bound as it is, so it is signed for these figures
+and no others; what follows is the steward's own reason. A policy that says `overrides: refused` allows none.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from models_db.errors import UsageError
+from models_db.policies.policy import Rules
+from tasks.evaluation.policy_bounds import Outcome, OutsideBounds, missed, told
+from tasks.values.metric_result import MetricResult
+
+_HEAD: Final = "Overrides the bounds of the policy"
+_STATED: Final = re.compile(rf"{_HEAD} \((.+?)\): ", re.DOTALL)
+
+
+def overriding(outside: Sequence[Outcome], reason: str) -> str:
+    """The reason to sign, for an approval in spite of `outside`."""
+    return f"{_head(outside)}{reason}"
+
+
+def overridden(reason: str) -> str | None:
+    """The bounds that a signed reason overrides, in its own words; None where it overrides none."""
+    found = _STATED.match(reason)
+    return found[1] if found else None
+
+
+def require_admitted(
+    request_id: int, rules: Rules, measured: Mapping[str, MetricResult], reasons: Iterable[str]
+) -> None:
+    """Check the figures of a release against its policy, given the reasons of those who approve it.
+
+    Raises:
+        OutsideBounds: some are outside, and the policy allows no override, or not every reason overrides exactly these.
+    """
+    outside = missed(rules.required, measured)
+    if not outside:
+        return
+    given = list(reasons)
+    if not rules.overrides or not given or not all(_covers(reason, outside) for reason in given):
+        raise OutsideBounds(request_id, outside, overridable=rules.overrides)
+
+
+def _head(outside: Sequence[Outcome]) -> str:
+    return f"{_HEAD} ({told(outside)}): "
+
+
+def _covers(reason: str, outside: Sequence[Outcome]) -> bool:
+    head = _head(outside)
+    return reason.startswith(head) and bool(reason.removeprefix(head).strip())
+
+
+class NothingToOverride(UsageError):
+    """An override of bounds that the release keeps."""
+
+    def __init__(self, request_id: int) -> None:
+        super().__init__(
+            f"The release of request {request_id} is within the bounds of its policy: there is nothing to override.",
+            f'Approve it: `almoner approve {request_id} --gate publish --reason "..."`.',
+            {"request": request_id},
+        )

@@ -1,0 +1,1 @@
+"""Metrics that read private data under differential privacy and pay for it."""

@@ -1,0 +1,190 @@
+"""Charged metrics: figures of private data that a gate may look at, because a mechanism released them (PRIVACY §7).
+
+An estimate is a noisy histogram of the units over public bins. The request pays for it out of its own rho
+(`evaluation_share`), so it is part of what the spend gate approves and of the release's claim. It is computed after
+the texts: they are outputs of charged mechanisms, so what bins mean may depend on them, and zCDP composes adaptively.
+
+**Sensitivity.** A unit is in at most one bin, and in which is a function of that unit, of released texts and of public
+facts alone: each unit is looked at by itself, also by the embedder (a padded batch would let one unit's length move
+another's point by rounding, PRIVACY §4.2 point 1). So adding or removing a unit moves one count by 1
+(`tasks.mechanisms.counts.noisy_histogram`). A unit that cannot be read is in no bin.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluation.core.intervals import CONFIDENCE, Interval
+from tasks.evaluation.core.subject import Subject
+from tasks.values.metric_result import MetricResult
+
+SIMULATIONS = 2000
+NOISE_INTERVAL = (
+    "95 % interval of what the noise alone may have done, from that many simulations of it on counts that may be the"
+    f" true ones: {SIMULATIONS}, fixed ordinary random start"
+)
+
+_AN_ORDINARY_START = 0
+SHARE: Interval = (0.0, 1.0)
+"""Where a share can be."""
+
+_ANYTHING: Interval = (-np.inf, np.inf)
+
+Figure: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""A figure of many histograms: float64 [n, bins] -> [n], finite."""
+
+
+@dataclass(frozen=True)
+class UnitText:
+    """One unit as an estimate sees it: its documents joined in keyed order, and the label it entered, if any."""
+
+    text: str
+    label: int | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The public facts that fix how many bins an estimate has.
+
+    Attributes:
+        samples: how many texts the request asks for.
+        labels: the public label set; empty without labels.
+    """
+
+    samples: int
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """What the mechanism released.
+
+    Attributes:
+        counts: int64 [bins], with noise; some may be negative.
+        sigma: the noise's scale.
+    """
+
+    counts: NDArray[np.int64]
+    sigma: float
+
+    def figure(
+        self, of: Figure, within: Interval = _ANYTHING, alike: NDArray[np.float64] | None = None
+    ) -> tuple[float, Interval]:
+        """A figure of the counts, and its interval under the noise.
+
+        Noise does not only spread a figure, it moves it: it puts units into bins that have none, and sets apart what is
+        equal. So it is simulated on counts that may be the true ones, and what it does to their figure is taken off
+        this one: the basic bootstrap (Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section
+        5.2). No counts are surely the true ones, so the interval holds what comes of several.
+
+        Args:
+            of: the figure.
+            within: where it can be at all.
+            alike: of a distance, the shares [bins] at which it finds no difference. Close to them a distance can only
+                grow, so its value there belongs to the interval unless noise hardly ever makes so much of it.
+        """
+        noise = np.random.default_rng(_AN_ORDINARY_START).normal(0.0, self.sigma, (SIMULATIONS, len(self.counts)))
+        value = float(of(self._noisy)[0])
+        ends = [value]
+        for truth in self._plausible():
+            moved = np.quantile(of(truth + noise) - of(truth), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+            ends += [value - float(moved[1]), value - float(moved[0])]
+        if alike is not None:
+            equal = self._total * alike[None]
+            best = of(equal)
+            if abs(value - best[0]) <= np.quantile(np.abs(of(equal + noise) - best), CONFIDENCE):
+                ends.append(float(best[0]))
+        return value, (max(min(ends), within[0]), min(max(ends), within[1]))
+
+    def total_variation(self, released: NDArray[np.int64]) -> tuple[float, Interval]:
+        """Half the sum of absolute differences between the shares of these counts and of released ones, as `figure`.
+
+        Args:
+            released: int64 [bins], of released texts.
+        """
+        others = shares(released.astype(np.float64)[None])
+        return self.figure(lambda counts: np.abs(shares(counts) - others).sum(1) / 2, SHARE, others[0])
+
+    @property
+    def _noisy(self) -> NDArray[np.float64]:
+        return self.counts.astype(np.float64)[None]
+
+    @property
+    def _total(self) -> float:
+        return max(0.0, float(self.counts.sum()))
+
+    def _plausible(self) -> Iterator[NDArray[np.float64]]:
+        """Counts [1, bins] that may be the true ones: the nearest to these that are counts, and the sparsest."""
+        yield self._total * shares(self._noisy)
+        sparse = np.where(self._noisy > 2 * self.sigma, self._noisy, 0.0)
+        if sparse.any():
+            yield self._total * shares(sparse)
+
+
+class Estimate(Protocol):
+    """One charged metric."""
+
+    by_label: bool
+    """Whether only units that enter one of the request's labels are looked at."""
+
+    def bins(self, asked: Asked) -> int:
+        """How many bins the histogram has: a public number.
+
+        Raises:
+            UsageError: the request lacks what this estimate is about.
+        """
+
+    def places(self, subject: Subject, asked: Asked) -> Callable[[UnitText], int | None]:
+        """In which bin a unit is, by itself; None for one that is in none."""
+
+    def result(self, subject: Subject, asked: Asked, noisy: Noisy | None) -> MetricResult:
+        """The figures; null without `noisy`, which is so where nothing was released."""
+
+
+def counted(units: Iterable[UnitText], place: Callable[[UnitText], int | None], bins: int) -> list[int]:
+    """How many units are in each bin. PRIVATE: for the mechanism alone.
+
+    A unit that makes `place` fail is in no bin: what one unit does must not turn a release into none (PRIVACY §3).
+    """
+    counts = [0] * bins
+    for unit in units:
+        number = _safely(place, unit)
+        if number is not None and 0 <= number < bins:
+            counts[number] += 1
+    return counts
+
+
+def _safely(place: Callable[[UnitText], int | None], unit: UnitText) -> int | None:
+    try:
+        return place(unit)
+    except Exception:  # noqa: BLE001 - a failure confined to one unit makes that unit null
+        return None
+
+
+def shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Noisy counts as shares: float [n, bins] -> [n, bins]; equal where the counts do not add up to anything.
+
+    Those of the nearest counts that are not negative and have the same sum, which are also the likeliest: one level is
+    taken off all, and what falls below 0 is none (Duchi et al., "Efficient Projections onto the l1-Ball", ICML 2008,
+    section 3). To set negative ones to 0 alone would leave the noise of the other empty bins as units.
+    """
+    totals = counts.sum(1, keepdims=True)
+    falling = -np.sort(-counts, axis=1)
+    levels = (falling.cumsum(1) - totals) / np.arange(1, counts.shape[1] + 1)
+    last = np.maximum((falling > levels).sum(1, keepdims=True), 1) - 1
+    kept = np.maximum(counts - np.take_along_axis(levels, last, 1), 0.0)
+    equal = np.full_like(kept, 1 / kept.shape[1])
+    return np.asarray(np.divide(kept, kept.sum(1, keepdims=True), out=equal, where=totals > 0), np.float64)
+
+
+def histogram_of(places: Sequence[int | None], bins: int) -> NDArray[np.int64]:
+    """int64 [bins] of released texts."""
+    return np.bincount([place for place in places if place is not None], minlength=bins).astype(np.int64)
+
+
+def texts_of(subject: Subject) -> Iterator[str]:
+    """The released texts that are not empty."""
+    return (text.text for text in subject.texts if text.text.strip())

@@ -1,0 +1,66 @@
+"""`dp_labels`: how the private units are spread over the request's labels, and how far the release is from it."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from models_db.errors import UsageError
+from tasks.evaluation.charged.estimates import NOISE_INTERVAL, Asked, Noisy, UnitText, shares
+from tasks.evaluation.core.embedded_texts import figure
+from tasks.evaluation.core.subject import Subject
+from tasks.values.metric_result import MetricResult, Value
+
+NAME = "dp_labels"
+
+
+class LabelEstimate:
+    """One bin for each declared label. A unit with several of them enters one, by key (PRIVACY §3)."""
+
+    by_label = True
+
+    def bins(self, asked: Asked) -> int:
+        """As many as labels.
+
+        Raises:
+            NoLabels: the request declares none.
+        """
+        if not asked.labels:
+            raise NoLabels
+        return len(asked.labels)
+
+    def places(self, subject: Subject, asked: Asked) -> Callable[[UnitText], int | None]:
+        """The number of the unit's label."""
+        return lambda unit: unit.label
+
+    def result(self, subject: Subject, asked: Asked, noisy: Noisy | None) -> MetricResult:
+        """The noisy share of each label, and the total variation distance from the released texts' labels."""
+        made = np.array([sum(text.label == label for text in subject.texts) for label in asked.labels], np.int64)
+        values: dict[str, Value] = figure("total_variation", None, None)
+        told = "not measured"
+        if noisy is not None:
+            distance = noisy.total_variation(made)
+            values = figure("total_variation", *distance)
+            found = shares(noisy.counts.astype(np.float64)[None])[0]
+            largest = int(found.argmax())
+            told = f"{found[largest]:.0%} of the units enter {asked.labels[largest]!r}; distance {distance[0]:.2f}"
+            for number, share in enumerate(found, 1):
+                values[f"share_{number}"] = f"{share:.4f}"
+        return MetricResult(
+            name=NAME,
+            exposure="charged",
+            values=values,
+            source="noisy histogram: Canonne, Kamath, Steinke, arXiv 2004.00010; total variation distance",
+            method="units in each declared label, in their order, by a charged noisy histogram; half the sum of"
+            f" absolute differences between their shares and those of the released texts; {NOISE_INTERVAL}",
+            line=told,
+        )
+
+
+class NoLabels(UsageError):
+    """A histogram of labels is asked for, and there are none."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"`{NAME}` counts units by label, and the request declares no labels.",
+            f"Declare `parameters.labels: [...]`, or leave `{NAME}` out of `evaluation`.",
+        )

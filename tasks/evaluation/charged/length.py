@@ -1,0 +1,65 @@
+"""`dp_length`: how long the private units' texts are, and how far the released ones are from it."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from tasks.evaluation.charged.estimates import NOISE_INTERVAL, Asked, Noisy, UnitText, histogram_of, shares
+from tasks.evaluation.core.embedded_texts import figure
+from tasks.evaluation.core.subject import Subject
+from tasks.text.words import words
+from tasks.values.metric_result import MetricResult, Value, rounded
+
+NAME = "dp_length"
+
+EDGES: Sequence[int] = (0, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
+"""Words at which the bins begin, the same for every release; the last one is open and stands for 2048 to 4096."""
+
+_MIDDLES = np.array([*((low + high - 1) / 2 for low, high in pairwise(EDGES)), 3072.0])
+
+
+class LengthEstimate:
+    """Public bins of words, one for a unit: that of its documents together."""
+
+    by_label = False
+
+    def bins(self, asked: Asked) -> int:
+        """The same for every request."""
+        return len(EDGES)
+
+    def places(self, subject: Subject, asked: Asked) -> Callable[[UnitText], int | None]:
+        """The bin of the number of words."""
+        return lambda unit: _bin(unit.text)
+
+    def result(self, subject: Subject, asked: Asked, noisy: Noisy | None) -> MetricResult:
+        """Mean words of a private unit and of a released text, and the distance between both histograms."""
+        made = [len(words(text.text)) for text in subject.texts]
+        mean: dict[str, Value] = figure("mean_words", None, None, 1)
+        distance: dict[str, Value] = figure("total_variation", None, None)
+        told = "not measured"
+        if noisy is not None:
+            about = noisy.figure(lambda counts: shares(counts) @ _MIDDLES, (float(_MIDDLES[0]), float(_MIDDLES[-1])))
+            mean = figure("mean_words", *about, 1)
+            told = f"about {about[0]:.0f} words a unit"
+            if made:
+                released = histogram_of([_of(count) for count in made], len(EDGES))
+                distance = figure("total_variation", *noisy.total_variation(released))
+                told += f", {np.mean(made):.0f} a released text"
+        return MetricResult(
+            name=NAME,
+            exposure="charged",
+            values={**mean, "released_mean_words": rounded(float(np.mean(made)), 1) if made else None, **distance},
+            source="noisy histogram: Canonne, Kamath, Steinke, arXiv 2004.00010; total variation distance",
+            method="words of a unit's documents together, by a charged noisy histogram of public bins (a bin counts"
+            f" as its middle, the last one as 3072); {NOISE_INTERVAL}",
+            line=told,
+        )
+
+
+def _bin(text: str) -> int:
+    return _of(len(words(text)))
+
+
+def _of(count: int) -> int:
+    return int(np.searchsorted(EDGES, count, side="right")) - 1

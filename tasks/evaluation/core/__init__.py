@@ -1,0 +1,1 @@
+"""Inputs, intervals and results of metrics."""

@@ -1,0 +1,100 @@
+"""What metrics are computed from."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluation.core.in_context_result import InContextResult
+from tasks.text.interfaces import Embedder, Tagger
+
+
+class ReleasedText(Protocol):
+    """One released text, as generation returns it."""
+
+    @property
+    def text(self) -> str:
+        """The text."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens of the generating model it has; the end token is not counted."""
+
+    @property
+    def complete(self) -> bool:
+        """False where it was cut at the token limit."""
+
+    @property
+    def label(self) -> str | None:
+        """The public label it was made for, where the request declares labels."""
+
+
+Scorer: TypeAlias = Callable[[Sequence[str]], Sequence[tuple[float, int]]]
+"""For each text: the sum of its tokens' log-probabilities (nats), and how many tokens that sum covers."""
+
+Documents: TypeAlias = Callable[[], Iterable[str]]
+"""Opens a new pass over private documents."""
+
+
+LabelledDocuments: TypeAlias = Callable[[], Iterable[tuple[str, str]]]
+"""Opens a new pass over private documents and their labels, (text, label)."""
+
+
+class Judge(Protocol):
+    """A public model that answers questions about texts."""
+
+    @property
+    def name(self) -> str:
+        """What is recorded beside a figure: the model and its revision."""
+
+    def __call__(
+        self, instruction: str, contents: Sequence[str], question: str, answers: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """How likely it finds each answer, log-probabilities in nats: float64 [contents, answers]."""
+
+
+Pair: TypeAlias = tuple[str, str]
+"""A text and its label."""
+
+
+class Learner(Protocol):
+    """A public model that labels texts after it has read a few labelled ones."""
+
+    @property
+    def name(self) -> str:
+        """What is recorded beside a figure: the model and its revision."""
+
+    def __call__(
+        self, items: Sequence[Pair], pool: Sequence[Pair], shots: int, seeds: Sequence[int]
+    ) -> tuple[InContextResult, InContextResult]:
+        """Results on `items` with `shots` of the pool, chosen by each seed, and with none."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A release, and what it may be compared with.
+
+    Attributes:
+        texts: the released texts.
+        score: a public model's log-likelihood; None where no model is at hand.
+        documents: the private documents, or a sample of them; None for everything but internal metrics.
+        schema: the public JSON schema that a release of records declares; None where it declares none.
+        embed: a public embedder; None where none is at hand.
+        tag: a public tagger; None where none is at hand.
+        judge: a public model that judges; None where none is at hand.
+        learn: a public model that learns in context; None where none is at hand.
+        labelled: the private documents with their labels; None where they have none, and for everything but internal
+            metrics.
+    """
+
+    texts: Sequence[ReleasedText]
+    score: Scorer | None = None
+    documents: Documents | None = None
+    schema: Mapping[str, Any] | None = None
+    embed: Embedder | None = None
+    tag: Tagger | None = None
+    labelled: LabelledDocuments | None = None
+    judge: Judge | None = None
+    learn: Learner | None = None

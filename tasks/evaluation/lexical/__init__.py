@@ -1,0 +1,1 @@
+"""Metrics of words and records."""

@@ -1,0 +1,50 @@
+"""How varied the released texts are: distinct-n."""
+
+from collections.abc import Sequence
+
+from tasks.evaluation.core import jackknife
+from tasks.evaluation.core.embedded_texts import figure
+from tasks.evaluation.core.intervals import Interval
+from tasks.evaluation.core.subject import Subject
+from tasks.text.words import words
+from tasks.values.metric_result import MetricResult, Value
+
+ORDERS = (1, 2, 3)
+
+
+def distinct(subject: Subject) -> MetricResult:
+    """Distinct-1, -2 and -3 over all texts together; null where there is not one word. N-grams stay inside a text."""
+    tokens = [words(text.text) for text in subject.texts]
+    total = sum(map(len, tokens))
+    values: dict[str, Value] = {"words": total}
+    for n in ORDERS:
+        values |= figure(f"distinct_{n}", *_measured(tokens, n)) if total else figure(f"distinct_{n}", None, None)
+    shown = ", ".join(f"distinct-{n} {values[f'distinct_{n}']}" for n in ORDERS)
+    return MetricResult(
+        name="distinct",
+        exposure="public",
+        values=values,
+        source="Li, Galley, Brockett, Gao, Dolan, 'A Diversity-Promoting Objective Function for Neural Conversation"
+        " Models', NAACL 2016, section 5",
+        method="number of different n-grams of words in all texts together, divided by the number of words;"
+        f" 95 % jackknife over {jackknife.GROUPS} groups of texts, Student's t",
+        line=shown if total else "no words",
+    )
+
+
+def _measured(tokens: Sequence[Sequence[str]], n: int) -> tuple[float, Interval | None]:
+    """Distinct-n of the texts, and its interval from leaving out every so many of them."""
+    groups = min(jackknife.GROUPS, len(tokens))
+    parts = ([text for place, text in enumerate(tokens) if place % groups != group] for group in range(groups))
+    without = [_share(part, n) for part in parts if any(part)]
+    share = _share(tokens, n)
+    return share, jackknife.share_interval(share, without)
+
+
+def _share(tokens: Sequence[Sequence[str]], n: int) -> float:
+    # Li et al. divide by the number of words for every n, not by the number of n-grams.
+    return len(_ngrams(tokens, n)) / sum(map(len, tokens))
+
+
+def _ngrams(tokens: Sequence[Sequence[str]], n: int) -> set[tuple[str, ...]]:
+    return {tuple(text[i : i + n]) for text in tokens for i in range(len(text) - n + 1)}

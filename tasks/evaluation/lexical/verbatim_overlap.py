@@ -1,0 +1,38 @@
+"""How much of a private document stands word for word in a released text."""
+
+import numpy as np
+
+from tasks.evaluation.algorithms.suffix_automaton import SuffixAutomaton
+from tasks.evaluation.core import bootstrap
+from tasks.evaluation.core.subject import Subject
+from tasks.text.words import words
+from tasks.values.metric_result import MetricResult, rounded
+
+
+def verbatim_overlap(subject: Subject) -> MetricResult:
+    """Longest common run of words with any private document, per text. INTERNAL: it reads private documents.
+
+    An empty text shares 0 words; without texts the figures are null.
+    """
+    if subject.documents is None:
+        raise ValueError("an internal metric needs the private documents")
+    automaton = SuffixAutomaton([words(text.text) for text in subject.texts])
+    runs = automaton.longest_shared(words(document) for document in subject.documents())
+    low, high = bootstrap.of_mean(runs) or (None, None)
+    return MetricResult(
+        name="verbatim_overlap",
+        exposure="internal",
+        values={
+            "texts": len(runs),
+            "max_words": max(runs, default=None),
+            "mean_words": rounded(float(np.mean(runs)), 2) if runs else None,
+            "mean_words_low": rounded(low, 2),
+            "mean_words_high": rounded(high, 2),
+            "p95_words": rounded(float(np.quantile(runs, 0.95)), 2) if runs else None,
+        },
+        source="the longest common substring; as a measure of memorisation: Lee et al., 'Deduplicating Training Data"
+        " Makes Language Models Better', ACL 2022",
+        method="for each released text, the longest run of words (case folded) found in any private"
+        f" document; interval of the mean: {bootstrap.METHOD}",
+        line=f"longest shared run {max(runs)} words" if runs else "no texts",
+    )

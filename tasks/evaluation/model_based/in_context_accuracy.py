@@ -1,0 +1,64 @@
+"""`in_context`: how well a public model labels documents after it has read a few released texts with their labels.
+
+Tables on five public tasks, at several numbers of demonstrations, are made by `tasks.evaluation.in_context`; this is
+the same measurement for whatever labels a release has.
+"""
+
+from collections.abc import Sequence
+
+from tasks.evaluation.core.embedded_texts import figure
+from tasks.evaluation.core.subject import Learner, Pair, Subject
+from tasks.evaluation.core.subsample import sample
+from tasks.values.metric_result import MetricResult, Value, rounded
+
+ITEMS = 60
+SHOTS = 4
+SEEDS = range(3)
+
+
+def in_context(subject: Subject) -> MetricResult:
+    """Calibrated accuracy with 4 demonstrations, over 3 choices of them. INTERNAL: it asks about private documents.
+
+    Null where texts or documents have no labels, or the released ones are all alike.
+    """
+    if subject.documents is None:
+        raise ValueError("an internal metric needs the private documents")
+    pool = [(text.text, text.label) for text in subject.texts if text.label is not None and text.text.strip()]
+    labels = sorted({label for _, label in pool})
+    items = _items(subject, labels) if len(labels) > 1 else []
+    shots = min(SHOTS, len(pool))
+    values: dict[str, Value] = {"labels": len(labels), "tested_on": len(items), "shots": shots}
+    values |= {**figure("accuracy", None, None), **figure("zero_shot", None, None), "chance": None}
+    told, model = "not measured", "a public model"
+    if items:
+        learn = _learner(subject)
+        model = learn.name
+        few, none = learn(items, pool, shots, SEEDS)
+        values |= {
+            **figure("accuracy", few.mean(), few.item_interval()),
+            **figure("zero_shot", none.mean(), none.item_interval()),
+            "chance": rounded(few.chance, 4),
+        }
+        told = f"{few.mean():.0%} right with {shots} demonstrations, {none.mean():.0%} with none"
+    return MetricResult(
+        name="in_context",
+        exposure="internal",
+        values=values,
+        source="Bhusal et al., private ICL, section 5 and table 2; contextual calibration: Zhao et al., ICML 2021",
+        method=f"{model}; at most {ITEMS} documents with a released label, {SHOTS} released texts in each prompt, mean"
+        f" of {len(SEEDS)} choices of them by fixed ordinary starts, calibrated; chance: the best constant answer; 95 %"
+        " score intervals over documents",
+        line=told,
+    )
+
+
+def _items(subject: Subject, labels: Sequence[str]) -> list[Pair]:
+    if subject.labelled is None:
+        return []
+    return sample((pair for pair in subject.labelled() if pair[1] in labels and pair[0].strip()), ITEMS)
+
+
+def _learner(subject: Subject) -> Learner:
+    if subject.learn is None:
+        raise ValueError("labelling needs a public model")
+    return subject.learn

@@ -1,0 +1,130 @@
+"""Metrics that a policy requires, and the bounds of their figures."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from functools import cache
+
+from models_db.errors import Refused, UsageError
+from models_db.policies.policy import PAGE, Bound
+from models_db.values.canonical_json import Json
+from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.registry import METRICS, names
+from tasks.values.metric_result import MetricResult, Value
+
+Required = Mapping[str, Mapping[str, Bound]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A demand of a policy, and what was measured; `figure` is None where the metric just has to be there."""
+
+    metric: str
+    figure: str | None
+    value: Value
+    allowed: str
+    met: bool
+
+    @property
+    def name(self) -> str:
+        """As policies and refusals write it: metric, or metric.figure."""
+        return self.metric if self.figure is None else f"{self.metric}.{self.figure}"
+
+    def __str__(self) -> str:
+        return f"{self.name} is {_shown(self.value)}, allowed is {self.allowed}"
+
+
+def require_measurable(required: Required) -> None:
+    """Check that what a policy requires can be measured and may be looked at before a publish decision (PRIVACY §7).
+
+    Raises:
+        NotMeasurable: a metric or figure does not exist, or the metric is internal.
+    """
+    problems = [problem for metric, bounds in required.items() for problem in _mistakes(metric, bounds)]
+    if problems:
+        raise NotMeasurable(problems)
+
+
+def missed(required: Required, measured: Mapping[str, MetricResult]) -> tuple[Outcome, ...]:
+    """The demands that a release does not meet."""
+    return tuple(found for found in outcomes(required, measured) if not found.met)
+
+
+def outcomes(required: Required, measured: Mapping[str, MetricResult]) -> Iterator[Outcome]:
+    """Every demand of a policy beside what was measured: first the figures, then metrics that have to be there.
+
+    By name: a stored policy has its fields in another order than a written one, and signed words must not depend on it.
+    """
+    for metric, bounds in sorted(required.items()):
+        for figure, bound in sorted(bounds.items()):
+            value = _figure(measured.get(metric), figure)
+            yield Outcome(metric, figure, value, str(bound), _admitted(value, bound))
+    for metric, bounds in sorted(required.items()):
+        if metric not in measured or not bounds:
+            yield Outcome(metric, None, None, "measured", metric in measured)
+
+
+@cache
+def figures_of(metric: str) -> frozenset[str]:
+    """The names of a metric's figures: those it has of no texts at all."""
+    return frozenset(METRICS[metric].compute(Subject((), score=lambda texts: [], documents=lambda: ())).values)
+
+
+def _mistakes(metric: str, bounds: Mapping[str, Bound]) -> Iterator[str]:
+    if metric not in names("public", "charged"):
+        known = ", ".join(names("public", "charged"))
+        yield f"{metric!r} is none of the metrics that a gate may look at ({known})"
+        return
+    for figure in bounds:
+        if figure not in figures_of(metric):
+            yield f"{metric!r} has no figure {figure!r} (it has {', '.join(sorted(figures_of(metric)))})"
+
+
+def _figure(result: MetricResult | None, figure: str) -> Value:
+    return None if result is None else result.values.get(figure)
+
+
+def _admitted(value: Value, bound: Bound) -> bool:
+    """What was not measured, or is no number, is outside of every bound."""
+    if value is None:
+        return False
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return False
+    return number.is_finite() and bound.admits(number)
+
+
+class NotMeasurable(UsageError):
+    """A policy requires what no gate can look at."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(
+            f"The policy requires evaluations that cannot be had: {'; '.join(problems)}.",
+            f"Correct `evaluation` in the policy; nothing was adopted. The format is in {PAGE}.",
+            {"problems": problems},
+        )
+
+
+class OutsideBounds(Refused):
+    """A release is not as good as its policy demands."""
+
+    def __init__(self, request_id: int, outside: Sequence[Outcome], *, overridable: bool = False) -> None:
+        facts: list[Json] = [{"figure": one.name, "value": one.value, "allowed": one.allowed} for one in outside]
+        override = f'`almoner approve {request_id} --gate publish --override "..."`'
+        otherwise = f" or, on the record, approve it all the same: {override}" if overridable else ""
+        super().__init__(
+            f"The release of request {request_id} is outside the bounds of its policy: {told(outside)}.",
+            f'Reject it: `almoner reject {request_id} --gate publish --reason "..."`{otherwise}.'
+            " What it spent stays spent.",
+            {"request": request_id, "outside": facts, "overridable": overridable},
+        )
+
+
+def told(outside: Sequence[Outcome]) -> str:
+    """Some outcomes in one line."""
+    return "; ".join(map(str, outside))
+
+
+def _shown(value: Value) -> str:
+    return "not measured" if value is None else str(value)

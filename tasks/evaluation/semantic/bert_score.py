@@ -1,0 +1,62 @@
+"""BERTScore of each released text with its nearest private document."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluation.core import bootstrap
+from tasks.evaluation.core.embedded_texts import READ, Sides, embedder_of, figure, sides
+from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.semantic.nearest_neighbour import nearest
+from tasks.text.interfaces import Embedder, Pieces
+from tasks.values.metric_result import MetricResult, Value
+
+_PAIRS_AT_ONCE = 64
+
+
+def bert_score(subject: Subject) -> MetricResult:
+    """Precision, recall and F1 over word pieces. INTERNAL: it reads private documents. Null without either side."""
+    both = sides(subject)
+    scores = _scores(both, embedder_of(subject)) if both else np.empty((0, 3))
+    values: dict[str, Value] = {"texts": len(scores), "documents": len(both.documents) if both else 0}
+    for name, column in zip(("precision", "recall", "f1"), scores.T, strict=True):
+        values |= figure(name, float(column.mean()) if both else None, bootstrap.of_mean(column))
+    return MetricResult(
+        name="bert_score",
+        exposure="internal",
+        values=values,
+        source="Zhang et al., 'BERTScore: Evaluating Text Generation with BERT', ICLR 2020, section 3",
+        method=f"{both.embedder if both else 'embeddings'}, its last layer, no weights by rarity, no rescaling; each"
+        f" text with the document whose embedding is nearest; {READ}; mean over texts; {bootstrap.METHOD}",
+        line=f"F1 {values['f1']} with the nearest document" if both else "nothing to compare",
+    )
+
+
+def _scores(both: Sides, embed: Embedder) -> NDArray[np.float64]:
+    """float64 [n, 3]: precision, recall and F1 of each text with its nearest document."""
+    which, _ = nearest(both)
+    found = []
+    for start in range(0, len(both.texts), _PAIRS_AT_ONCE):
+        some = range(start, min(start + _PAIRS_AT_ONCE, len(both.texts)))
+        paired = list(dict.fromkeys(which[some].tolist()))
+        documents = dict(zip(paired, embed.pieces([both.documents[index] for index in paired]), strict=True))
+        texts = embed.pieces([both.texts[index] for index in some])
+        found += [score(text, documents[int(which[index])]) for text, index in zip(texts, some, strict=True)]
+    return np.array(found)
+
+
+def score(candidate: Pieces, reference: Pieces) -> Sequence[float]:
+    """Precision, recall and F1 of a pair, equations of section 3.
+
+    The marks around a text may be matched but have no weight of their own, as in the package bert-score. A text
+    without a piece has three zeros.
+    """
+    (candidate_rows, candidate_own), (reference_rows, reference_own) = candidate, reference
+    if not candidate_own.any() or not reference_own.any():
+        return 0.0, 0.0, 0.0
+    cosines = candidate_rows.astype(np.float64) @ reference_rows.astype(np.float64).T
+    precision = float(cosines.max(1)[candidate_own].mean())
+    recall = float(cosines.max(0)[reference_own].mean())
+    total = precision + recall
+    return precision, recall, 2 * precision * recall / total if total > 0 else 0.0

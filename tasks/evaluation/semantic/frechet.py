@@ -1,0 +1,68 @@
+"""The Frechet distance between the two clouds of points, each taken for a Gaussian."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluation.core import bootstrap
+from tasks.evaluation.core.embedded_texts import READ, figure, sides
+from tasks.evaluation.core.subject import Subject
+from tasks.text.interfaces import Points
+from tasks.values.metric_result import MetricResult, Value, rounded
+
+_RESAMPLES = 100
+
+
+def frechet(subject: Subject) -> MetricResult:
+    """Of as many texts as documents. INTERNAL: it reads private documents. Null with fewer than two on either side."""
+    both = sides(subject)
+    found = both.matched() if both else None
+    count = len(found.released) if found else 0
+    values: dict[str, Value] = {"texts": count, "documents": count, **figure("frechet", None, None), "corpus": None}
+    if found and count > 1:
+        released, private = found.released, found.private
+        value = distance(released, private)
+        interval = bootstrap.around(
+            value, count, count, lambda some, others: distance(released[some], private[others]), _RESAMPLES
+        )
+        corpus = None if found.others is None else distance(found.others, private)
+        values |= figure("frechet", value, interval) | {"corpus": rounded(corpus, 4)}
+    beside = "" if values["corpus"] is None else f", other documents are {values['corpus']} away"
+    return MetricResult(
+        name="frechet",
+        exposure="internal",
+        values=values,
+        source="Heusel et al., 'GANs Trained by a Two Time-Scale Update Rule Converge to a Local Nash Equilibrium',"
+        " NeurIPS 2017, section 3 (after Dowson and Landau, 1982); with MiniLM as SynthTextEval",
+        method=f"{both.embedder if both else 'embeddings'}; as many texts as documents, {READ}; squared distance of"
+        " means and covariances (divided by n - 1); it falls with the number of texts, so only equal numbers compare;"
+        f" 95 % interval: {_RESAMPLES} resamples of both sides, laid around the figure; corpus: other documents in"
+        " place of the texts",
+        line="nothing to compare" if values["frechet"] is None else f"distance {values['frechet']}{beside}",
+    )
+
+
+def distance(first: Points, second: Points) -> float:
+    """|m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2)) of two samples of at least two rows each.
+
+    tr (C1 C2)^(1/2) is the sum of the singular values of A'B for any A A' = C1, B B' = C2, and the centred rows
+    themselves are such roots: nothing is inverted, so fewer texts than dimensions do no harm.
+    """
+    roots, means = [], []
+    for side in (first, second):
+        means.append(side.mean(0))
+        roots.append((side - means[-1]) / np.sqrt(len(side) - 1))
+    spread = sum(float((root**2).sum()) for root in roots)
+    shared = _nuclear(roots[0], roots[1])
+    return max(0.0, float(((means[0] - means[1]) ** 2).sum()) + spread - 2 * shared)
+
+
+def _nuclear(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Sum of the singular values of first second' [n, m]."""
+    left, right = _shorter(first), _shorter(second)
+    return float(np.linalg.svd(left @ right.T, compute_uv=False).sum())
+
+
+def _shorter(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """At most as many rows as columns, with the same products of columns; then the singular values are the same."""
+    count, width = rows.shape
+    return np.asarray(np.linalg.qr(rows, mode="r"), np.float64) if count > width else rows

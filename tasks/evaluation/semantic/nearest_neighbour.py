@@ -1,0 +1,46 @@
+"""How near each released text is to its nearest private document, by meaning."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluation.core import bootstrap
+from tasks.evaluation.core.embedded_texts import READ, Sides, blocks, figure, sides
+from tasks.evaluation.core.subject import Subject
+from tasks.values.metric_result import MetricResult, Value, rounded
+
+
+def proximity(subject: Subject) -> MetricResult:
+    """Cosine with the nearest document, over texts. INTERNAL: it reads private documents. Null without either."""
+    both = sides(subject)
+    cosines = nearest(both)[1] if both else np.empty(0)
+    values: dict[str, Value] = {
+        "texts": len(cosines),
+        "documents": len(both.documents) if both else 0,
+        **figure("mean", float(cosines.mean()) if len(cosines) else None, bootstrap.of_mean(cosines)),
+        **figure(
+            "median",
+            float(np.median(cosines)) if len(cosines) else None,
+            bootstrap.of_statistic(len(cosines), lambda some: float(np.median(cosines[some]))),
+        ),
+        "max": rounded(float(cosines.max()) if len(cosines) else None, 4),
+    }
+    return MetricResult(
+        name="proximity",
+        exposure="internal",
+        values=values,
+        source="URANIA, section 5.1 and table 2 (embedding space proximity)",
+        method=f"{both.embedder if both else 'embeddings'}; cosine of each text with its nearest document; {READ};"
+        f" {bootstrap.METHOD}",
+        line=f"nearest document at cosine {values['mean']} on average, {values['max']} at most"
+        if both
+        else "nothing to compare",
+    )
+
+
+def nearest(both: Sides) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """For each text: which document is nearest, int64 [n], and its cosine, float64 [n] in [-1, 1]."""
+    which, cosines = np.empty(len(both.texts), np.int64), np.empty(len(both.texts))
+    for some, block in blocks(both.released, both.private):
+        which[some] = block.argmax(1)
+        cosines[some] = block.max(1)
+    return which, np.clip(cosines, -1.0, 1.0)

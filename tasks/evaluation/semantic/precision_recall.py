@@ -1,0 +1,70 @@
+"""Are the texts like documents (precision, density), and are the documents reached by texts (recall, coverage)?"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluation.core import bootstrap
+from tasks.evaluation.core.embedded_texts import READ, Matched, figure, sides
+from tasks.evaluation.core.intervals import wilson
+from tasks.evaluation.core.subject import Subject
+from tasks.values.metric_result import MetricResult, Value
+
+NEAREST = 3
+"""k of precision and recall, as Kynkäänniemi et al. recommend."""
+
+NEAREST_DENSE = 5
+"""k of density and coverage, as Naeem et al. recommend."""
+
+Distances = NDArray[np.float64]
+
+
+def precision_recall(subject: Subject) -> MetricResult:
+    """Of as many texts as documents. INTERNAL: it reads private documents. Null below six on either side."""
+    both = sides(subject)
+    found = both.matched() if both else None
+    count = len(found.released) if found else 0
+    values: dict[str, Value] = {"texts": count, "documents": count}
+    values |= _measured(found) if found and count > NEAREST_DENSE else _nothing()
+    shown = f"precision {values['precision']}, recall {values['recall']}, coverage {values['coverage']}"
+    return MetricResult(
+        name="precision_recall",
+        exposure="internal",
+        values=values,
+        source="Kynkäänniemi et al., 'Improved Precision and Recall Metric for Assessing Generative Models', NeurIPS"
+        " 2019, section 2; density and coverage: Naeem et al., 'Reliable Fidelity and Diversity Metrics for Generative"
+        " Models', ICML 2020, section 3",
+        method=f"{both.embedder if both else 'embeddings'}; as many texts as documents, {READ}; balls around each point"
+        f" up to its k-th nearest of its own side, k = {NEAREST}, for density and coverage {NEAREST_DENSE}; 95 %"
+        " intervals: score intervals of shares, for density a bootstrap over texts, all with the balls as they are",
+        line="nothing to compare" if values["precision"] is None else shown,
+    )
+
+
+def _measured(found: Matched) -> dict[str, Value]:
+    from scipy.spatial.distance import cdist  # slow to import, and registries are read by every request
+
+    across = cdist(found.released, found.private)
+    private, released = (cdist(side, side) for side in (found.private, found.released))
+    inside = across <= radii(private, NEAREST)
+    around = across <= radii(released, NEAREST)[:, None]
+    dense = across <= radii(private, NEAREST_DENSE)
+    density = dense.sum(1) / NEAREST_DENSE
+    return {
+        **_share("precision", inside.any(1)),
+        **_share("recall", around.any(0)),
+        **figure("density", float(density.mean()), bootstrap.of_mean(density)),
+        **_share("coverage", dense.any(0)),
+    }
+
+
+def radii(own: Distances, nearest: int) -> Distances:
+    """float64 [n]: how far each point's `nearest`-th neighbour on its own side is, itself not counted."""
+    return np.asarray(np.partition(own, nearest, axis=1)[:, nearest], np.float64)
+
+
+def _share(name: str, hits: NDArray[np.bool_]) -> dict[str, Value]:
+    return figure(name, float(hits.mean()), wilson(int(hits.sum()), len(hits)))
+
+
+def _nothing() -> dict[str, Value]:
+    return {key: None for name in ("precision", "recall", "density", "coverage") for key in figure(name, None, None)}

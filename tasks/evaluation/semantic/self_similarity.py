@@ -1,0 +1,66 @@
+"""How alike the released texts are among themselves."""
+
+import numpy as np
+
+from tasks.evaluation.core import bootstrap
+from tasks.evaluation.core.embedded_texts import MOST, blocks, embedder_of, figure, points, released_texts
+from tasks.evaluation.core.intervals import wilson
+from tasks.evaluation.core.subject import Subject
+from tasks.text.interfaces import Points
+from tasks.values.metric_result import MetricResult, Value
+
+ALIKE = 0.95
+"""The cosine from which two texts count as near-duplicates."""
+
+
+def self_similarity(subject: Subject) -> MetricResult:
+    """Mean cosine of two different texts, and the share with a near-duplicate. Public: it reads released texts alone.
+
+    Null below two texts.
+    """
+    texts = released_texts(subject)
+    values: dict[str, Value] = {
+        "texts": len(texts),
+        **figure("mean", None, None),
+        **figure("near_duplicate", None, None),
+    }
+    embed = None
+    if len(texts) > 1:
+        embed = embedder_of(subject)
+        rows = points(embed, texts)
+        hits = int(np.count_nonzero(_closest(rows) >= ALIKE))
+        values |= figure("mean", _mean(rows, np.arange(len(rows))), _interval(rows))
+        values |= figure("near_duplicate", hits / len(rows), wilson(hits, len(rows)))
+    return MetricResult(
+        name="self_similarity",
+        exposure="public",
+        values=values,
+        source="mean pairwise similarity as diversity: Zhu et al., 'Texygen', SIGIR 2018 (Self-BLEU), here by meaning"
+        " as Tevet and Berant, 'Evaluating the Evaluation of Diversity', EACL 2021, section 5",
+        method=f"{embed.name if embed else 'embeddings'}; at most {MOST} texts, sampled with a fixed ordinary random"
+        f" start; mean cosine of all pairs; near-duplicates: texts with another at cosine {ALIKE} or more; 95 %"
+        f" intervals: of the mean {bootstrap.METHOD}, pairs of a text with itself left out; of the share a score"
+        " interval",
+        line=f"mean cosine of two texts {values['mean']}" if embed else "fewer than two texts",
+    )
+
+
+def _interval(rows: Points) -> tuple[float, float] | None:
+    return bootstrap.of_statistic(len(rows), lambda some: _mean(rows, some))
+
+
+def _mean(rows: Points, some: bootstrap.Picks) -> float:
+    """Mean cosine over pairs of different texts among `some`; NaN where they are one text, again and again."""
+    often = np.bincount(some, minlength=len(rows)).astype(np.float64)
+    total, same = float(((often @ rows) ** 2).sum()), float((often**2).sum())
+    pairs = len(some) ** 2 - same
+    return (total - same) / pairs if pairs else float("nan")
+
+
+def _closest(rows: Points) -> Points:
+    """float64 [n]: each text's highest cosine with another text."""
+    found = np.empty(len(rows))
+    for some, block in blocks(rows, rows):
+        block[np.arange(len(block)), np.arange(some.start, some.stop)] = -1.0
+        found[some] = block.max(1)
+    return found

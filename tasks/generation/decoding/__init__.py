@@ -1,0 +1,1 @@
+"""Decoding of private texts: the loop, its journal and its budget."""

@@ -1,0 +1,71 @@
+"""What the rules of several systems do alike: candidates, their rows' logits, exact sums over rows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from tasks.generation.decoding.loop import Step
+from tasks.inference.engine.session import RowLogits
+from tasks.mechanisms.tokens import utility_scores
+from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.utility_scores import Candidates
+
+# So many logits are clipped at a time: int64 copies of many whole vocabularies would need gigabytes.
+LOGITS_AT_ONCE = 2**22
+
+
+Contribution: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Logits float32 [N, K] and the generation of each row int64 [N] -> int64 [N, K], each row by itself."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The tokens that may be drawn at one step, L live generations.
+
+    Attributes:
+        found: int64 and bool [L, K], from public logits alone.
+        public: float32 [L, K], the candidates' public logits; -inf where there is no candidate.
+        vocabulary: V.
+    """
+
+    found: Candidates
+    public: Tensor
+    vocabulary: int
+
+    @classmethod
+    def of(cls, step: Step, top_k: int | None, draw: Draw) -> "Choice":
+        """Top-k+ of `draw` (PRIVACY §4.1): None, 0, or k of at least V, is the whole vocabulary."""
+        found = utility_scores.candidates(step.public, top_k, draw)
+        return cls(found, found.of_public(step.public), step.public.shape[1])
+
+    def rows(self, step: Step) -> RowLogits:
+        """The candidates' logits in every row; the draw must have been admitted."""
+        whole = self.found.tokens.shape[1] == self.vocabulary
+        rows = step.private(None if whole else self.found.tokens)
+        values, generation = rows.values[rows.valid], rows.generation[rows.valid]
+        if whole:  # they come in the vocabulary's order, which need not be the candidates'
+            values = self.found.of_rows(values, generation)
+        return RowLogits(values, generation, torch.ones_like(generation, dtype=torch.bool))
+
+    def part(self, some: Sequence[int]) -> "Choice":
+        """The choice of some of the generations alone, by live index."""
+        chosen = list(some)
+        found = Candidates(self.found.tokens[chosen], self.found.allowed[chosen])
+        return Choice(found, self.public[chosen], self.vocabulary)
+
+    def sums(self, rows: RowLogits, contribution: Contribution) -> Tensor:
+        """Exact sums of what each row contributes: -> int64 [L, K]."""
+        total = torch.zeros_like(self.found.tokens)
+        height = max(1, LOGITS_AT_ONCE // total.shape[1])
+        for start in range(0, len(rows.values), height):
+            some = slice(start, start + height)
+            generation = rows.generation[some]
+            total += utility_scores.sum_rows(contribution(rows.values[some], generation), generation, len(total))
+        return total
+
+    def sums_over_allowed(self, rows: RowLogits, contribution: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """`sums` of what depends on a row's logits and on which of them are candidates, bool [N, K]."""
+        return self.sums(rows, lambda logits, generation: contribution(logits, self.found.allowed[generation]))

@@ -1,0 +1,92 @@
+"""InvisibleInk's rule: candidates of the public row, clipped mean difference of the private ones, one exact draw."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tasks.generation.decoding.candidates import Choice
+from tasks.generation.decoding.loop import Meter, Step
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.tokens import utility_scores
+from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.utility_scores import Variant
+
+
+@dataclass
+class _Tally:
+    draws: int = 0
+    candidates: int = 0
+    from_expansion: int = 0
+
+
+@dataclass(frozen=True)
+class InvisibleInkRule:
+    """How InvisibleInk draws (PRIVACY §4.1), the same for every generation of a release.
+
+    Attributes:
+        draw: clip norm, references, temperature.
+        top_k: k; None or 0 for the whole vocabulary.
+        variant: what is clipped.
+        meter: pays for the draws.
+    """
+
+    draw: Draw
+    top_k: int | None
+    variant: Variant
+    rng: RandomSource
+    meter: Meter
+    _tallies: defaultdict[int, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
+
+    def next_tokens(self, step: Step) -> list[int]:
+        """One token id for each live generation."""
+        self.meter.admit(max(step.positions))
+        choice = Choice.of(step, self.top_k, self.draw)
+        sums = choice.sums(choice.rows(step), partial(self._clipped, choice))
+        scores = utility_scores.scores(self.draw, choice.public, sums)
+        tokens = utility_scores.draw_tokens(self.draw, choice.found, scores, self.rng)
+        self._count(step, choice, tokens)
+        return tokens
+
+    def facts(self, number: int) -> Mapping[str, float]:
+        """How many `draws`; `effective_k`, their mean number of candidates; `from_expansion`, those beyond the top k.
+
+        All are functions of the released tokens and of the public logits along them.
+        """
+        tally = self._tallies[number]
+        return {
+            "draws": float(tally.draws),
+            "effective_k": tally.candidates / max(1, tally.draws),
+            "from_expansion": float(tally.from_expansion),
+        }
+
+    def kept(self, number: int) -> Sequence[float]:
+        """The tallies of its facts."""
+        tally = self._tallies[number]
+        return tally.draws, tally.candidates, tally.from_expansion
+
+    def resume(self, number: int, kept: Sequence[float]) -> None:
+        """Tallies go on."""
+        self._tallies[number] = _Tally(*map(int, kept))
+
+    def _clipped(self, choice: Choice, logits: Tensor, generation: Tensor) -> Tensor:
+        return utility_scores.clip_rows(self.draw, logits, choice.public, generation, self.variant)
+
+    def _count(self, step: Step, choice: Choice, tokens: list[int]) -> None:
+        widths = choice.found.allowed.sum(1).tolist()
+        outside = self._outside(step.public, choice.public, tokens)
+        for number, width, beyond in zip(step.numbers, widths, outside, strict=True):
+            tally = self._tallies[number]
+            tally.draws, tally.candidates = tally.draws + 1, tally.candidates + width
+            tally.from_expansion += beyond
+
+    def _outside(self, public: Tensor, chosen: Tensor, tokens: list[int]) -> list[bool]:
+        """Whether each token is below the k-th largest public logit."""
+        if not self.top_k or self.top_k > chosen.shape[1] or self.top_k >= public.shape[1]:
+            return [False] * len(tokens)  # the whole vocabulary, or a constraint that leaves fewer than k
+        drawn = public.gather(1, torch.tensor(tokens, device=public.device)[:, None])[:, 0]
+        outside: list[bool] = (drawn < chosen[:, self.top_k - 1]).tolist()  # candidates stand in descending order
+        return outside

@@ -1,0 +1,307 @@
+"""What a run has drawn, on disk before it draws again, so that a run that was killed can go on (docs/decisions/0023).
+
+A request has one journal, in quarantine: its tokens are outputs of mechanisms that nobody has approved. Its first line
+says what was released before the first draw; each further one holds the tokens of one step of all live generations,
+and what their rule has to know of them later, or says that a mechanism of one release
+(`tasks.generation.decoding.release_steps`) begins to draw, or what it has released. A line is on disk before the next
+step begins. So when a process dies, at most one draw of each generation is missing, and whoever goes on skips one draw
+of every generation (`Earlier.lost`).
+
+Each line begins with the SHA-256 of the digest before it and of its own content. A line that is torn off at the end is
+a step that was lost; anything else that does not fit is refused. Whoever has a journal open holds an exclusive flock on
+it, which dies with its process: no two runs ever draw on what is paid.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from models_db.errors import EnvironmentProblem, Refused
+from tasks.common.files import sync_folder
+
+FORMAT: Final = "almoner-journal/1"
+FILE: Final = "journal"
+_DIGEST = 64
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What the attempts that a run goes on from have done; nothing for one that begins.
+
+    Attributes:
+        released: what was released before the first draw.
+        tokens: the tokens that each generation has drawn, by number, the end token included.
+        kept: what the rule has kept of each of them.
+        armed: instalments of the draws that are paid for.
+        lost: draws of every generation that may have been made and are missing.
+    """
+
+    released: Mapping[str, str] = field(default_factory=dict)
+    tokens: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    kept: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    armed: int = 0
+    lost: int = 0
+
+
+@dataclass
+class Contents:
+    """What a journal says.
+
+    Attributes:
+        request: digest of the approved request.
+        attempts: the attempt that began it, and those that went on from it.
+        first: sequence number of the first invocation that is armed for draws.
+        released, tokens, kept: as in `Earlier`.
+        armed: instalments of the draws that were armed at the last step.
+        since: attempts that went on after it and have not written down a step.
+        begun: the mechanisms of one release that began to draw, by name.
+        results: what they have released.
+    """
+
+    request: str
+    attempts: list[int]
+    first: int
+    released: dict[str, str]
+    armed: int = 0
+    since: int = 0
+    tokens: dict[int, list[int]] = field(default_factory=dict)
+    kept: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    results: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, lines: Sequence[Any]) -> "Contents":
+        """Read the lines.
+
+        Raises:
+            KeyError, TypeError, ValueError: they are not a journal's.
+        """
+        head = lines[0]
+        if head["format"] != FORMAT:
+            raise ValueError("the format is another")
+        made = cls(str(head["request"]), [int(head["attempt"])], int(head["first"]), dict(head["released"]))
+        for line in lines[1:]:
+            made._add(line)
+        return made
+
+    def _add(self, line: Mapping[str, Any]) -> None:
+        if "attempt" in line:
+            self.attempts.append(int(line["attempt"]))
+            self.since += 1
+            return
+        if "drawing" in line:
+            self.begun.add(str(line["drawing"]))
+            return
+        if "released" in line:
+            self.results[str(line["released"])] = line["result"]
+            return
+        self.armed, self.since = int(line["armed"]), 0
+        for number, token, *kept in line["drawn"]:
+            self.tokens.setdefault(int(number), []).append(int(token))
+            self.kept[int(number)] = tuple(kept)
+
+
+class Journal:
+    """The journal of one request, in a folder of its own. Close it, or use it as a context.
+
+    Args:
+        folder: made with the journal and removed with it.
+        request_id: for what is told when something goes wrong.
+    """
+
+    def __init__(self, folder: Path, request_id: int) -> None:
+        self._folder, self._request_id = folder, request_id
+        self._file: int | None = None
+        self._last = ""
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def open(self) -> Contents | None:
+        """What an interrupted run has left, if there is anything; it is ours alone until `close`.
+
+        Raises:
+            JournalInUse: another process has it open.
+            JournalUnfit: it is damaged.
+            JournalUnwritable: the disk does not let go of a line that was torn.
+        """
+        try:
+            self._file = os.open(self._folder / FILE, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            raise JournalUnfit(self._request_id, "it cannot be opened") from None
+        self._lock()
+        with open(os.dup(self._file), "rb") as file:
+            data = file.read()
+        whole, _, torn = data.rpartition(b"\n")
+        if torn:
+            with self._writing():
+                os.ftruncate(self._file, len(data) - len(torn))
+                os.fsync(self._file)
+        try:
+            return Contents.of([self._checked(line) for line in whole.split(b"\n")])
+        except (KeyError, TypeError, ValueError):
+            raise JournalUnfit(self._request_id, "it is damaged") from None
+
+    def begin(self, request: str, attempt: int, first: int, released: Mapping[str, str]) -> None:
+        """Make the journal of an attempt that begins; it is on disk when this returns.
+
+        Args:
+            request: digest of the approved request.
+            first, released: as in `Contents`.
+
+        Raises:
+            JournalUnwritable: the disk does not take it.
+        """
+        with self._writing():
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            new = self._folder / f"{FILE}.new"
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = os.open(new, flags, 0o600)
+            self._lock()
+            self._last = ""
+            self._write(
+                {"format": FORMAT, "request": request, "attempt": attempt, "first": first, "released": dict(released)}
+            )
+            os.rename(new, self._folder / FILE)
+            sync_folder(self._folder)
+            sync_folder(self._folder.parent)
+
+    def go_on(self, attempt: int) -> None:
+        """Another attempt goes on from here; to be called before it arms anything for draws.
+
+        Raises:
+            JournalUnwritable: the disk does not take it.
+        """
+        with self._writing():
+            self._write({"attempt": attempt})
+
+    def step(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
+        """One step of all live generations; it is on disk when this returns.
+
+        Args:
+            armed: instalments of the draws that are armed.
+            drawn: for each generation its token, and what its rule keeps of it.
+
+        Raises:
+            JournalUnwritable: the disk does not take it.
+        """
+        with self._writing():
+            self._write({"armed": armed, "drawn": [[number, *values] for number, values in sorted(drawn.items())]})
+
+    def drawing(self, name: str) -> None:
+        """A mechanism of one release begins to draw; it is on disk when this returns.
+
+        Raises:
+            JournalUnwritable: the disk does not take it.
+        """
+        with self._writing():
+            self._write({"drawing": name})
+
+    def result(self, name: str, result: Any) -> None:
+        """What it has released: JSON, on disk when this returns. It cannot be drawn again.
+
+        Raises:
+            JournalUnwritable: the disk does not take it.
+        """
+        with self._writing():
+            self._write({"released": name, "result": result})
+
+    def discard(self) -> None:
+        """Remove it for good.
+
+        Raises:
+            JournalUnwritable: it cannot be removed.
+        """
+        with self._writing():
+            if self._folder.exists():
+                shutil.rmtree(self._folder)
+                sync_folder(self._folder.parent)
+        self.close()
+
+    def close(self) -> None:
+        """Let others have it."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _lock(self) -> None:
+        if self._file is None:
+            raise ValueError("the journal is not open")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise JournalInUse(self._request_id) from None
+
+    def _checked(self, line: bytes) -> Any:
+        """The content of a line, if its digest follows from the line before."""
+        digest, content = line[:_DIGEST].decode("ascii"), line[_DIGEST + 1 :]
+        if digest != self._following(content):
+            raise ValueError("the digests do not fit")
+        self._last = digest
+        return json.loads(content)
+
+    def _write(self, body: Mapping[str, Any]) -> None:
+        if self._file is None:
+            raise ValueError("the journal is not open")
+        content = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+        self._last = self._following(content)
+        data = b"%s %s\n" % (self._last.encode(), content)
+        while data:
+            data = data[os.write(self._file, data) :]
+        os.fsync(self._file)
+
+    def _following(self, content: bytes) -> str:
+        return hashlib.sha256(self._last.encode() + b"\0" + content).hexdigest()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise JournalUnwritable(self._request_id, error.strerror or type(error).__name__) from None
+
+
+class JournalUnfit(Refused):
+    """What an interrupted run has left cannot be gone on from."""
+
+    def __init__(self, request_id: int, reason: str) -> None:
+        super().__init__(
+            f"What the interrupted run of request {request_id} had drawn cannot be used: {reason}. Nothing was spent.",
+            f"Draw and pay everything again: `almoner run {request_id} --anew`.",
+            {"request": request_id, "reason": reason},
+        )
+
+
+class JournalInUse(Refused):
+    """Another process works on the request, whatever the ledger says."""
+
+    def __init__(self, request_id: int) -> None:
+        super().__init__(
+            f"A process that was believed dead still works on request {request_id}.",
+            "Wait until it ends, or end it, and go on; or draw and pay everything again:"
+            f" `almoner run {request_id} --anew`.",
+            {"request": request_id},
+        )
+
+
+class JournalUnwritable(EnvironmentProblem):
+    """The journal of a run cannot be written."""
+
+    def __init__(self, request_id: int, reason: str) -> None:
+        super().__init__(
+            f"What request {request_id} has drawn cannot be kept in quarantine: {reason}.",
+            f"Make room, then go on with `almoner run {request_id}`.",
+            {"request": request_id, "reason": reason},
+        )

@@ -1,0 +1,51 @@
+"""Some of the live generations, as if they were all: what a rule sees where the others have no choice to make."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from tasks.inference.engine.session import RowValues
+
+Rows = TypeVar("Rows", bound=RowValues)
+
+
+@dataclass(frozen=True)
+class Some:
+    """A choice among L live generations.
+
+    Attributes:
+        chosen: their places among the live ones, ascending.
+        live: L.
+    """
+
+    chosen: Sequence[int]
+    live: int
+
+    @property
+    def all_chosen(self) -> bool:
+        """Whether nothing has to be left out."""
+        return len(self.chosen) == self.live
+
+    def of(self, every: Tensor) -> Tensor:
+        """[L, ...] -> the chosen ones' part."""
+        return every if self.all_chosen else every[list(self.chosen)]
+
+    def all_of(self, candidates: Tensor | None) -> Tensor | None:
+        """Candidates of the chosen, int64 [n, K] -> of all, [L, K]; the others' rows are not looked at again."""
+        if candidates is None or self.all_chosen:
+            return candidates
+        every = candidates.new_zeros((self.live, candidates.shape[1]))
+        every[list(self.chosen)] = candidates
+        return every
+
+    def rows(self, found: Rows) -> Rows:
+        """The chosen ones' rows, their generations counted anew from 0."""
+        if self.all_chosen:
+            return found
+        place = torch.full((self.live,), -1, dtype=torch.int64, device=found.generation.device)
+        place[list(self.chosen)] = torch.arange(len(self.chosen), device=place.device)
+        kept = place[found.generation] >= 0
+        return type(found)(found.values[kept], place[found.generation[kept]], found.valid[kept])

@@ -1,0 +1,337 @@
+"""The decoding loop that every text-generating system shares: jobs in, one text for each out.
+
+The loop knows generations, tokens and the end of a text. How a token is chosen is a `DrawRule`: it sees the public
+logits of all live generations, asks for the private rows' logits when it needs them, and meters its own draws.
+`DrawMeter` stands between a rule and the budget: no draw happens that has not been armed, and a step is armed before
+the private rows are read for it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from tasks.generation.decoding.live_subset import Some
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.session import RowHidden, RowLogits, Session
+from tasks.inference.engine.shapes import Sizes, generations_at_once
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.render import PromptPieces
+from tasks.values.generated import GeneratedText
+
+
+@dataclass(frozen=True)
+class Job:
+    """One generation of a release.
+
+    Attributes:
+        public: what the public row reads.
+        private: what stands around a reference in the private rows; None if this generation has none.
+        references: token ids of each private row's text; an empty one makes a null row.
+    """
+
+    public: PromptPieces
+    private: PromptPieces | None = None
+    references: tuple[tuple[int, ...], ...] = ()
+
+
+def _absent(*_: object) -> Any:
+    raise NotImplementedError("this step has logits alone")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a rule sees at one step; everything in the order of `numbers`, L live generations.
+
+    Attributes:
+        numbers: which generations draw, from 0 in the public order of the release.
+        positions: how many draws each of them has made so far. A token that the constraint leaves no choice about is
+            none: it says nothing that is not public, so no rule is asked for it and nothing is paid.
+        public: float32 [L, V]; -inf where the constraint forbids a token.
+        public_hidden: -> the public rows' last hidden states, float32 [L, D].
+        private: candidates int64 [L, K], chosen from public logits alone, or None for the whole vocabulary in order
+            -> the logits of their rows; `RowLogits.generation` counts 0..L-1. Not to be called before the draw is
+            paid for.
+        hidden: the last hidden states of those rows; not to be called before, either.
+        head: hidden states float32 [..., D] -> logits float32 [..., V]: public, whatever it is used on.
+        let_go: takes a live index whose private rows are not needed any more; its public row goes on.
+    """
+
+    numbers: tuple[int, ...]
+    positions: tuple[int, ...]
+    public: Tensor
+    private: Callable[[Tensor | None], RowLogits]
+    let_go: Callable[[int], None]
+    public_hidden: Callable[[], Tensor] = _absent
+    hidden: Callable[[], RowHidden] = _absent
+    head: Callable[[Tensor], Tensor] = _absent
+
+
+class DrawRule(Protocol):
+    """How a system turns logits into tokens. One object serves one release and may keep state for each number."""
+
+    def next_tokens(self, step: Step) -> list[int]:
+        """One token id for each live generation; the rule admits each draw to its meter before it reads rows."""
+
+    def facts(self, number: int) -> Mapping[str, float]:
+        """Public figures of one finished generation: functions of its tokens and of public logits alone."""
+
+
+class LastingRule(DrawRule, Protocol):
+    """A rule whose release goes on after the process has died (docs/decisions/0023)."""
+
+    def kept(self, number: int) -> Sequence[float]:
+        """What the rule has to know of a generation to go on with it: public figures, written down at each step."""
+
+    def resume(self, number: int, kept: Sequence[float]) -> None:
+        """Go on with a generation of which that was kept; called before the first step."""
+
+
+class Constraint(Protocol):
+    """Which tokens may come next: a function of a public grammar and of the tokens already released."""
+
+    def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
+        """bool [V] for the generation `number` that has drawn `drawn`; at least one is true."""
+
+    def choices(self, drawn: Sequence[int]) -> int:
+        """How many of the tokens that a generation has drawn may have been a choice: asked when it goes on."""
+
+
+class Meter(Protocol):
+    """What stands between a rule and the budget."""
+
+    @property
+    def lost(self) -> int:
+        """Draws of each batch that earlier attempts may have made and that are missing."""
+
+    def admit(self, draw: int) -> None:
+        """Make sure that the batch's draw number `draw` (from 0) is paid for.
+
+        Raises:
+            ValueError: the plan has no such draw.
+        """
+
+
+class DrawMeter:
+    """Arms instalments of `size` draws as they are needed, each once, however many generations take part.
+
+    A unit is in one batch only, and its batch makes at most as many draws as are armed: prepaid instalments serve a
+    generation that enters late as well as the first (docs/decisions/0003).
+
+    Args:
+        armed: instalments that an earlier attempt has paid for.
+        lost: draws of each batch that earlier attempts may have made and that are missing: they are paid for, and
+            draw number n of this attempt is the batch's number n + lost (docs/decisions/0023).
+    """
+
+    def __init__(self, size: int, draws: int, arm: Callable[[int], None], *, armed: int = 0, lost: int = 0) -> None:
+        self._size, self._draws, self._arm = size, draws, arm
+        self.armed, self.lost = armed, lost
+
+    def admit(self, draw: int) -> None:
+        """As `Meter` says; each instalment is armed once."""
+        if not 0 <= draw < self._draws - self.lost:
+            raise ValueError(f"draw {draw} is not among the plan's {self._draws - self.lost}")
+        while draw + self.lost >= self.armed * self._size:
+            self._arm(self.armed)
+            self.armed += 1
+
+
+def decode(
+    engine: Engine,
+    jobs: Iterable[Job],
+    count: int,
+    sizes: Sizes,
+    rule: DrawRule,
+    *,
+    constraint: Constraint | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+    numbers: Sequence[int] | None = None,
+    earlier: Mapping[int, Sequence[int]] = MappingProxyType({}),
+    on_tokens: Callable[[Mapping[int, int]], None] = lambda tokens: None,
+    session: Session | None = None,
+) -> list[GeneratedText]:
+    """Draw until every generation has ended or has `sizes.max_new_tokens` tokens.
+
+    Whenever a place is free the next job enters, before the next step. The number of places comes from public sizes
+    and free memory, and a place becomes free when a token that was drawn ends a text: who enters when is a function
+    of public facts and of outputs, never of how many private rows there are (docs/decisions/0017).
+
+    Args:
+        jobs: in the public order of the release; read as places become free, `count` of them.
+        sizes: public sizes that hold for every job.
+        numbers: the jobs' numbers in the release, ascending, where they are only some of it; otherwise 0..count-1.
+        progress: told how many tokens of count * max_new_tokens are behind us; an ended text counts in full.
+        earlier: tokens that generations drew in an attempt that was interrupted, by number, the end token included:
+            they go on from there, and nothing of it is drawn again.
+        on_tokens: told after each step which token each live generation has drawn.
+        session: what `open_session` gave for the same; opened here if it is not given.
+
+    Returns:
+        one text per job, in their order. The end token is drawn and paid for like any other, and no part of the text.
+
+    Raises:
+        ContextTooLong: the public sizes exceed the model's positions.
+        RowsNotIsolated: this device cannot keep rows apart.
+        NotEnoughMemory: not even one generation fits.
+        MemoryRanOut: it did not hold those that were under way; what was drawn is with `on_tokens`.
+    """
+    session = session or open_session(engine, count, sizes, earlier)
+    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint)
+    source = zip(range(count) if numbers is None else numbers, jobs, strict=False)
+    while loop.fill(source, earlier):
+        on_tokens(loop.step())
+        progress(loop.done)
+    return [loop.texts[number] for number in sorted(loop.texts)]
+
+
+def open_session(
+    engine: Engine,
+    count: int,
+    sizes: Sizes,
+    earlier: Mapping[int, Sequence[int]] = MappingProxyType({}),
+    interruptions: int = 0,
+) -> Session:
+    """What `decode` needs of the device, before anything is paid: arguments as there.
+
+    Args:
+        interruptions: how many attempts there were before this one.
+
+    Raises:
+        ContextTooLong, RowsNotIsolated, NotEnoughMemory: as `decode`.
+    """
+    sizes.check_fits(engine.model)
+    places = min(count, generations_at_once(engine.model, sizes, engine.memory))
+    drawn = {len(tokens) for tokens in earlier.values() if len(tokens) < sizes.max_new_tokens}
+    return engine.session(sizes, max(1, places), drawn, interruptions)
+
+
+@dataclass
+class _Loop:
+    """Generations on their way through a session.
+
+    Attributes:
+        live: the jobs of live generations, by number.
+        draws: how many draws each has made.
+        texts: what has ended.
+    """
+
+    session: Session
+    model: LanguageModel
+    most: int
+    rule: DrawRule
+    constraint: Constraint | None
+    live: dict[int, Job] = field(default_factory=dict)
+    draws: dict[int, int] = field(default_factory=dict)
+    texts: dict[int, GeneratedText] = field(default_factory=dict)
+
+    @property
+    def done(self) -> int:
+        """Tokens behind us; an ended text counts in full."""
+        return self.most * len(self.texts) + sum(len(self.session.drawn(number)) for number in self.live)
+
+    def fill(self, source: Iterator[tuple[int, Job]], earlier: Mapping[int, Sequence[int]]) -> bool:
+        """Let waiting generations enter where places are free; whether any is live."""
+        while len(self.live) < self.session.places and (following := next(source, None)) is not None:
+            (number, job), drawn = following, list(earlier.get(following[0], ()))
+            if not self._ended(number, drawn):
+                self.session.enter(number, job.public, job.private, job.references, drawn)
+                self.draws[number] = self.constraint.choices(drawn) if self.constraint else len(drawn)
+                self.live[number] = job
+        return bool(self.live)
+
+    def step(self) -> dict[int, int]:
+        """One token for each live generation."""
+        public = self._constrained(self.session.public_logits())
+        forced = self._forced(public)
+        choosing = [place for place, token in enumerate(forced) if token is None]
+        tokens = iter(self.rule.next_tokens(self._step(public, choosing)) if choosing else [])
+        numbers = self.session.numbers
+        drawn = {n: int(next(tokens)) if token is None else token for n, token in zip(numbers, forced, strict=True)}
+        for place in choosing:
+            self.draws[numbers[place]] += 1
+        for number, token in drawn.items():
+            if self._ended(number, [*self.session.drawn(number), token]):
+                self.session.leave(number)
+                del self.live[number]
+        self.session.advance([drawn[number] for number in self.session.numbers])
+        return drawn
+
+    def _step(self, public: Tensor, choosing: Sequence[int]) -> Step:
+        """What the rule sees of the generations that have a choice, given by their places among the live ones."""
+        session, numbers = self.session, [self.session.numbers[place] for place in choosing]
+        some = Some(tuple(choosing), len(session.numbers))
+        return Step(
+            numbers=tuple(numbers),
+            positions=tuple(self.draws[number] for number in numbers),
+            public=some.of(public),
+            private=lambda candidates: some.rows(session.private_logits(some.all_of(candidates))),
+            let_go=lambda place: session.let_go(numbers[place]),
+            public_hidden=lambda: some.of(session.public_hidden()),
+            hidden=lambda: some.rows(session.private_hidden()),
+            head=self.model.logits,
+        )
+
+    def _forced(self, public: Tensor) -> list[int | None]:
+        """For each live generation its next token, if the constraint allows no other."""
+        if self.constraint is None:
+            return [None] * len(public)
+        allowed = public > -torch.inf
+        only = allowed.int().argmax(1).tolist()
+        return [token if one else None for token, one in zip(only, (allowed.sum(1) == 1).tolist(), strict=True)]
+
+    def _ended(self, number: int, drawn: Sequence[int]) -> bool:
+        """Whether this is a whole text; if so it is kept."""
+        complete = bool(drawn) and drawn[-1] in self.model.stop_tokens
+        if not complete and len(drawn) < self.most:
+            return False
+        kept = drawn[:-1] if complete else drawn
+        self.texts[number] = _text(self.model, kept, complete, self.rule.facts(number))
+        return True
+
+    def _constrained(self, public: Tensor) -> Tensor:
+        if self.constraint is None:
+            return public
+        drawn = [(number, self.session.drawn(number)) for number in self.session.numbers]
+        allowed = torch.stack([self.constraint.allowed(*each) for each in drawn])
+        return public.masked_fill(~allowed.to(public.device), -torch.inf)
+
+
+def _text(model: LanguageModel, ids: Sequence[int], complete: bool, facts: Mapping[str, float]) -> GeneratedText:
+    text: str = model.tokenizer.decode(ids, skip_special_tokens=True)
+    return GeneratedText(text=text.strip(), tokens=len(ids), complete=complete, facts=facts)
+
+
+Drawn = Mapping[int, Sequence[float]]
+"""For each generation that has drawn its token, and what its rule has to know of it to go on."""
+
+
+class DrawReady(Protocol):
+    """Draws texts; whatever could be refused before the first of them has been."""
+
+    def __call__(
+        self,
+        jobs: Iterable[Job],
+        meter: DrawMeter,
+        keep: Callable[[Drawn], None],
+        progress: Callable[[int], None],
+    ) -> list[GeneratedText]:
+        """All texts, in the order of their jobs; arguments as `draw_some`."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How the texts of a release are drawn; no private text is in it.
+
+    Attributes:
+        sizes: public sizes that hold for every text.
+        rule: makes the rule of the meter it is given.
+        constraint: what holds texts to a public grammar; None where nothing does.
+    """
+
+    sizes: Sizes
+    rule: Callable[[Meter], LastingRule]
+    constraint: Constraint | None

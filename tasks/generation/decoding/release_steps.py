@@ -1,0 +1,88 @@
+"""Mechanisms that release one thing each, drawn once whatever happens to the process (docs/decisions/0046).
+
+A step is armed, prepared, drawn and written down. Preparing reads private data, perhaps for hours, and draws nothing:
+whoever dies in it has paid and may draw later with what is paid. That drawing begins is written down before it does;
+whoever dies between that and the result has lost both, because a second draw would have to be paid for.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from models_db.errors import Refused
+from models_db.values.canonical_json import Json
+
+Prepared = TypeVar("Prepared")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What is known of the steps of a release, and where it is written down.
+
+    Attributes:
+        paid: instalments of each of the plan's mechanisms that earlier attempts have armed; empty if there were none.
+        released: what they have released, by the name of the step.
+        begun: the steps that they began to draw.
+        begin: told the name of a step before it is drawn; it is on disk when this returns.
+        keep: told what it released; so is that.
+    """
+
+    paid: tuple[int, ...] = ()
+    released: Mapping[str, Json] = field(default_factory=dict)
+    begun: frozenset[str] = frozenset()
+    begin: Callable[[str], None] = lambda name: None
+    keep: Callable[[str, Json], None] = lambda name, released: None
+
+    def once(
+        self,
+        name: str,
+        sequences: Sequence[int],
+        arm: Callable[[int, int], None],
+        prepare: Callable[[], Prepared],
+        draw: Callable[[Prepared], Json],
+    ) -> Json:
+        """What a step releases: by an earlier attempt that was paid for, or now.
+
+        Args:
+            name: of the step, one for each release.
+            sequences: the mechanisms it consists of, of one instalment each, by their number in the plan; none where it
+                makes something public of what was released, to be kept as it came out.
+            arm: spends an instalment, unless it is spent already.
+            prepare: reads private data.
+            draw: the mechanisms, on what was prepared.
+
+        Raises:
+            StepLost: it was paid for, and died while it was drawn.
+        """
+        if all(sequence < len(self.paid) and self.paid[sequence] for sequence in sequences):
+            if name in self.released:
+                return self.released[name]
+            if sequences and (name in self.begun or self._followed(sequences)):
+                raise StepLost(name)
+        for sequence in sequences:
+            arm(sequence, 0)
+        prepared = prepare()
+        self.begin(name)
+        found: Json = json.loads(json.dumps(draw(prepared)))  # as whoever goes on would read it
+        self.keep(name, found)
+        return found
+
+    def _followed(self, sequences: Sequence[int]) -> bool:
+        """Whether a later mechanism is paid for: then this step was drawn, and what is written down is too old.
+
+        A mechanism is armed when what all before it have released is on disk. So a journal that does not know the step
+        was put back, say from a backup, beside a ledger that was not.
+        """
+        return any(self.paid[max(sequences) + 1 :])
+
+
+class StepLost(Refused):
+    """An interrupted run has paid for a step and lost what it drew."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The interrupted run had begun to draw the step {name!r}, and what it drew is lost.",
+            "Draw and pay everything again: `almoner run ID --anew`. What was spent stays spent.",
+            {"step": name},
+        )

@@ -1,0 +1,174 @@
+"""What a running generation works with: the model, the corpus, and the ledger's word for every step.
+
+`Generator.generate` calls `bench.arm(sequence, instalment)` before the first private byte of each step is read
+(PRIVACY §6); the ledger refuses what was not held.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Never, Protocol
+
+from models_db.errors import Refused
+from models_db.values.canonical_json import Json
+from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.store import Corpus, UnitDocuments
+from tasks.generation.decoding.journal import Earlier
+from tasks.generation.decoding.release_steps import Prepared, Steps
+from tasks.inference.backends.interface import TextBackend
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.values.plan import Plan
+from tasks.workers.pool import Runner
+
+if TYPE_CHECKING:  # pricing a request must not load torch
+    from tasks.generation.decoding.loop import Drawing, DrawReady
+    from tasks.inference.embeddings.worker_environment import Workplace
+    from tasks.inference.engine.engine import Engine
+    from tasks.inference.network.language_model import LanguageModel
+
+
+TENTHS = 10
+
+
+class Workers(Protocol):
+    """Who draws in place of the run's own process."""
+
+    @property
+    def load(self) -> "Callable[[str], LanguageModel]":
+        """Loads the model on a device, in the worker."""
+
+    @property
+    def places(self) -> "tuple[Workplace, ...]":
+        """One for each worker."""
+
+    @property
+    def runner(self) -> Runner:
+        """Starts them."""
+
+    def ready(
+        self, drawing: "Drawing", count: int, earlier: Earlier, lost: int, model: "LanguageModel"
+    ) -> "AbstractContextManager[DrawReady]":
+        """Workers whose devices were asked whatever they are going to be asked, for as long as the block lasts.
+
+        Args:
+            model: the run's own; a worker must have the same.
+        """
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a running generation works with.
+
+    Attributes:
+        engine: the model of this machine; of a release with an external model there is none, and whoever asks for it
+            is refused (`NoEngine`).
+        corpus: the private (or public) texts.
+        scheme: the dataset's partition.
+        scheme_id: names this release's split into batches.
+        prompt: the public wording of every row; `prompts_for` makes a label's prompts of it.
+        rng: randomness; anything but the operating system's is refused by the ledger.
+        arm: spends one instalment of one invocation, durably, before it returns.
+        progress: told (what, done, total).
+        workers: who draws, embeds and extracts in place of this process; None if it does so itself.
+        earlier: what is there from attempts that were interrupted: the release goes on from it.
+        begun: told, before the first draw, the number of the first invocation that is armed for draws, and what was
+            released by then; written down when it returns.
+        drawn: told, after each step, how many instalments of draws are armed, and for each live generation its token
+            and what its rule keeps; written down when it returns.
+        steps: mechanisms that release one thing each, and what earlier attempts have released by them.
+        cache: a private folder for what is derived from single units, by whatever key; None if nothing is kept.
+        outside: writes texts in place of the engine, where the request names an external model.
+        device: where an embedder belongs.
+        kept: what the mechanisms of the parent have released, where the request extends a release.
+    """
+
+    engine: "Engine"
+    corpus: Corpus
+    scheme: PartitionScheme
+    scheme_id: str
+    prompt: PromptSpec
+    rng: RandomSource
+    arm: Callable[[int, int], None]
+    progress: Callable[[str, int, int], None]
+    workers: Workers | None = None
+    earlier: Earlier = field(default_factory=Earlier)
+    begun: Callable[[int, Mapping[str, str]], None] = lambda first, released: None
+    drawn: Callable[[int, Mapping[int, Sequence[float]]], None] = lambda armed, drawn: None
+    steps: Steps = field(default_factory=Steps)
+    cache: Path | None = None
+    outside: TextBackend | None = None
+    device: str = "cpu"
+    kept: Json = None
+
+    def begin_steps(self, plan: Plan) -> None:
+        """Open the journal of a system that releases by steps, unless an earlier attempt has; before the first step."""
+        if not self.steps.paid:
+            self.begun(len(plan.invocations), {})
+
+    def units(self, blocks: Sequence[int], labels: Sequence[str] = ()) -> list[tuple[int, UnitDocuments]]:
+        """Every unit of some blocks once, in keyed order, each with the number of the label it is read under. PRIVATE.
+
+        Args:
+            labels: the public label set; without labels the number is 0, and with them who carries none is left out.
+        """
+        places = [(block, label, 0) for block in blocks for label in range(max(1, len(labels)))]
+        found = self.corpus.batches(self.scheme, self.scheme_id, 1, places, labels)
+        return [(place[1], unit) for place in places for unit in found[place]]
+
+    def in_tenths(self, what: str) -> Callable[[int, int], None]:
+        """Tells how many tenths of the work on units are done: how many units there are is private (PRIVACY §1)."""
+        return lambda done, total: self.progress(what, done * TENTHS // total if total else TENTHS, TENTHS)
+
+    def release(
+        self, name: str, sequences: Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
+    ) -> Json:
+        """What the step `name` releases, armed by this bench; as `Steps.once`.
+
+        Raises:
+            StepLost: an interrupted run has paid for it and lost it.
+        """
+        return self.steps.once(name, sequences, self.arm, prepare, draw)
+
+
+class NoEngine:
+    """In place of the engine where an external model writes: a system that wants to read rows with it ends by name.
+
+    Args:
+        model: as the request names it.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._named = model
+
+    def __getattr__(self, name: str) -> Never:
+        raise EngineMissing(self._named)
+
+
+class NoCorpus:
+    """In place of the corpus where a release is made of released values alone: whoever reaches for it ends by name."""
+
+    def __getattr__(self, name: str) -> Never:
+        raise CorpusClosed
+
+
+class CorpusClosed(Refused):
+    """A run that may not read the corpus reaches for it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This release extends another one and may not read private text.",
+            "Nothing was read. Report this as a fault of the software.",
+        )
+
+
+class EngineMissing(Refused):
+    """A system reaches for the engine in a release that an external model writes."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"This step needs a model of this machine, and the request names {model!r}, which is behind an API.",
+            "Name a model of `almoner models list`.",
+            {"model": model},
+        )

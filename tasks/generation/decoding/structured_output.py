@@ -1,0 +1,136 @@
+"""What a public model writes about released values: JSON records of a public schema, one for each prompt.
+
+Post-processing (PRIVACY §5): a prompt is made of what was released and of public words, and nothing here reads the
+corpus. Keywords come from people all the same, so a prompt is text as a whole: whatever it spells is tokenised as
+plain characters and no part of it is a control token (`prompts.reference_tokens`). The grammar keeps every answer to
+the schema (`generation.constraints`), whatever is asked.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from models_db.values.canonical_json import canonical
+from models_db.values.requests import Exact
+from tasks.generation.decoding.run_context import Bench
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.render import PromptPieces, private_prompt, reference_tokens
+
+if TYPE_CHECKING:  # pricing a request must not load torch
+    from tasks.generation.decoding.public_sampling import Drawn
+    from tasks.inference.structured_output.schema_constraint import RecordConstraint
+
+SYSTEM = "You are a careful editor who names topics. You answer in JSON."
+
+Record = dict[str, Any]
+Schema = Mapping[str, Any]
+Read = TypeVar("Read")
+
+
+class Write(Protocol):
+    """Asks a public model."""
+
+    def __call__(self, prompts: Sequence[str], schema: Schema) -> list[Record]:
+        """One record of `schema` for each prompt; an empty one where the answer was cut or is no JSON."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A `Write` with the public model of a bench.
+
+    Attributes:
+        pieces: the public tokens around a prompt.
+        how: how tokens are drawn: nothing is paid for, and no draw is written down.
+        constraints: of every schema that is asked for, by its canonical JSON.
+    """
+
+    bench: Bench
+    pieces: PromptPieces
+    how: "Drawn"
+    constraints: Mapping[bytes, "RecordConstraint"]
+
+    @classmethod
+    def of(
+        cls, bench: Bench, schemas: Sequence[Schema], max_new_tokens: int, temperature: Exact, top_k: int = 20
+    ) -> "Writer":
+        """A writer for these schemas. Whatever the model cannot do is refused here, before anything is spent.
+
+        Args:
+            max_new_tokens: tokens of one record, the end included.
+            top_k: how many tokens may follow each token; 1 always takes the likeliest.
+
+        Raises:
+            NoChatTemplate: the model cannot be prompted.
+            TokenizerNotSupported, NoEnd, TokenLimitTooSmall: it cannot write such records in so many tokens.
+            ContextTooLong: it cannot read a prompt and write as much.
+        """
+        from tasks.generation.decoding.public_sampling import Drawn
+        from tasks.inference.engine.shapes import Sizes
+        from tasks.inference.structured_output.schema_constraint import RecordConstraint
+
+        model = bench.engine.model
+        pieces = private_prompt(model.tokenizer, PromptSpec("topics", SYSTEM, "topics", "{reference}"))
+        Sizes.of([pieces], [], 0, max_new_tokens).check_fits(model)
+        constraints = {
+            canonical(dict(schema)): RecordConstraint(
+                schema,
+                model.tokenizer,
+                vocabulary=model.vocabulary,
+                stop_tokens=model.stop_tokens,
+                max_new_tokens=max_new_tokens,
+            )
+            for schema in schemas
+        }
+        return cls(bench, pieces, Drawn(max_new_tokens, temperature, top_k), constraints)
+
+    @property
+    def room(self) -> int:
+        """Tokens of a prompt that are read; the rest of a longer one is not."""
+        return self.bench.engine.model.positions - len(self.pieces.tokens) - self.how.max_new_tokens
+
+    def __call__(self, prompts: Sequence[str], schema: Schema) -> list[Record]:
+        """As `Write` says.
+
+        Raises:
+            KeyError: `schema` is not one that the writer was made for.
+        """
+        from tasks.generation.decoding.public_sampling import draw_public_texts
+
+        constraint = self.constraints[canonical(dict(schema))]
+        if not prompts:
+            return []
+        tokenizer = self.bench.engine.model.tokenizer
+        asked = [self.pieces.around(reference_tokens(tokenizer, prompt, self.room)) for prompt in prompts]
+        drawn = draw_public_texts(self.bench, asked, self.how, constraint)
+        return [_record(text.text) if text.complete else {} for text in drawn]
+
+
+def answers(
+    write: Write, rounds: Sequence[Sequence[str]], schema: Schema, read: Callable[[int, Record], Read | None]
+) -> list[Read | None]:
+    """What `read` makes of the model's answers; what it makes nothing of is asked for in the next round.
+
+    Args:
+        rounds: prompts about the same matters in the same order, worded differently in each round.
+        read: of a matter's number and an answer; None if that is of no use.
+
+    Returns:
+        for each matter the first answer that is of use; None where no round had one.
+    """
+    found: dict[int, Read] = {}
+    for prompts in rounds:
+        missing = [number for number in range(len(prompts)) if number not in found]
+        records = write([prompts[number] for number in missing], schema) if missing else []
+        for number, record in zip(missing, records, strict=True):
+            if (answer := read(number, record)) is not None:
+                found[number] = answer
+    return [found.get(number) for number in range(len(rounds[0]))]
+
+
+def _record(text: str) -> Record:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

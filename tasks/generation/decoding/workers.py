@@ -1,0 +1,237 @@
+"""Several workers that draw the texts of one release, each with a model of its own: on a GPU or a share of the cores.
+
+    the run                                            a worker
+                                 <-- I am ready --     model
+    sizes, memory                -- may it work? -->
+                                 <-- it may --         the device was asked
+    corpus, ledger, journal      -- its jobs -->       rows, rule
+    arms the instalment          <-- may I draw n? --
+                                 -- it is armed -->
+    writes the step down         <-- what a step drew --
+                                 -- go on -->
+
+Where workers are is the runner's affair (`tasks.runners`): processes, threads, the workers of a cluster. Text number i
+goes to worker i mod N, a public rule. A worker asks before it draws what is not armed yet, and waits after each step
+until that step is on disk, so the run's promises hold as they do in one process (docs/decisions/0026, 0059). Whatever
+happens to a worker ends the attempt; `almoner run` then goes on from what is written down. When the run dies, its
+workers notice at their next message and end.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+
+import torch
+
+from tasks.generation.decoding.generate import draw_some
+from tasks.generation.decoding.journal import Earlier
+from tasks.generation.decoding.loop import Drawing, DrawMeter, Drawn, DrawReady, Job, open_session
+from tasks.inference.catalogue.devices import devices_for, use_threads
+from tasks.inference.embeddings.worker_environment import Kit, Room, Workplace, room_here, settle, shared
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.memory import asked_memory, memory_budget
+from tasks.inference.network.language_model import LanguageModel
+from tasks.values.generated import GeneratedText
+from tasks.workers.pool import Crew, Line, Runner
+from tasks.workers.processes import ProcessRunner
+
+Kept = TypeVar("Kept")
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What a worker is, before it is told anything."""
+
+    kit: Kit
+    room: Room
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What one worker draws; no text of anybody is in it."""
+
+    drawing: Drawing
+    numbers: range
+    earlier: Earlier
+    lost: int
+    room: Room
+
+
+@dataclass(frozen=True)
+class _Open:
+    """The device keeps rows apart and has memory: what is drawn may be paid for."""
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """May this draw be made?"""
+
+    draw: int
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a step has drawn."""
+
+    drawn: Drawn
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """How many tokens are behind a worker."""
+
+    done: int
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How many workers draw, and where.
+
+    Attributes:
+        load: loads the model on a device, in the worker.
+        places: one for each worker.
+        runner: starts them.
+    """
+
+    load: Callable[[str], LanguageModel]
+    places: tuple[Workplace, ...]
+    runner: Runner = field(default_factory=ProcessRunner)
+
+    @classmethod
+    def on(
+        cls, load: Callable[[str], LanguageModel], device: str, count: int, runner: Runner | None = None
+    ) -> "Workers":
+        """`count` workers on `device`: with `auto` or `cuda` one GPU after the other, sharing them if they are few.
+
+        Of a runner elsewhere each worker looks for `device` where it is.
+
+        Raises:
+            UnknownDevice, DeviceMissing, BadMemory, BadThreads.
+        """
+        runner = runner or ProcessRunner()
+        if runner.elsewhere:
+            return cls(load, (Workplace(device, asked_memory()),) * count, runner)
+        devices = devices_for(device, count)
+        threads = max(1, use_threads() // count)
+        places = (Workplace(str(each), memory_budget(each) // devices.count(each), threads) for each in devices)
+        return cls(load, tuple(places), runner)
+
+    @contextmanager
+    def ready(
+        self, drawing: Drawing, count: int, earlier: Earlier, lost: int, model: LanguageModel
+    ) -> Iterator[DrawReady]:
+        """Workers whose devices were asked whatever they are going to be asked, for as long as the block lasts.
+
+        Args:
+            model: the run's own; a worker must have the same.
+
+        Raises:
+            WorkerDied: one ended without a word.
+            WorkerDiffers: one has other code, another library or another model.
+            AlmonerError: whatever a worker was refused; the others are ended. Nothing was armed for it.
+        """
+        places, elsewhere = self.places[:count], self.runner.elsewhere
+        numbers = [range(first, count, len(places)) for first in range(len(places))]
+        with self.runner.start([partial(_draw, self.load, place, elsewhere) for place in places]) as crew:
+            own, hands = kit_of(model, elsewhere), crew.hear_all()
+            for each in hands:
+                own.require_same(each.kit)
+            rooms = [each.room for each in hands]
+            rooms = shared(rooms) if elsewhere else rooms
+            for worker, (some, room) in enumerate(zip(numbers, rooms, strict=True)):
+                crew.tell(worker, _Share(drawing, some, _part(earlier, some), lost, room))
+            crew.hear_all()
+            yield partial(_drawn_by, crew, numbers)
+
+
+def _drawn_by(
+    crew: Crew,
+    numbers: Sequence[range],
+    jobs: Iterable[Job],
+    meter: DrawMeter,
+    keep: Callable[[Drawn], None],
+    progress: Callable[[int], None],
+) -> list[GeneratedText]:
+    """All texts, in the order of their jobs."""
+    count = sum(map(len, numbers))
+    every = [job for job, _ in zip(jobs, range(count), strict=False)]
+    for worker, some in enumerate(numbers):
+        crew.tell(worker, tuple(every[number] for number in some))
+    found = crew.serve(_Serving(meter, keep, progress).answer)
+    texts = {n: text for some, drawn in zip(numbers, found, strict=True) for n, text in zip(some, drawn, strict=True)}
+    return [texts[number] for number in range(count)]
+
+
+@dataclass
+class _Serving:
+    """The run's side of what workers ask while they draw."""
+
+    meter: DrawMeter
+    keep: Callable[[Drawn], None]
+    progress: Callable[[int], None]
+    done: dict[int, int] = field(default_factory=dict)
+
+    def answer(self, worker: int, said: object) -> None:
+        """Answer when it is armed, or written down."""
+        match said:
+            case _Ask(draw):
+                self.meter.admit(draw)
+            case _Step(drawn):
+                self.keep(drawn)
+            case _Progress(done):
+                self.done[worker] = done
+                self.progress(sum(self.done.values()))
+            case other:
+                raise TypeError(f"a worker that draws says nothing like {type(other).__name__}")
+
+
+class _AskingMeter:
+    """A worker's meter: asks the run for what it does not know to be armed. Implements `decoding.Meter`."""
+
+    def __init__(self, line: Line, lost: int) -> None:
+        self._line, self.lost = line, lost
+        self._admitted = -1
+
+    def admit(self, draw: int) -> None:
+        """Return when it is armed; if it may not be, nobody answers."""
+        if draw > self._admitted:
+            self._line.ask(_Ask(draw))
+            self._admitted = draw
+
+
+def _draw(load: Callable[[str], LanguageModel], place: Workplace, elsewhere: bool, line: Line) -> list[GeneratedText]:
+    """A worker's body."""
+    device = settle(place.device, place.threads, elsewhere)
+    model = load(device)
+    room = room_here(device, place.memory, place.threads)
+    share: _Share = line.ask(_Ready(kit_of(model, elsewhere), room))
+    torch.set_num_threads(share.room.threads)
+    engine = Engine(model, memory=share.room.memory)
+    count, sizes = len(share.numbers), share.drawing.sizes
+    session = open_session(engine, count, sizes, share.earlier.tokens, share.lost)
+    jobs: tuple[Job, ...] = line.ask(_Open())
+    return draw_some(
+        engine,
+        session,
+        share.drawing,
+        jobs,
+        share.numbers,
+        _AskingMeter(line, share.lost),
+        share.earlier,
+        lambda drawn: line.ask(_Step(drawn)),
+        lambda done: line.ask(_Progress(done)),
+    )
+
+
+def kit_of(model: LanguageModel, elsewhere: bool) -> Kit:
+    """What a process computes with that has loaded this model."""
+    return Kit.here((model.digest, model.precision), str(model.device), elsewhere)
+
+
+def _part(earlier: Earlier, numbers: range) -> Earlier:
+    def some(of: Mapping[int, Kept]) -> dict[int, Kept]:
+        return {number: value for number, value in of.items() if number in numbers}
+
+    return replace(earlier, tokens=some(earlier.tokens), kept=some(earlier.kept))

@@ -1,0 +1,1 @@
+"""Systems that draw each token from private rows, and their baselines."""

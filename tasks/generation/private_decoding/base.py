@@ -1,0 +1,331 @@
+"""What systems with private rows share: one batch of units behind each text, token by token (PRIVACY §3, §4).
+
+A system adds its own parameters, the mechanisms that its share of the budget buys, and the rule that draws a token.
+All else is here: the split into batches, the noisy count that it may need, instalments, prompts, rows, facts.
+
+Where no population is declared, the first mechanism of the release is a noisy count of the units at 1/500 of its
+rho: the number of batches must be public, and so it is bought, not read off the data (docs/decisions/0002).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
+
+from pydantic import BaseModel, Field
+
+from models_db.services.lifecycle.ledger import PlannedInvocation
+from models_db.values.amounts import Amount
+from models_db.values.events import PrivacyEvent
+from models_db.values.requests import Exact as Decimals
+from models_db.values.requests import plain_decimal
+from tasks.accounting.rounding import decimal_above
+from tasks.corpus.store import Place, UnitDocuments
+from tasks.generation.decoding.run_context import Bench
+from tasks.inference.prompts.render import PromptPieces, prompts_for, reference_tokens
+from tasks.inference.structured_output.form_parameters import FormParameters, form_facts, form_of
+from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.counts import noisy_count
+from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
+from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall
+from tasks.planning.batches import Layout, layout_of, with_labels
+from tasks.planning.labels_and_groups import PartParameters, part_facts
+from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
+from tasks.values.generated import Generated, GeneratedText
+from tasks.values.plan import AsAsked, Ask, Plan
+from tasks.values.release_kinds import TEXT_KINDS
+
+if TYPE_CHECKING:  # pricing a request must not load torch
+    from tasks.generation.decoding.loop import Constraint, DrawMeter, Job, LastingRule, Meter
+    from tasks.inference.engine.shapes import Sizes
+
+COUNT_SHARE = 500
+"""One part in this many of a release's rho buys the noisy count."""
+
+
+class FamilyParameters(RecordParameters, FormParameters, PrecisionParameters, PartParameters):
+    """`parameters:` that all these systems have; every one is public."""
+
+    samples: Annotated[int, Field(ge=1, le=1_000_000)]
+    references: Annotated[int, Field(ge=1, le=100_000)]
+    max_new_tokens: Annotated[int, Field(ge=1, le=100_000)]
+    temperature: Annotated[Decimals, Field(gt=0, le=100)]
+    max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    batches: Annotated[int, Field(ge=1)] | None = None
+    instalment: Annotated[int, Field(ge=1)] = 16
+
+    @property
+    def draws_per_text(self) -> int:
+        """The most draws that one text takes: as many as it has tokens, or as many as its form leaves a choice."""
+        form = form_of(self)
+        return self.max_new_tokens if form is None else form.draws(self.slot_tokens)
+
+    @property
+    def draws(self) -> int:
+        """The most draws that read one unit: a text's, as often as a unit is read."""
+        return self.draws_per_text * self.groups_per_unit
+
+
+@dataclass(frozen=True)
+class Bought:
+    """What a system's budget buys.
+
+    Attributes:
+        events: the mechanisms, invoked equally often; an instalment of one is armed together with the same of all.
+        facts: their public parameters, for people.
+    """
+
+    events: tuple[PrivacyEvent, ...]
+    facts: Mapping[str, str]
+
+
+Parameters = TypeVar("Parameters", bound=FamilyParameters)
+
+
+class PaidSystem(AsAsked, ABC, Generic[Parameters]):
+    """A `Generator` that buys mechanisms for its share of the budget; how texts come out of them is its own."""
+
+    name: str
+    kinds: tuple[str, ...] = TEXT_KINDS
+    parameters: type[BaseModel]
+    charges = True
+
+    @abstractmethod
+    def buy(self, rho: int, wanted: Parameters) -> Bought:
+        """The mechanisms that cost at most `rho` (units of 1e-12) together.
+
+        Raises:
+            BudgetTooSmall: they cannot do anything at that price.
+        """
+
+    @abstractmethod
+    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+        """As `Generator.generate`."""
+
+    def plan(self, ask: Ask) -> Plan:
+        """Buy what `ask.amount` affords, after the count if one is needed.
+
+        Raises:
+            BudgetTooSmall: it affords nothing, or no share for the count.
+            BlockWithoutSample: fewer samples than blocks.
+        """
+        wanted, layout = self._asked(ask.parameters, ask.blocks)
+        amount = ask.amount or Amount()
+        count = None if wanted.batches or wanted.groups or ask.population else _count(amount, wanted)
+        counting = [PlannedInvocation(count.event(), (count.loss(),))] if count else []
+        paid = count.loss() if count else Amount()
+        bought = self.buy(amount.rho - paid.rho, wanted)
+        size = wanted.instalment * wanted.groups_per_unit
+        drawing = [PlannedInvocation(event, instalments(event, size)) for event in bought.events]
+        return Plan(
+            invocations=(*counting, *drawing),
+            blocks=tuple(range(ask.blocks)),
+            samples=wanted.samples,
+            facts={**_facts(wanted), **bought.facts, **_split_facts(wanted, ask, layout, count)},
+            rows=_expected_rows(wanted, ask, layout),
+            steps=wanted.max_new_tokens,
+            prompt_tokens=wanted.max_reference_tokens,
+            texts_per_unit=wanted.groups_per_unit,
+        )
+
+    def _asked(self, parameters: BaseModel, blocks: int) -> tuple[Parameters, Layout]:
+        if not isinstance(parameters, self.parameters):
+            raise TypeError(f"parameters of {type(self).__name__} are needed, not {type(parameters).__name__}")
+        wanted: Parameters = parameters  # type: ignore[assignment]
+        return wanted, layout_of(wanted, wanted.samples, blocks)
+
+
+class FamilySystem(PaidSystem[Parameters]):
+    """A system whose texts are drawn token by token, each from one batch of units."""
+
+    every_token_is_a_draw = True
+    """Whether a text has as many tokens as draws, so that a lost draw shortens it."""
+
+    @abstractmethod
+    def rule(
+        self, events: Sequence[PrivacyEvent], wanted: Parameters, meter: "Meter", rng: RandomSource
+    ) -> "LastingRule":
+        """How tokens are drawn by the mechanisms of `events`, each draw admitted by `meter` before rows are read."""
+
+    def figures(self, texts: Sequence[GeneratedText]) -> Mapping[str, str]:
+        """What is released about the texts together: functions of their facts (`RELEASED_FIGURES` has the names)."""
+        return {}
+
+    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+        """Count if planned, split, then draw.
+
+        Raises:
+            ContextTooLong, BadDescription, ControlTokens, NoChatTemplate: the prompts do not fit the model.
+            TokenizerNotSupported, TokenLimitTooSmall, NoEnd: nor can its tokens write records of the schema.
+            LabelsNotKept: labels are declared, and the version has none.
+            RowsNotIsolated, NotEnoughMemory: this device cannot draw. None of these has armed anything.
+            MemoryRanOut: it could not go on.
+        """
+        from tasks.generation.decoding.generate import ready_to_draw
+        from tasks.generation.decoding.loop import Drawing
+
+        wanted, layout = self._asked(parameters, len(plan.blocks))
+        lost = bench.earlier.lost if self.charges else 0
+        prompts = _Prompts.of(wanted, bench, lost if self.every_token_is_a_draw else 0)
+        if wanted.names:
+            bench.corpus.require_labels()
+        first, sources = int(plan.invocations[0].event.mechanism == noisy_count.MECHANISM), layout.sources()
+        events = [invocation.event for invocation in plan.invocations[first:]]
+        drawing = Drawing(prompts.sizes, partial(self.rule, events, wanted, rng=bench.rng), prompts.constraint)
+        with ready_to_draw(bench, drawing, len(sources), bench.earlier, lost) as draw_texts:
+            released = dict(bench.earlier.released)
+            if not released:
+                released = _numbers(plan, wanted, layout, bench)
+                bench.begun(first, released)
+            jobs = prompts.jobs(wanted, bench, _Split(int(released["batches_per_block"]), sources))
+            texts = draw_texts(jobs, _paid_meter(plan, first, wanted, bench, lost))
+        labelled = with_labels(texts, layout.labels_of_texts(wanted.names))
+        return Generated(labelled, {**released, **self.figures(texts)})
+
+
+def _paid_meter(plan: Plan, first: int, wanted: FamilyParameters, bench: Bench, lost: int) -> "DrawMeter":
+    """Meters the draws by the invocations from number `first` on, behind what earlier attempts have drawn and lost."""
+    from tasks.generation.decoding.loop import DrawMeter
+
+    def arm(instalment: int) -> None:
+        for sequence in range(first, len(plan.invocations)):
+            bench.arm(sequence, instalment)
+
+    draws = plan.invocations[first].event.count // wanted.groups_per_unit
+    meter = DrawMeter(wanted.instalment, draws, arm, armed=bench.earlier.armed, lost=lost)
+    meter.admit(0)  # paid before the first private byte is read
+    return meter
+
+
+@dataclass(frozen=True)
+class _Split:
+    """The public split of each block, and the batches that each text is made of."""
+
+    per_block: int
+    sources: list[tuple[Place, ...]]
+
+
+@dataclass(frozen=True)
+class _Prompts:
+    """The public parts of every row, of sizes that the model can take.
+
+    Attributes:
+        pieces: the prompts of public and private rows, for each label or group; one pair where there are none.
+        constraint: what holds records to their schema.
+    """
+
+    pieces: tuple[tuple[PromptPieces, PromptPieces], ...]
+    sizes: "Sizes"
+    constraint: "Constraint | None"
+
+    @classmethod
+    def of(cls, wanted: FamilyParameters, bench: Bench, lost: int) -> "_Prompts":
+        """Prompts and sizes of texts that are `lost` tokens shorter than was asked for."""
+        # Heavy imports wait until something is generated: pricing a request must stay quick.
+        from tasks.inference.engine.shapes import Sizes
+        from tasks.inference.structured_output.schema_constraint import constraint_for
+
+        model = bench.engine.model
+        pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in wanted.shown or (None,))
+        public, private = zip(*pieces, strict=True)
+        # A form's constraint shortens slots by what is lost; every other text is as much shorter.
+        length = wanted.max_new_tokens - (lost if wanted.form is None else 0)
+        sizes = Sizes.of(public, private, wanted.max_reference_tokens, length, wanted.references)
+        sizes.check_fits(model)
+        return cls(pieces, sizes, constraint_for(wanted, model, wanted.max_new_tokens, lost))
+
+    def jobs(self, wanted: FamilyParameters, bench: Bench, split: _Split) -> "Iterator[Job]":
+        """One job for each text; the units of all of them are read here, once, when the first is asked for."""
+        from tasks.generation.decoding.loop import Job
+
+        tokenizer = bench.engine.model.tokenizer
+
+        def tokens(unit: UnitDocuments) -> tuple[int, ...]:
+            return reference_tokens(tokenizer, unit.text, wanted.max_reference_tokens)
+
+        units = rows_of(split.sources, split.per_block, wanted, bench)
+        for source, members in zip(split.sources, units, strict=True):
+            public, private = self.pieces[source[0][1]]
+            yield Job(public, private, tuple(map(tokens, members)))
+
+
+def rows_of(
+    sources: Sequence[Sequence[Place]], per_block: int, wanted: PartParameters, bench: Bench
+) -> Iterator[list[UnitDocuments]]:
+    """The units that each text is made of; those of all texts are read at once, when the first is asked for."""
+    places = [place for source in sources for place in source]
+    batches = bench.corpus.batches(
+        bench.scheme, bench.scheme_id, per_block, places, wanted.names, wanted.groups_per_unit
+    )
+    for source in sources:
+        yield [unit for place in source for unit in batches[place]]
+
+
+def instalments(event: PrivacyEvent, size: int) -> tuple[Amount, ...]:
+    """The loss of `event` in instalments of `size` invocations; the last one may be smaller.
+
+    Every invocation of an event costs a whole number of units, so its part of the sum is exact.
+    """
+    each = Amount(event.loss.rho // event.count, event.loss.delta // event.count)
+    if each * event.count != event.loss:
+        raise ValueError(f"the invocations of {event.mechanism} do not cost the same")
+    whole, rest = divmod(event.count, size)
+    return (*[each * size] * whole, *([each * rest] if rest else []))
+
+
+def top_k_text(top_k: int) -> str:
+    """How a number of candidates is shown."""
+    return str(top_k or "whole vocabulary")
+
+
+def _numbers(plan: Plan, wanted: FamilyParameters, layout: Layout, bench: Bench) -> dict[str, str]:
+    """How many batches a block has: as planned, or from a count that is drawn here."""
+    if plan.invocations[0].event.mechanism != noisy_count.MECHANISM:
+        return {"batches_per_block": plan.facts["batches per block"]}
+    units = _counted(plan, bench)
+    per_block = layout.per_block(units, wanted.references)
+    return {"noisy_population": str(units), "batches_per_block": str(per_block)}
+
+
+def _counted(plan: Plan, bench: Bench) -> int:
+    bench.arm(0, 0)
+    count = NoisyCount.from_event(plan.invocations[0].event)
+    return count.draw(bench.corpus.unit_count(), bench.rng)
+
+
+def _count(amount: Amount, wanted: FamilyParameters) -> NoisyCount:
+    if amount.rho < COUNT_SHARE:
+        raise BudgetTooSmall(wanted.max_new_tokens, wanted.references)
+    return calibrate_count(amount.rho // COUNT_SHARE)
+
+
+def _expected_rows(wanted: FamilyParameters, ask: Ask, layout: Layout) -> int:
+    """Public rows and references in one step; with a declared population, its share of the batches that are read."""
+    if ask.population and not wanted.groups and (wanted.batches or layout.most_in_a_block):
+        per_block = max(wanted.batches or layout.per_block(ask.population, wanted.references), layout.most_in_a_block)
+        return wanted.samples + round(ask.population * wanted.samples / (layout.cells * per_block))
+    return wanted.samples * (1 + wanted.references)
+
+
+def _facts(wanted: FamilyParameters) -> dict[str, str]:
+    return {
+        **part_facts(wanted),
+        **constraint_facts(wanted),
+        **form_facts(wanted),
+        **precision_facts(wanted),
+        "samples": str(wanted.samples),
+        "references B": str(wanted.references),
+        "temperature": plain_decimal(wanted.temperature),
+        "reference tokens": str(wanted.max_reference_tokens),
+        "draws per instalment": str(wanted.instalment),
+    }
+
+
+def _split_facts(wanted: FamilyParameters, ask: Ask, layout: Layout, count: NoisyCount | None) -> dict[str, str]:
+    if count:
+        sigma = format(decimal_above(count.sigma, 1), "f")
+        return {"batches per block": f"from a noisy count of the units (sigma {sigma}, rho {count.loss().rho_text})"}
+    declared = wanted.batches or layout.per_block(ask.population or 0, wanted.references)
+    return {"batches per block": str(max(declared, layout.most_in_a_block))}

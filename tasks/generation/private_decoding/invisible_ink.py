@@ -1,0 +1,74 @@
+"""InvisibleInk (Vinod, Pillutla, Thakurta, 2025): one private text per batch, token by token.
+
+Each token is drawn by the exponential mechanism from public logits shifted by the clipped mean difference of the
+batch's rows (DClip), among the tokens the public model finds likely (Top-k+). Scores, draw and loss are
+`tasks.mechanisms.tokens.utility_scores` and `samplers`, the rule is `ink_rule`; this file plans the release around them
+(PRIVACY §3, §4.1).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from models_db.values.events import PrivacyEvent
+from tasks.accounting.rounding import decimal_above
+from tasks.generation.private_decoding.base import COUNT_SHARE, Bought, FamilyParameters, FamilySystem, top_k_text
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.tokens import sampler as samplers
+from tasks.values.generated import GeneratedText
+from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
+
+if TYPE_CHECKING:
+    from tasks.generation.decoding.loop import LastingRule, Meter
+
+__all__ = ["COUNT_SHARE", "InvisibleInk", "InvisibleInkParameters"]
+
+
+class InvisibleInkParameters(FamilyParameters):
+    """`parameters:` of a request; every one is public."""
+
+    top_k: Annotated[int, Field(ge=0)] = 100
+    clipping: Literal["log_probability", "logit"] = "log_probability"
+    sampler: samplers.Kind = "opendp"
+
+
+class InvisibleInk(FamilySystem[InvisibleInkParameters]):
+    """The system `invisible_ink`."""
+
+    name: str = "invisible_ink"
+    kinds: tuple[str, ...] = (*TEXT_KINDS, ReleaseKind.SUMMARIES)
+    parameters: type[BaseModel] = InvisibleInkParameters
+
+    def buy(self, rho: int, wanted: InvisibleInkParameters) -> Bought:
+        """The largest clip norm that `max_new_tokens` draws can have: C = tau B sqrt(2 rho / T).
+
+        Raises:
+            BudgetTooSmall: not one grid step of clip norm is affordable.
+        """
+        draws = wanted.draws
+        draw = samplers.calibrate(wanted.sampler, rho, draws, wanted.references, wanted.temperature)
+        facts = {
+            "draws per text T": str(wanted.draws_per_text),
+            "top k": top_k_text(wanted.top_k),
+            "clip norm C": format(decimal_above(draw.clip_norm, 6), "f"),
+            "clipping": wanted.clipping.replace("_", " "),
+            "rho per draw": draw.loss().rho_text,
+            **({} if wanted.sampler == "opendp" else {"sampler": wanted.sampler}),
+        }
+        return Bought((draw.event(draws),), facts)
+
+    def rule(
+        self, events: Sequence[PrivacyEvent], wanted: InvisibleInkParameters, meter: "Meter", rng: RandomSource
+    ) -> "LastingRule":
+        """One draw for each token."""
+        from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
+
+        return InvisibleInkRule(samplers.from_event(events[0]), wanted.top_k, wanted.clipping, rng, meter)
+
+    def figures(self, texts: Sequence[GeneratedText]) -> dict[str, str]:
+        """The mean number of candidates of a draw, and the share of tokens from beyond the public top k."""
+        total = max(1.0, sum(text.facts["draws"] for text in texts))
+        candidates = sum(text.facts["effective_k"] * text.facts["draws"] for text in texts)
+        beyond = sum(text.facts["from_expansion"] for text in texts)
+        return {"effective_k": f"{candidates / total:.2f}", "share_from_expansion": f"{beyond / total:.4f}"}

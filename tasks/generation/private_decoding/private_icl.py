@@ -1,0 +1,71 @@
+"""Private in-context learning (Bhusal et al.): every token from the rows' clipped logits, blended with the public ones.
+
+Scores and their sensitivity are `tasks.mechanisms.tokens.clipped_logits`, the draw is the token draw at twice the
+temperature; this file plans the release around them (PRIVACY §4.3). A text ends strictly at the end token.
+
+Their Theorem 1 states epsilon = c sqrt(2 T ln(1/delta)) / (s tau). For the same c, zCDP gives 0.42 of that at epsilon
+1 and 0.48 at epsilon 4 (delta 1e-5): for the same epsilon more than twice the c is affordable (docs/decisions/0019).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, Field
+
+from models_db.values.events import PrivacyEvent
+from tasks.accounting.rounding import decimal_above
+from tasks.generation.private_decoding.base import Bought, FamilyParameters, FamilySystem, top_k_text
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.tokens import sampler as samplers
+from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS
+
+if TYPE_CHECKING:
+    from tasks.generation.decoding.loop import LastingRule, Meter
+
+
+class PrivateIclParameters(FamilyParameters):
+    """`parameters:` of a request; every one is public."""
+
+    top_k: Annotated[int, Field(ge=0)] = 0
+    sampler: samplers.Kind = "table"
+
+
+class PrivateIcl(FamilySystem[PrivateIclParameters]):
+    """The system `private_icl`."""
+
+    name: str = "private_icl"
+    parameters: type[BaseModel] = PrivateIclParameters
+
+    def buy(self, rho: int, wanted: PrivateIclParameters) -> Bought:
+        """The largest clip norm that `max_new_tokens` draws can have: c = 2 tau s sqrt(2 rho / T).
+
+        Raises:
+            BudgetTooSmall: not one grid step of clip norm is affordable.
+        """
+        draws = wanted.draws
+        # (zbar + u) / 2 drawn at temperature tau is zbar + u drawn at 2 tau.
+        # Rows are recentred: their best token adds c each, so the top of the scores is c above the public top.
+        draw = samplers.calibrate(
+            wanted.sampler,
+            rho,
+            draws,
+            wanted.references,
+            2 * wanted.temperature,
+            head_room_nats=WHOLE_TABLE_NATS,
+        )
+        facts = {
+            "draws per text T": str(wanted.draws_per_text),
+            "top k": top_k_text(wanted.top_k),
+            "clip norm c": format(decimal_above(draw.clip_norm, 6), "f"),
+            "rho per draw": draw.loss().rho_text,
+            "sampler": wanted.sampler,
+        }
+        return Bought((draw.event(draws),), facts)
+
+    def rule(
+        self, events: Sequence[PrivacyEvent], wanted: PrivateIclParameters, meter: "Meter", rng: RandomSource
+    ) -> "LastingRule":
+        """One draw for each token."""
+        from tasks.generation.private_decoding.private_icl_rule import PrivateIclRule
+
+        return PrivateIclRule(samplers.from_event(events[0]), wanted.top_k, rng, meter)

@@ -1,0 +1,47 @@
+"""Private ICL's rule (Bhusal et al.): clipped logits of rows and public model, blended half and half, then a draw."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tasks.generation.decoding.candidates import Choice
+from tasks.generation.decoding.loop import Meter, Step
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.tokens import utility_scores
+from tasks.mechanisms.tokens.clipped_logits import blended, clip_recentred
+from tasks.mechanisms.tokens.sampler import Draw
+
+
+@dataclass(frozen=True)
+class PrivateIclRule:
+    """How private ICL draws (PRIVACY §4.3), the same for every generation of a release.
+
+    Attributes:
+        draw: the token draw that it is: c, s, and twice the temperature.
+        top_k: public candidates; 0 for the whole vocabulary, as in the paper.
+        meter: pays for the draws.
+    """
+
+    draw: Draw
+    top_k: int
+    rng: RandomSource
+    meter: Meter
+
+    def next_tokens(self, step: Step) -> list[int]:
+        """One token id for each live generation."""
+        self.meter.admit(max(step.positions))
+        choice = Choice.of(step, self.top_k, self.draw)
+        sums = choice.sums_over_allowed(choice.rows(step), partial(clip_recentred, self.draw))
+        scores = blended(self.draw, choice.public, choice.found.allowed, sums)
+        return utility_scores.draw_tokens(self.draw, choice.found, scores, self.rng)
+
+    def facts(self, number: int) -> Mapping[str, float]:
+        """None."""
+        return {}
+
+    def kept(self, number: int) -> Sequence[float]:
+        """Nothing: the next draw depends on the tokens alone."""
+        return ()
+
+    def resume(self, number: int, kept: Sequence[float]) -> None:
+        """Nothing to do."""

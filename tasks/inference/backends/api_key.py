@@ -1,0 +1,53 @@
+"""The key of an endpoint, which no record, log, exception or repr ever shows."""
+
+import os
+import re
+from typing import Final
+
+from tasks.inference.backends.endpoints import Endpoint
+from tasks.inference.backends.errors import EndpointKeyMissing
+
+SHORTEST: Final = 8
+"""Characters of a key that is looked for in answers. Servers that need none are given a word in its place."""
+
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,4000}", re.ASCII)
+
+
+class Key:
+    """A secret; its holder asks for it by name, and whatever prints it prints stars."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return "Key('***')"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a key is not stored and not sent")
+
+    @property
+    def header(self) -> str:
+        """The value of `Authorization`."""
+        return f"Bearer {self._text}"
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text repeats it; what is so short that any text may hold it (`EMPTY`, `none`) is no secret."""
+        return len(self._text) >= SHORTEST and self._text in text
+
+
+def key_for(endpoint: Endpoint) -> Key | None:
+    """The key of an endpoint that has one, from the variable that its configuration names.
+
+    Raises:
+        EndpointKeyMissing: the variable is not set, or holds something that is no key.
+    """
+    if endpoint.key_env is None:
+        return None
+    found = os.environ.get(endpoint.key_env, "").strip()
+    if not found:
+        raise EndpointKeyMissing(endpoint.name, endpoint.key_env, "is not set")
+    if not _KEY.fullmatch(found):
+        raise EndpointKeyMissing(endpoint.name, endpoint.key_env, "holds spaces or characters that no key has")
+    return Key(found)

@@ -1,0 +1,164 @@
+"""A model behind an API as a text backend: OpenAI's chat completions over HTTP, as vLLM, llama.cpp and others serve it.
+
+Prompts leave this machine, so this is for systems alone that show the model public words and released values
+(`generation.external`). An endpoint that is down, slow, busy or talks nonsense is asked again after a while, and then
+given up by name; answers that came are kept, and whoever goes on asks only for what is missing.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from models_db.values.canonical_json import Json
+from tasks.inference.backends.api_key import Key, key_for
+from tasks.inference.backends.endpoints import Endpoint
+from tasks.inference.backends.errors import FAILURES
+from tasks.inference.backends.interface import SEES, Sampling, Written
+from tasks.inference.backends.rate_limit import PATIENCE, Pace, wait_after
+from tasks.inference.backends.request import HOPELESS, Trouble, ask, client_for, message
+from tasks.inference.backends.response_cache import Answers
+
+BYTES_OF_A_TOKEN = 3
+"""A prompt is taken to have a token for so many bytes, when tokens a minute are limited: rather too many."""
+
+
+@dataclass(frozen=True)
+class HttpBackend:
+    """A `TextBackend` that asks an endpoint. Its repr shows no key.
+
+    Attributes:
+        answers: those that came, also to an interrupted run.
+        progress: told how many answers there are, and how many there will be.
+        sleep: waits on an event for so many seconds.
+    """
+
+    endpoint: Endpoint
+    key: Key | None = field(repr=False)
+    answers: Answers = field(repr=False)
+    pace: Pace = field(repr=False)
+    progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None, repr=False)
+    sleep: Callable[[threading.Event, float], object] = field(default=threading.Event.wait, repr=False)
+    external: bool = True
+
+    @classmethod
+    def of(cls, endpoint: Endpoint, folder: Path | None, progress: Callable[[str, int, int], None]) -> "HttpBackend":
+        """A backend that keeps its answers in a run's private folder.
+
+        Raises:
+            EndpointKeyMissing: the variable that holds its key is not set.
+            EndpointUnreachable: its certificates cannot be read.
+            AnswersUnwritable: what an interrupted run has left cannot be read.
+        """
+        client_for(endpoint).close()  # what is wrong with it is told before anything is spent
+        pace = Pace(endpoint.per_minute, endpoint.tokens_per_minute)
+        return cls(endpoint, key_for(endpoint), Answers(folder), pace, progress)
+
+    @property
+    def name(self) -> str:
+        """As records name it."""
+        return f"{SEES} ({self.endpoint.revision})"
+
+    def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
+        """As `TextBackend.require_ready`; who goes on and asks again has the answers on disk.
+
+        Raises:
+            EndpointFailed, AnswersUnwritable: as `write`.
+        """
+        self.write(prompts, how)
+
+    def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
+        """As `TextBackend.write`.
+
+        Raises:
+            EndpointFailed: by its subclass, after as many attempts as are configured.
+            AnswersUnwritable: an answer cannot be kept; no further one is asked for.
+        """
+        keys = [self.answers.key(self._question(prompt, how)) for prompt in prompts]
+        missing = [number for number, key in enumerate(keys) if self.answers.get(key) is None]
+        if missing:
+            self.answers.require_place()
+            with client_for(self.endpoint) as client:
+                _Asking(self, client, how, len(prompts)).all([(keys[n], prompts[n]) for n in missing])
+        found = [self.answers.get(key) for key in keys]
+        return [answer for answer in found if answer is not None]
+
+    def _question(self, prompt: str, how: Sampling) -> dict[str, Json]:
+        return {
+            "endpoint": self.endpoint.digest,
+            "prompt": prompt,
+            "system": how.system,
+            "max_new_tokens": how.max_new_tokens,
+            "temperature": str(how.temperature),
+            "top_k": how.top_k,
+        }
+
+
+class _Asking:
+    """Everything that is asked in one call, several at once; the first failure stops the others."""
+
+    def __init__(self, backend: HttpBackend, client: httpx.Client, how: Sampling, total: int) -> None:
+        self._backend, self._client, self._how, self._total = backend, client, how, total
+        self._stop = threading.Event()
+
+    def all(self, missing: Sequence[tuple[str, str]]) -> None:
+        """Ask, and keep every answer.
+
+        Raises:
+            EndpointFailed, AnswersUnwritable: the first failure, when the requests that are on their way have ended.
+        """
+        known = self._total - len(missing)
+        self._backend.progress("answers", known, self._total)
+        with ThreadPoolExecutor(self._backend.endpoint.at_once, thread_name_prefix="endpoint") as pool:
+            try:
+                asked = [pool.submit(self._stopping, key, prompt) for key, prompt in missing]
+                for done, future in enumerate(as_completed(asked), 1):
+                    future.result()
+                    self._backend.progress("answers", known + done, self._total)
+            finally:
+                self._stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _stopping(self, key: str, prompt: str) -> None:
+        try:
+            self._one(key, prompt)
+        except BaseException:
+            self._stop.set()
+            raise
+
+    def _one(self, key: str, prompt: str) -> None:
+        """Ask for one text until it comes, or until somebody has failed."""
+        endpoint, told = self._backend.endpoint, message(self._backend.endpoint, prompt, self._how)
+        tokens = self._how.max_new_tokens + len(prompt.encode()) // BYTES_OF_A_TOKEN
+        for attempt in range(endpoint.attempts):
+            self._wait(self._backend.pace.turn(tokens))
+            if self._stop.is_set():
+                return
+            found = ask(self._client, endpoint, self._backend.key, told, self._how)
+            if isinstance(found, Written):
+                self._backend.answers.keep(key, found)
+                return
+            self._after(found, attempt)
+
+    def _after(self, trouble: Trouble, attempt: int) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            EndpointFailed: there is none.
+        """
+        endpoint = self._backend.endpoint
+        last = attempt + 1 >= endpoint.attempts
+        if last or trouble.kind in HOPELESS or (trouble.wait or 0.0) > PATIENCE:
+            raise FAILURES[trouble.kind](endpoint.name, trouble.reason, attempt + 1)
+        if trouble.wait is not None:
+            self._backend.pace.hold(trouble.wait)
+        else:
+            self._wait(wait_after(attempt))
+
+    def _wait(self, seconds: float) -> None:
+        """Wait so long, unless somebody fails meanwhile."""
+        if seconds > 0:
+            self._backend.sleep(self._stop, seconds)

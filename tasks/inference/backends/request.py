@@ -1,0 +1,175 @@
+"""One request to an endpoint: what is sent, and what came of it. Nothing is raised here that holds a key or an answer.
+
+TLS is verified; nothing of the environment is used (no proxy, no certificates, no .netrc, no SSLKEYLOGFILE); redirects
+are not followed; cookies are neither kept nor sent; an answer is read up to a size and not unpacked, and a request ends
+in time however slowly its answer comes; nothing is logged.
+"""
+
+import json
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, Final, Literal
+
+import httpx
+
+from tasks.inference.backends.api_key import Key
+from tasks.inference.backends.deadlines import TimedTransport, ending
+from tasks.inference.backends.endpoints import Endpoint
+from tasks.inference.backends.errors import EndpointUnreachable
+from tasks.inference.backends.interface import SYSTEM, Sampling, Written
+from tasks.inference.backends.rate_limit import retry_after
+from tasks.inference.backends.response import Nonsense, largest, read_reply
+from tasks.inference.backends.silence_http_log import unlogged
+
+CONNECT: Final = 20.0
+"""Seconds for a connection, if the endpoint's timeout is not shorter."""
+
+HEADERS: Final = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+    "Content-Type": "application/json",
+    "User-Agent": "almoner",
+}
+
+Kind = Literal["unreachable", "slow", "busy", "broken", "declines", "moved", "nonsense"]
+
+HOPELESS: Final[frozenset[Kind]] = frozenset({"declines", "moved"})
+"""What another attempt would not change."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why there is no text.
+
+    Attributes:
+        reason: words of ours.
+        wait: seconds that the endpoint asks to be left alone; None where it says nothing.
+    """
+
+    kind: Kind
+    reason: str
+    wait: float | None = None
+
+
+def message(endpoint: Endpoint, prompt: str, how: Sampling) -> dict[str, Any]:
+    """What an endpoint is told: the prompt, how to draw, and nothing else."""
+    told: dict[str, Any] = {
+        "model": endpoint.model,
+        "messages": [
+            {"role": "system", "content": how.system or SYSTEM},
+            {"role": "user", "content": prompt},
+        ],
+        endpoint.token_limit: how.max_new_tokens,
+        "temperature": float(how.temperature),
+        "stream": False,
+    }
+    return {**told, "top_k": how.top_k} if how.top_k else told
+
+
+def client_for(endpoint: Endpoint) -> httpx.Client:
+    """A client that speaks to this endpoint alone; close it.
+
+    Raises:
+        EndpointUnreachable: the file with its certificates cannot be read.
+    """
+    limits = httpx.Limits(max_connections=endpoint.at_once, max_keepalive_connections=endpoint.at_once)
+    return httpx.Client(
+        transport=TimedTransport(verify=_trusted(endpoint), trust_env=False, proxy=endpoint.proxy, limits=limits),
+        trust_env=False,
+        follow_redirects=False,
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        timeout=httpx.Timeout(endpoint.timeout, connect=min(CONNECT, endpoint.timeout), pool=None),
+    )
+
+
+def _trusted(endpoint: Endpoint) -> ssl.SSLContext:
+    try:
+        return _certificates(endpoint.ca_file)
+    except (OSError, ssl.SSLError):
+        pass
+    raise EndpointUnreachable(endpoint.name, "the file with its certificates (ca_file) cannot be read")
+
+
+@cache
+def _certificates(file: str | None) -> ssl.SSLContext:
+    """Those of the package certifi, or those in a file; reading them takes longer than asking."""
+    made = httpx.create_ssl_context(trust_env=False) if file is None else ssl.create_default_context(cafile=file)
+    made.keylog_filename = None  # type: ignore[assignment]  # Python takes it from SSLKEYLOGFILE; None forgets it
+    return made
+
+
+def ask(
+    client: httpx.Client, endpoint: Endpoint, key: Key | None, told: Mapping[str, Any], how: Sampling
+) -> Written | Trouble:
+    """Ask once."""
+    headers = {**HEADERS, **({} if key is None else {"Authorization": key.header})}
+    body = json.dumps(told).encode()
+    request = client.build_request("POST", endpoint.completions, content=body, headers=headers)
+    try:
+        with ending(time.monotonic() + endpoint.timeout), unlogged():
+            data = _answer(client, request, largest(how))
+    except httpx.TimeoutException:
+        return Trouble("slow", f"no answer within {endpoint.timeout} seconds")
+    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as problem:
+        return Trouble("unreachable", _reason(problem))
+    if isinstance(data, Trouble):
+        return data
+    found = read_reply(data, how)
+    if isinstance(found, Nonsense):
+        return Trouble("nonsense", found.reason)
+    if key is not None and key.is_in(found.text):
+        return Trouble("nonsense", "an answer repeats the key")
+    return found
+
+
+def _status(response: httpx.Response) -> Trouble | None:
+    code = response.status_code
+    if code == httpx.codes.OK:
+        return None
+    said = f"HTTP {code}"
+    wait = retry_after(response.headers.get("Retry-After"))
+    if 300 <= code < 400:
+        return Trouble("moved", said)
+    if code == httpx.codes.TOO_MANY_REQUESTS:
+        return Trouble("busy", said, wait)
+    if code == httpx.codes.REQUEST_TIMEOUT:
+        return Trouble("slow", said, wait)
+    if 400 <= code < 500:
+        return Trouble("declines", said)
+    if 500 <= code < 600:
+        return Trouble("broken", said, wait)
+    return Trouble("nonsense", said)
+
+
+def _answer(client: httpx.Client, request: httpx.Request, most: int) -> bytes | Trouble:
+    response = client.send(request, stream=True)
+    try:
+        trouble = _status(response)
+        return _body(response, most) if trouble is None else trouble
+    finally:
+        response.close()
+
+
+def _body(response: httpx.Response, most: int) -> bytes | Trouble:
+    """The bytes as they come: an answer that is packed is not unpacked, and is no JSON."""
+    found = bytearray()
+    for chunk in response.iter_raw():
+        found += chunk
+        if len(found) > most:
+            return Trouble("nonsense", "an answer is longer than was asked for")
+    return bytes(found)
+
+
+def _reason(problem: Exception) -> str:
+    """What kind of trouble it was; the words of the problem itself may quote anything."""
+    if "CERTIFICATE_VERIFY_FAILED" in str(problem):
+        return "its certificate is not one that is trusted"
+    if isinstance(problem, httpx.ConnectError):
+        return "no connection"
+    if isinstance(problem, httpx.ProxyError):
+        return "its proxy does not take the connection"
+    return "the connection broke off"

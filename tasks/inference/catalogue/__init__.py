@@ -1,0 +1,1 @@
+"""Models that are known: registry, files, precisions, devices."""

@@ -1,0 +1,235 @@
+"""Texts as points, by a small encoder of the library sentence-transformers: for metrics, and for clusters of units.
+
+Which encoder, how its rows are pooled and how much of a text it reads is the model's own affair (`modules.json` and
+what it names); the registry's model, all-MiniLM-L6-v2, comes without those files and is read as its card says
+(https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2): the first 256 word pieces of a text, the mean of their
+last hidden states, divided by its length. Texts of similar length share a pass, so the bits of a row depend on its
+neighbours by about 1e-7: who needs each unit by itself takes `tasks.inference.embeddings.unit_embeddings`, or hands
+over one text at a time (`tasks.evaluation.charged.estimates`). Nothing is kept on disk.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from models_db.errors import UsageError
+from tasks.common.progress import Progress
+from tasks.inference.catalogue import model_store
+from tasks.inference.catalogue.devices import choose_device, use_threads
+from tasks.inference.catalogue.registry import HubModel, ModelSpec, find
+from tasks.inference.catalogue.silence_libraries import quiet_libraries
+from tasks.inference.loading.loading import UnreadableModel, located
+
+EMBEDDER = "all-minilm-l6-v2"
+MAX_PIECES = 256
+"""Word pieces of a text that the registry's model reads, the two marks around it included."""
+
+_PIECES_AT_ONCE = 4096  # of a pass, padding included
+_TOKENIZED_AT_ONCE = 1000  # texts
+
+
+@dataclass(frozen=True)
+class TextEmbedder:
+    """An encoder at work; an `Embedder` of tasks/text/interfaces.py.
+
+    Attributes:
+        model: its name in the registry, or the hub's.
+        revision: the wheel's version, or the commit.
+        digest: SHA-256 of its weights.
+        network: a `SentenceTransformer` (untyped library) whose first module is a transformer.
+        progress: called with the number of texts done and their total.
+        alike: for shapes of a pass, (texts, word pieces), whether all places of it were found to give a text the same
+            bits on this device (tasks/inference/embeddings/unit_embeddings.py).
+    """
+
+    model: str
+    revision: str
+    digest: str
+    network: Any
+    progress: Progress = lambda done, of: None
+    alike: dict[tuple[int, int], bool] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """What a metric records."""
+        pooling = next((module.pooling_mode for module in self.network if hasattr(module, "pooling_mode")), "its rows")
+        how = f"{pooling} of {self.most} word pieces at most"
+        return f"{self.model} {self.revision} (weights {self.digest[:12]}, {how})"
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row."""
+        return int(self.network.get_embedding_dimension())
+
+    @property
+    def most(self) -> int:
+        """Word pieces of a text that are read, marks included."""
+        return int(self.network.max_seq_length)
+
+    @property
+    def shaped(self) -> bool:
+        """Whether word pieces are those of the text alone, with all padding behind: no prompt, no chat template."""
+        tokenizer = self.network.tokenizer
+        wrapped = self.network.default_prompt_name is not None or getattr(tokenizer, "chat_template", None) is not None
+        return not wrapped and tokenizer.padding_side == "right"
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """float32 [n, width], rows of length 1; an empty text has that of its two marks.
+
+        Where a tokenizer puts no marks, a text without any piece has a row of zeros.
+        """
+        rows, done, lengths = np.zeros((len(texts), self.width), np.float32), 0, self.lengths(texts)
+        for group in _groups(lengths):
+            if lengths[group[-1]]:  # the longest of them
+                rows[group] = self._encode([texts[index] for index in group])
+            self.progress(done := done + len(group), len(texts))
+        return rows
+
+    def rows_at(self, texts: Sequence[str], columns: int) -> NDArray[np.float32]:
+        """As a call, in one pass of the shape [n, columns] whatever the texts are; only where `shaped`.
+
+        Args:
+            texts: none of them longer than `columns` pieces, or it is cut there.
+            columns: word pieces, at most `most`.
+        """
+        fixed = {"padding": "max_length", "max_length": columns, "truncation": True}
+        return self._encode(texts, processing_kwargs={"text": fixed})
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """How many word pieces of each text are read, marks included; where not `shaped`, of the text alone."""
+        return [len(flags) for flags in self._marks(texts)]
+
+    def pieces(self, texts: Sequence[str]) -> list[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
+        """For each text its word pieces: rows float32 [t, hidden size] of length 1, and which are no marks, bool [t].
+
+        Raises:
+            NoPieces: the embedder is not `shaped`.
+        """
+        if not self.shaped:
+            raise NoPieces(self.model)
+        marks, done = self._marks(texts), 0
+        found: dict[int, tuple[NDArray[np.float32], NDArray[np.bool_]]] = {}
+        for group in _groups([len(flags) for flags in marks]):
+            rows = self._encode_with(
+                [texts[index] for index in group], batch_size=len(group), output_value="token_embeddings"
+            )
+            for index, own in zip(group, rows, strict=True):
+                scaled = torch.nn.functional.normalize(own, dim=1).cpu().numpy()
+                found[index] = scaled, ~np.array(marks[index], bool)
+            self.progress(done := done + len(group), len(texts))
+        return [found[index] for index in range(len(texts))]
+
+    def _marks(self, texts: Sequence[str]) -> list[list[int]]:
+        """For each piece of each text that is read 1 where it is a mark that the tokenizer put there, else 0."""
+        found: list[list[int]] = []
+        for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
+            some = list(texts[start : start + _TOKENIZED_AT_ONCE])
+            read = self.network.tokenizer(
+                some,
+                truncation=True,
+                max_length=self.most,
+                return_special_tokens_mask=True,
+                return_attention_mask=False,
+            )
+            found += read["special_tokens_mask"]
+        return found
+
+    def _encode(self, texts: Sequence[str], **options: Any) -> NDArray[np.float32]:
+        rows = self._encode_with(texts, batch_size=max(1, len(texts)), normalize_embeddings=True, **options)
+        return np.nan_to_num(np.asarray(rows, np.float32).reshape(len(texts), self.width))
+
+    def _encode_with(self, texts: Sequence[str], **options: Any) -> Any:
+        return self.network.encode(list(texts), show_progress_bar=False, **options)
+
+
+def load_embedder(
+    name: str = EMBEDDER, device: str = "auto", progress: Progress = lambda done, of: None
+) -> TextEmbedder:
+    """A pulled embedder: the registry's, or any of sentence-transformers on the hub at a pinned commit.
+
+    It is read from local safetensors, without network, and no code of a model is run.
+
+    Raises:
+        UnknownModel, WrongKind, NoRevision, UnknownDevice: the name is wrong.
+        NotPooled: a hub model that was not made for sentence-transformers.
+        ModelNotPulled, NoSafetensors, WeightsChanged, UnreadableModel, DeviceMissing: this machine cannot.
+    """
+    spec, where = find(name, "embedder"), choose_device(device)
+    use_threads()
+    folder, record = located(spec)
+    digest = model_store.weights_digest(name, folder, record)
+    _check_files(spec, folder)
+    network = _read(name, folder, str(where))
+    if isinstance(spec, ModelSpec):
+        network.max_seq_length = MAX_PIECES
+    known_as = spec.repo if isinstance(spec, HubModel) else spec.name
+    return TextEmbedder(known_as, spec.revision, digest, network, progress)
+
+
+def _check_files(spec: ModelSpec | HubModel, folder: Path) -> None:
+    """Say no where the library would guess how rows are pooled, or unpickle weights of a layer behind the encoder."""
+    if isinstance(spec, HubModel) and not (folder / "modules.json").is_file():
+        raise NotPooled(spec.name)
+    pickled = (path.parent for path in folder.rglob("pytorch_model.bin"))
+    if not all(any(beside.glob("*.safetensors")) for beside in pickled):
+        raise model_store.NoSafetensors(spec.name)
+
+
+def _read(name: str, folder: Path, device: str) -> Any:
+    """The library's model, in float32 and eval mode; it reads what is in the folder and nothing else.
+
+    Raises:
+        UnreadableModel.
+    """
+    from sentence_transformers import SentenceTransformer  # more than a second to import
+
+    safely = {"dtype": torch.float32, "use_safetensors": True}
+    try:
+        with quiet_libraries():
+            network = SentenceTransformer(
+                str(folder), device=device, local_files_only=True, trust_remote_code=False, model_kwargs=safely
+            )
+        if not callable(network.tokenizer) or network.max_seq_length is None:
+            raise ValueError("its first module is not a transformer with a limit of its own")
+    except Exception as error:
+        # The library and those below it each raise their own; model files hold nothing private.
+        raise UnreadableModel(name, str(error).strip().partition("\n")[0]) from error
+    return network.eval()
+
+
+def _groups(lengths: Sequence[int]) -> list[list[int]]:
+    """Indices of texts of similar length, as many together as a pass may hold."""
+    groups: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if groups and (len(groups[-1]) + 1) * lengths[index] <= _PIECES_AT_ONCE:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+class NotPooled(UsageError):
+    """A hub model without `modules.json`, which says how rows are made of hidden states; a guess would be silent."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r} cannot be used as an embedder: it has no modules.json, so how its rows are pooled is not known.",
+            f"Use {EMBEDDER}, or a model that was made for sentence-transformers.",
+            {"model": name},
+        )
+
+
+class NoPieces(UsageError):
+    """An embedder that wraps a text in a prompt or a template: its word pieces are not those of the text alone."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r} puts something round every text, so there are no word pieces of the text alone.",
+            f"Use {EMBEDDER}, or a model without a prompt of its own.",
+            {"model": name},
+        )

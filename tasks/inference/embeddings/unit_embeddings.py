@@ -1,0 +1,123 @@
+"""Units as points: each row a function of its own text, bit for bit (PRIVACY §4.2 point 1).
+
+An embedder that reads texts of different lengths together lets each of them move the others' rows by rounding, about
+1e-7: enough to tell that a unit is gone. So here a text is padded to the next of a few public lengths, which is a
+function of that text alone, and read in passes that all have one public shape at that length, free places filled with
+empty texts. That is enough where the machine's arithmetic treats every place of a pass alike. Whether it does is asked
+once for every shape, with public texts: one of them in every place, all in one order, then half of them in other places
+beside other neighbours. Where it does not, and with embedders that have no shapes, every text is read by itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.common.progress import Progress
+from tasks.inference.embeddings.cached_encoder import forgetful
+from tasks.text.interfaces import Embedder
+
+LENGTHS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
+"""Word pieces that texts are padded to, marks included; a text longer than the embedder's limit is cut there."""
+
+PIECES = 512
+"""Word pieces of a pass: 64 texts of 8 pieces, 2 of 256, and one of anything longer."""
+
+Points = NDArray[np.float32]
+"""float32 [n, d], rows of length 1."""
+
+_PLAIN = ("river", "stone", "paper", "seven", "green", "north", "winter", "number", "water", "house")
+
+
+def points_of(embed: Embedder, texts: Sequence[str], progress: Progress = lambda done, of: None) -> Points:
+    """One row for each text: float32 [n, d], of length 1, whatever the other texts are, how many and in which order.
+
+    A text that cannot be embedded (its row is not finite, or of length 0) has the row of the empty text.
+
+    Args:
+        progress: called with the number of texts done and their total.
+    """
+    elsewhere = getattr(embed, "points_elsewhere", None)  # tasks.inference.embeddings.parallel_encoder
+    if elsewhere is not None:
+        rows_from_there: Points = elsewhere(texts, progress)
+        return rows_from_there
+    embed, readable = forgetful(embed), [_readable(text) for text in texts]
+    rows = np.concatenate([embed([""]), np.zeros((len(texts), _width(embed)), np.float32)])
+    done = 0
+    for some, found in _passes(embed, readable):
+        rows[1 + np.array(some, int)] = found
+        progress(done := done + len(some), len(texts))
+    return _of_length_one(rows)[1:]
+
+
+def _width(embed: Embedder) -> int:
+    return int(embed([]).shape[1])
+
+
+def _readable(text: str) -> str:
+    """Without halves of characters, which no tokenizer takes."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _passes(embed: Any, texts: Sequence[str]) -> Iterator[tuple[list[int], Points]]:
+    """Indices of some texts, and their rows."""
+    if not getattr(embed, "shaped", False):
+        yield from (([index], embed([text])) for index, text in enumerate(texts))
+        return
+    columns = [_padded(length, embed.most) for length in embed.lengths(texts)]
+    for length in sorted(set(columns)):
+        indices, places = [index for index, own in enumerate(columns) if own == length], _places(embed, length)
+        for start in range(0, len(indices), places):
+            some = indices[start : start + places]
+            filled = [texts[index] for index in some] + [""] * (places - len(some))
+            yield some, embed.rows_at(filled, length)[: len(some)]
+
+
+def _padded(pieces: int, most: int) -> int:
+    return next((length for length in LENGTHS if pieces <= length < most), most)
+
+
+def _places(embed: Any, length: int) -> int:
+    """How many texts share a pass at that length: what fills it, or one where places are not alike on this machine."""
+    places = max(1, PIECES // length)
+    if places > 1 and (places, length) not in embed.alike:
+        embed.alike[places, length] = places_alike(embed, places, length)
+    return places if embed.alike.get((places, length), True) else 1
+
+
+def places_alike(embed: Any, places: int, length: int) -> bool:
+    """Whether a text has the same row, bit for bit, in any place of a pass and beside any neighbours.
+
+    Args:
+        embed: a `TextEmbedder`, or what has its `rows_at`.
+        places, length: the shape of the pass.
+    """
+    texts = [_public_text(number, length) for number in range(places)]
+    alone = embed.rows_at([texts[0]] * places, length)
+    others = [_public_text(number + places, length) for number in range(places)]
+    straight = embed.rows_at(texts, length)
+    mixed = [own if number % 2 else other for number, (own, other) in enumerate(zip(texts, others, strict=True))]
+    kept = np.arange(places) % 2 == 1
+    turned = embed.rows_at(mixed[::-1], length)[::-1]
+    moved = np.roll(embed.rows_at([*mixed[1:], mixed[0]], length), 1, axis=0)
+    same = (alone == straight[0]).all() and (turned[kept] == straight[kept]).all()
+    return bool(same and (moved[kept] == straight[kept]).all())
+
+
+def _public_text(number: int, length: int) -> str:
+    """Plain words, some texts shorter than others and some longer than the pass, which cuts them."""
+    words = length - 2 - number % 3 if number % 4 else length
+    return " ".join(_PLAIN[(place * place + number * 7 + place // 3) % len(_PLAIN)] for place in range(max(1, words)))
+
+
+def _of_length_one(rows: Points) -> Points:
+    """Rows of length 1; one that has no direction takes that of the first, the empty text's."""
+    # numpy adds the numbers of a row in an order of their own; BLAS may go by where a row lies in memory.
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.sqrt((rows.astype(np.float64) ** 2).sum(1))
+    usable = np.isfinite(lengths) & (lengths > 0)
+    if not usable[0]:  # not with any embedder that we know; a direction all the same
+        rows[0], lengths[0] = np.eye(1, rows.shape[1], dtype=np.float32)[0], 1.0
+    rows[~usable], lengths[~usable] = rows[0], lengths[0]
+    return np.asarray(rows / lengths[:, None], np.float32)

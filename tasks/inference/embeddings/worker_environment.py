@@ -1,0 +1,127 @@
+"""What a worker computes with, and how much of its machine it may take: told before it is told any text.
+
+A release is approved for one code, one model and one kind of device. On this machine a worker has them by being started
+here; on another machine it has to say so, or a steward's yes would be used for something else.
+"""
+
+import platform
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+
+from models_db.errors import EnvironmentProblem
+from tasks.common.code_version import code_digest, library_versions
+from tasks.inference.catalogue.devices import choose_device, use_threads
+from tasks.inference.engine.memory import memory_budget
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What decides a result, text and chance aside.
+
+    Attributes:
+        model: names weights, precision and whatever else a body was made with.
+        device: `cpu` or `cuda`.
+        code, libraries, python: empty on the run's own machine, where they are the run's.
+    """
+
+    model: tuple[str, ...]
+    device: str
+    code: str = ""
+    libraries: tuple[tuple[str, str], ...] = ()
+    python: str = ""
+
+    @classmethod
+    def here(cls, model: Sequence[str], device: str, elsewhere: bool) -> "Kit":
+        """This process's; whole only if a worker is `elsewhere`."""
+        made = cls(tuple(model), torch.device(device).type)
+        if not elsewhere:
+            return made
+        libraries = tuple(sorted(library_versions().items()))
+        return replace(made, code=code_digest(), libraries=libraries, python=platform.python_version())
+
+    def require_same(self, other: "Kit") -> None:
+        """Say no to a worker that has anything else.
+
+        Raises:
+            WorkerDiffers.
+        """
+        for part in fields(self):
+            if getattr(self, part.name) != getattr(other, part.name):
+                raise WorkerDiffers(part.name)
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a worker may take of its machine.
+
+    Attributes:
+        host, device: which machine and which device.
+        memory: bytes for keys and values.
+        threads: on a CPU.
+    """
+
+    host: str
+    device: str
+    memory: int
+    threads: int
+
+
+def settle(device: str, threads: int | None, elsewhere: bool) -> str:
+    """Let this worker compute where it is told to; returns the device, which one elsewhere finds for itself.
+
+    Raises:
+        UnknownDevice, DeviceMissing: there is none.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return str(choose_device(device)) if elsewhere else device
+
+
+def room_here(device: str, memory: int | None, threads: int | None) -> Room:
+    """What was settled for this worker; what was not, is what the machine has."""
+    found = memory_budget(torch.device(device)) if memory is None else memory
+    return Room(socket.gethostname(), device, found, use_threads() if threads is None else threads)
+
+
+def shared(rooms: Sequence[Room]) -> list[Room]:
+    """Those of workers elsewhere, who each found the whole machine: its part for each, by public numbers alone."""
+    devices, hosts = [(room.host, room.device) for room in rooms], [room.host for room in rooms]
+    return [
+        replace(
+            room,
+            memory=room.memory // devices.count((room.host, room.device)),
+            threads=max(1, room.threads // hosts.count(room.host)),
+        )
+        for room in rooms
+    ]
+
+
+class WorkerDiffers(EnvironmentProblem):
+    """A worker has something else than the run."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(
+            f"A worker has another {part} than this run, which was approved for its own.",
+            "Install the same almoner, libraries and models on all machines, and use one kind of device.",
+            {"part": part},
+        )
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where one worker computes.
+
+    Attributes:
+        device: `cpu` or `cuda:N`; of a worker elsewhere also `auto` and `cuda`.
+        memory: bytes for keys and values. Public: measured before any private text was read, never by a worker
+            whose neighbours' rows would show in it. None where the run is not on the worker's machine: then the
+            worker measures before any of them has been told a text.
+        threads: on a CPU; None for its own choice.
+    """
+
+    device: str
+    memory: int | None = None
+    threads: int | None = None

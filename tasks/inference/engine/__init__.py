@@ -1,0 +1,1 @@
+"""The engine: rows, caches, passes, sessions."""

@@ -1,0 +1,128 @@
+"""Opening a session: whatever can refuse it does so here, before anything is armed or any private text is read.
+
+What a session may do on its way is known from public numbers: the rows of a pass, every number of columns that a step
+may read, every block of a prompt, every width of a product. The device is asked about all of it (`isolation`). Where it
+does not keep rows apart, fewer rows of a pass are tried, then other kernels, at last one row at a time, which has no
+neighbours: slow, but what was approved can be written. Memory for one generation is taken once and given back.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tasks.inference.engine.memory import NotEnoughMemory, is_out_of_memory
+from tasks.inference.engine.row_batch import blocks, prefill_shape
+from tasks.inference.engine.shapes import Sizes, public_rows_per_chunk, smaller_chunk
+from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
+from tasks.inference.network.attention import ALIGNMENT, aligned
+from tasks.inference.network.candidate_head import widths
+from tasks.inference.network.kv_cache import KeyValueCache
+from tasks.inference.network.language_model import LanguageModel
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many generations are live at once, and how many private rows a pass has."""
+
+    places: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a session of these sizes may do on this device.
+
+    Attributes:
+        drawn: how many tokens the generations bring that go on from an earlier attempt.
+        only_prompts: nothing is drawn after them (`representations`).
+    """
+
+    model: LanguageModel
+    isolation: IsolationCheck
+    sizes: Sizes
+    drawn: tuple[int, ...] = (0,)
+    only_prompts: bool = False
+
+    def room(self, room: Room, smaller: Callable[[Room], Room]) -> Room:
+        """The given room, or a smaller one where this device has no memory for it or does not keep so many rows apart.
+
+        Nothing private is in it: no text has been read when this is asked.
+
+        Raises:
+            RowsNotIsolated: not even one row alone is computed to the same bits twice.
+            NotEnoughMemory: there is no smaller one.
+        """
+        while True:
+            try:
+                found = Room(room.places, self.rows_kept_apart(room.rows))
+                self._take_memory(found)
+                return found
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            if smaller(room) == room:
+                raise NotEnoughMemory(str(self.model.device))
+            room = smaller(room)
+
+    def rows_kept_apart(self, rows: int) -> int:
+        """How many private rows a pass may have, at most `rows`.
+
+        Raises:
+            RowsNotIsolated: as `room`.
+        """
+        if not self.sizes.segment:
+            return rows  # public rows need no isolation from each other
+        refusal: RowsNotIsolated | None = None
+        for some in _tries(self.model, rows):
+            try:
+                self._ask(some)
+                return some
+            except RowsNotIsolated as error:
+                refusal = refusal or error
+        raise refusal or ValueError(f"a pass has rows, not {rows}")
+
+    def _ask(self, rows: int) -> None:
+        height, width = prefill_shape(self.model.device)
+        height = min(height, rows)
+        for drawn in self.drawn:
+            segment, prefix = self.sizes.segment + drawn, self.sizes.prefix
+            for block in blocks(segment, width):
+                shape = block.stop - block.start, aligned(prefix + block.stop), aligned(prefix + segment)
+                self.isolation.before_pass(height, *shape)
+        if not self.only_prompts:
+            self._ask_steps(rows)
+
+    def _ask_steps(self, rows: int) -> None:
+        """Passes over one token of each row (`ring.Clock.seen`), and the head."""
+        columns = aligned(self.sizes.private_columns)
+        first = aligned(self.sizes.prefix + self.sizes.segment + 1)
+        self.isolation.layers(rows, 1)
+        self.isolation.attention(rows, 1, [*range(min(first, columns), columns, ALIGNMENT), columns], columns)
+        self.isolation.head(rows)
+        for width in widths(self.model.vocabulary):
+            self.isolation.candidates(rows, width)
+
+    def _take_memory(self, room: Room) -> None:
+        """Take what one generation needs at least: a pass of private rows, a prompt, and the public rows."""
+        model, sizes = self.model, self.sizes
+        shapes = [(public_rows_per_chunk(room.places, model.device), sizes.public_columns)]
+        if sizes.segment:
+            height = min(prefill_shape(model.device)[0], room.rows)
+            shapes.append((height, sizes.prefix + sizes.segment + max(self.drawn)))
+        if sizes.segment and not self.only_prompts:
+            shapes.append((room.rows, sizes.private_columns))
+        for cache in [KeyValueCache.allocate(model, *shape) for shape in shapes if shape[1]]:
+            cache.clear()  # an operating system gives memory when it is written to
+
+
+def _tries(model: LanguageModel, rows: int) -> Iterator[int]:
+    """Rows of a pass to try, the fastest first. The model has other kernels after the first of them."""
+    height, chunks = prefill_shape(model.device)[0], [rows]
+    while chunks[-1] > height:
+        chunks.append(smaller_chunk(chunks[-1], model.device))
+    yield from chunks
+    if model.unpack():
+        yield from chunks
+    few = chunks[-1]
+    while few > 1:
+        few //= 2
+        yield few

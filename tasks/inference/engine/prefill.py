@@ -1,0 +1,179 @@
+"""Reading the prompts of generations that enter: scratch batches of one public shape, then into the pool.
+
+The shared prefix is read once for all rows that have it. A generation that goes on after it had to leave brings the
+tokens it has drawn; they follow its prompt, in as many columns more.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+from tasks.inference.engine.row_batch import RowBatch, prefill_shape
+from tasks.inference.engine.row_pool import Key, Pool
+from tasks.inference.engine.shapes import Sizes
+from tasks.inference.isolation.check import IsolationCheck
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.render import PromptPieces
+
+# Public prompts and prefixes that are kept at one time; a release has few (one for each label).
+_KEPT = 16
+
+Tokens = tuple[int, ...]
+
+
+@dataclass
+class Generation:
+    """One generation of a session.
+
+    Attributes:
+        public: tokens of the public row's prompt.
+        private: what stands around a reference; None if there are no private rows, or none are needed any more.
+        references: tokens of each row, cut and checked; empty for a null row.
+        drawn: tokens so far.
+    """
+
+    public: tuple[int, ...]
+    private: PromptPieces | None
+    references: list[tuple[int, ...]]
+    drawn: list[int] = field(default_factory=list)
+
+    @staticmethod
+    def cut(references: Sequence[Sequence[int]], sizes: Sizes, vocabulary: int) -> list[tuple[int, ...]]:
+        """Each row's first `reference_tokens` tokens; none where one of them is no token that a text may have."""
+        kept = [tuple(reference[: sizes.reference_tokens]) for reference in references]
+        return [row if all(0 <= token < vocabulary for token in row) else () for row in kept]
+
+    def present(self, number: int) -> list[Key]:
+        """The keys of its rows that have a text."""
+        return [(number, row) for row, reference in enumerate(self.references) if reference]
+
+
+class Receiver(Protocol):
+    """Where rows go that were just read: a pool, or whoever needs nothing of them but the last hidden states."""
+
+    def admit(self, numbers: Iterable[int], columns: int) -> None:
+        """Generations are about to enter, whose prompts take `columns` columns."""
+
+    def enter(self, keys: Sequence[Key], source: RowBatch, rows: Sequence[int], hidden: Tensor) -> None:
+        """Rows of them, which are the rows `rows` of `source` and of `hidden`, float32 [n, D]."""
+
+
+class Prefixes:
+    """Sequences of one length that are read once and kept, each as a batch of one row with its last hidden state."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+        self._kept: dict[tuple[Tokens, int], tuple[RowBatch, Tensor]] = {}
+
+    def read(self, tokens: Tokens, columns: int) -> tuple[RowBatch, Tensor]:
+        """The batch and float32 [1, D]."""
+        if (tokens, columns) not in self._kept:
+            while len(self._kept) >= _KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            batch = RowBatch(self._model, 1, columns)
+            self._kept[tokens, columns] = batch, batch.read([tokens], columns)
+        return self._kept[tokens, columns]
+
+    def forget(self) -> None:
+        """Free the memory."""
+        self._kept.clear()
+
+
+class PublicReader:
+    """Public rows: each is its whole prompt.
+
+    Args:
+        columns: the longest public prompt.
+    """
+
+    def __init__(self, model: LanguageModel, columns: int) -> None:
+        self._model, self._columns = model, columns
+        self._prompts = Prefixes(model)
+
+    def forget(self) -> None:
+        """Free the memory."""
+        self._prompts.forget()
+
+    def read(self, arrivals: Mapping[int, Generation], pool: Pool) -> None:
+        """Read the public rows of generations and put them into `pool`."""
+        for drawn, some in _by_drawn(arrivals):
+            columns = self._columns + drawn
+            pool.admit(some, columns)
+            for number, generation in some.items():
+                batch, hidden = self._prompts.read((*generation.public, *generation.drawn), columns)
+                pool.enter([(number, 0)], batch, [0], hidden)
+
+
+class PrivateReader:
+    """Private rows: a shared prefix, then each row's own segment, a few rows at a time, the longest first.
+
+    Args:
+        rows: of a pass, at most; as many as the device keeps apart (`opening`), which was asked about every shape that
+            these sizes can lead to, also where no text is so long: whether it fails depends on nothing that is read.
+    """
+
+    def __init__(self, model: LanguageModel, isolation: IsolationCheck, sizes: Sizes, rows: int) -> None:
+        self._model, self._isolation, self._sizes = model, isolation, sizes
+        self._height = min(prefill_shape(model.device)[0], rows)
+        self._prefixes = Prefixes(model)
+
+    def forget(self) -> None:
+        """Free the memory."""
+        self._prefixes.forget()
+
+    def read(self, arrivals: Mapping[int, Generation], pool: Receiver) -> None:
+        """Read the private rows of generations and put them into `pool`; a null row gets no slot."""
+        for drawn, some in _by_drawn(arrivals):
+            segment = self._sizes.segment + drawn
+            pool.admit(some, self._sizes.prefix + segment)
+            for prefix, rows in _by_prefix(some).items():
+                self._read_rows(prefix, rows, segment, pool)
+
+    def _read_rows(self, prefix: Tokens, rows: Mapping[Key, Tokens], segment: int, pool: Receiver) -> None:
+        height = self._height
+        if not rows:
+            return
+        scratch = RowBatch(self._model, height, self._sizes.prefix + segment, self._isolation.before_pass)
+        shared, _ = self._prefixes.read(prefix, self._sizes.prefix)
+        keys = sorted(rows, key=lambda key: -len(rows[key]))
+        for first in range(0, len(keys), height):
+            self._read_few(keys[first : first + height], rows, segment, shared, scratch, pool)
+
+    def _read_few(
+        self,
+        keys: Sequence[Key],
+        rows: Mapping[Key, Tokens],
+        segment: int,
+        shared: RowBatch,
+        scratch: RowBatch,
+        pool: Receiver,
+    ) -> None:
+        scratch.clear()
+        scratch.begin_with(shared, [0] * scratch.rows)
+        texts = [rows[key] for key in keys] + [()] * (scratch.rows - len(keys))
+        hidden = scratch.read_long(texts, segment)
+        pool.enter(keys, scratch, range(len(keys)), hidden)
+
+
+def _by_drawn(arrivals: Mapping[int, Generation]) -> list[tuple[int, dict[int, Generation]]]:
+    """Those with equally many tokens drawn enter together: a ring has room for one prompt and max_new_tokens, no more.
+
+    The longest first, so that a clock that starts with them has columns for all.
+    """
+    found: dict[int, dict[int, Generation]] = {}
+    for number, generation in arrivals.items():
+        found.setdefault(len(generation.drawn), {})[number] = generation
+    return sorted(found.items(), reverse=True)
+
+
+def _by_prefix(arrivals: Mapping[int, Generation]) -> dict[Tokens, dict[Key, Tokens]]:
+    """The segments of all rows with a text: reference, suffix, drawn tokens."""
+    found: dict[Tokens, dict[Key, Tokens]] = {}
+    for number, generation in arrivals.items():
+        if generation.private is not None:
+            after = (*generation.private.suffix, *generation.drawn)
+            rows = found.setdefault(generation.private.prefix, {})
+            rows.update({key: (*generation.references[key[1]], *after) for key in generation.present(number)})
+    return found

@@ -1,0 +1,279 @@
+"""Generations being decoded side by side: public rows in one pool, private rows in another.
+
+What decides when a generation enters, and so in which columns its rows stand, is public: the number of places
+(`Sizes`, memory), and when others ended, which their drawn tokens say. Private rows are read when they are first
+asked for, so nothing private is read before it is paid for.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from tasks.inference.engine.memory import MemoryRanOut, is_out_of_memory
+from tasks.inference.engine.prefill import Generation, PrivateReader, PublicReader
+from tasks.inference.engine.row_pool import Chunk, Pool
+from tasks.inference.engine.shapes import Sizes, public_rows_per_chunk
+from tasks.inference.isolation.check import IsolationCheck
+from tasks.inference.network import candidate_head
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.render import PromptPieces
+
+
+@dataclass(frozen=True)
+class RowValues:
+    """What the private rows of live generations say, by generation and in the order their references were given.
+
+    Attributes:
+        values: float32 [rows, K]; zeros where not valid.
+        generation: int64 [rows], which live generation a row belongs to, from 0.
+        valid: bool [rows], false for a null row (no text) and for one whose values are not all finite: its
+            contribution must be zero (PRIVACY §3).
+    """
+
+    values: Tensor
+    generation: Tensor
+    valid: Tensor
+
+    @classmethod
+    def of(cls, found: Tensor, places: Sequence[tuple[int, bool]]) -> Self:
+        """Every row's place and whether it has a text; `found`, float32 [rows with a text, K], in that order."""
+        present = torch.tensor([there for _, there in places], dtype=torch.bool, device=found.device)
+        values = found.new_zeros((len(places), found.shape[1]))
+        values[present] = found
+        valid = present & values.isfinite().all(1)
+        values.masked_fill_(~valid[:, None], 0.0)
+        return cls(values, torch.tensor([place for place, _ in places], dtype=torch.int64, device=found.device), valid)
+
+
+class RowLogits(RowValues):
+    """Logits: K is the number of candidates, or of all tokens."""
+
+
+class RowHidden(RowValues):
+    """Last hidden states, after the final norm: K is the model's width D."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What private rows are asked.
+
+    Attributes:
+        width: K, how many values each row gives.
+        check: asks the device about the shape of `of`, whether there is a row or not.
+        of: float32 [slots, K] of a chunk.
+    """
+
+    width: int
+    check: Callable[[], None]
+    of: Callable[[Chunk], Tensor]
+
+
+class Session:
+    """What `Engine.session` returns. The caller decides who enters and draws; the session computes.
+
+    Args:
+        places: the most generations that may be live at once.
+        per_chunk: private rows per pass.
+
+    What computes raises MemoryRanOut where memory is short: which rows there are is private, so nothing is computed in
+    another shape instead, and whoever holds the session ends the attempt.
+
+    Attributes:
+        places: as given.
+    """
+
+    def __init__(
+        self, model: LanguageModel, isolation: IsolationCheck, sizes: Sizes, places: int, per_chunk: int
+    ) -> None:
+        self._model, self._isolation, self._sizes = model, isolation, sizes
+        self.places, self._per_chunk = places, per_chunk
+        self._generations: dict[int, Generation] = {}
+        self._public = self._public_pool()
+        self._private = self._private_pool()
+        self._public_reader = PublicReader(model, sizes.public_prompt)
+        self._private_reader = PrivateReader(model, isolation, sizes, per_chunk)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The live generations, ascending; everything below is in this order."""
+        return tuple(sorted(self._generations))
+
+    def drawn(self, number: int) -> Sequence[int]:
+        """The tokens of a live generation so far."""
+        return self._generations[number].drawn
+
+    def enter(
+        self,
+        number: int,
+        public: PromptPieces,
+        private: PromptPieces | None,
+        references: Sequence[Sequence[int]],
+        drawn: Sequence[int] = (),
+    ) -> None:
+        """Take a generation in; it is live from the next step on. Nothing is read yet.
+
+        Args:
+            references: tokens of the private rows; an empty one, or one that is no token sequence of this model,
+                makes a null row, and one that is too long is cut to its first `reference_tokens` tokens.
+            drawn: tokens it has drawn earlier, if it goes on.
+
+        Raises:
+            ValueError: the prompts exceed the public sizes or have a token that the model does not, the number is
+                taken, or no place is free.
+        """
+        if number in self._generations or len(self._generations) >= self.places:
+            raise ValueError(f"generation {number} is live already, or all {self.places} places are taken")
+        self._sizes.check_holds(public, private)
+        self._model.check_knows((*public.tokens, *(private.tokens if private else ())))
+        kept = Generation.cut(references, self._sizes, self._model.vocabulary) if private else []
+        self._generations[number] = Generation(public.tokens, private, kept, list(drawn))
+
+    @torch.inference_mode()
+    def leave(self, number: int) -> None:
+        """A generation has ended, a public fact: its place is free, and so are the slots of its rows."""
+        del self._generations[number]
+        self._public.leave([number])
+        self._private.leave([number])
+
+    @torch.inference_mode()
+    def let_go(self, number: int) -> None:
+        """The private rows of a generation are not needed any more, a public fact; its public row goes on."""
+        self._generations[number].private = None
+        self._generations[number].references = []
+        self._private.leave([number])
+
+    @torch.inference_mode()
+    def public_logits(self) -> Tensor:
+        """float32 [L, V]."""
+        return self._of_public(self._model.logits)
+
+    def public_hidden(self) -> Tensor:
+        """float32 [L, D], the last hidden states of the public rows, after the final norm."""
+        return self._of_public(lambda hidden: hidden).clone()
+
+    @torch.inference_mode()
+    def private_logits(self, candidates: Tensor | None = None) -> RowLogits:
+        """Logits of every row of every live generation.
+
+        Args:
+            candidates: int64 [L, K], chosen without looking at any private row; fill shorter sets up with any token
+                id. None stands for the whole vocabulary in order.
+        """
+        if candidates is not None and (candidates.dim() != 2 or candidates.shape[0] != len(self.numbers)):
+            raise ValueError(f"candidates must be [{len(self.numbers)}, K], not {list(candidates.shape)}")
+        index = self._index()
+        width = self._model.vocabulary if candidates is None else candidates.shape[1]
+        asked = _Asked(
+            width, lambda: self._check_scores(candidates), lambda chunk: self._scores(chunk, index, candidates)
+        )
+        return RowLogits.of(*self._of_private(asked))
+
+    def private_hidden(self) -> RowHidden:
+        """The last hidden state of every row of every live generation: K is D.
+
+        The device was asked about every pass that makes them before it ran; nothing is computed from them here.
+        """
+        asked = _Asked(self._model.width, lambda: None, lambda chunk: chunk.ring.hidden)
+        return RowHidden.of(*self._of_private(asked))
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        """Append one token to each live generation; the rows read it when logits are next asked for.
+
+        Raises:
+            ValueError: not one token per generation, or more than `max_new_tokens`.
+        """
+        numbers = self.numbers
+        if len(tokens) != len(numbers):
+            raise ValueError(f"{len(numbers)} generations need a token each, not {len(tokens)}")
+        given = {number: int(token) for number, token in zip(numbers, tokens, strict=True)}
+        for number, token in given.items():
+            if len(self._generations[number].drawn) >= self._sizes.new_tokens:
+                raise ValueError(f"max_new_tokens is reached: {self._sizes.max_new_tokens}")
+            self._generations[number].drawn.append(token)
+        self._public.feed(given)
+        self._private.feed(given)
+
+    @torch.inference_mode()
+    def _of_public(self, head: Callable[[Tensor], Tensor]) -> Tensor:
+        """`head` of the hidden states of all public rows."""
+        return self._gathered(lambda: head(self._public_part(self.numbers)))
+
+    @torch.inference_mode()
+    def _of_private(self, asked: _Asked) -> tuple[Tensor, list[tuple[int, bool]]]:
+        """What `RowValues.of` needs: the values of all rows that have a text, and the place of every row."""
+        index = self._index()
+        with_rows = [number for number in self.numbers if self._generations[number].private is not None]
+        found = self._gathered(lambda: self._private_part(with_rows, asked))
+        return found, [(index[n], bool(text)) for n in with_rows for text in self._generations[n].references]
+
+    def _index(self) -> dict[int, int]:
+        """Of each live generation, which one it is, from 0."""
+        return {number: place for place, number in enumerate(self.numbers)}
+
+    def _gathered(self, compute: Callable[[], Tensor]) -> Tensor:
+        """compute(), unless memory runs out."""
+        try:
+            return compute()
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+        raise MemoryRanOut(str(self._model.device))
+
+    def _public_pool(self) -> Pool:
+        rows = public_rows_per_chunk(self.places, self._model.device)
+        return Pool(self._model, rows, self._sizes.public_columns, lambda *shape: None)
+
+    def _private_pool(self) -> Pool:
+        return Pool(self._model, self._per_chunk, self._sizes.private_columns, self._isolation.before_pass)
+
+    def _public_part(self, numbers: Sequence[int]) -> Tensor:
+        pool = self._public
+        pool.catch_up()
+        if arrivals := [number for number in numbers if number not in pool.members]:
+            self._public_reader.read({n: self._generations[n] for n in arrivals}, pool)
+        places = pool.places()
+        hidden = torch.cat([chunk.ring.hidden for chunk in pool.chunks])
+        return hidden[self._tensor([places[number, 0] for number in numbers])]
+
+    def _private_part(self, numbers: Sequence[int], asked: _Asked) -> Tensor:
+        pool = self._private
+        pool.catch_up()
+        if arrivals := [number for number in numbers if number not in pool.members]:
+            self._private_reader.read({n: self._generations[n] for n in arrivals}, pool)
+        places = pool.places()
+        if numbers:
+            asked.check()
+        keys = [key for number in numbers for key in self._generations[number].present(number)]
+        values = [asked.of(chunk) for chunk in pool.chunks]
+        if not keys:
+            return torch.zeros((0, asked.width), device=self._model.device)
+        return torch.cat(values)[self._tensor([places[key] for key in keys])]
+
+    def _scores(self, chunk: Chunk, index: dict[int, int], candidates: Tensor | None) -> Tensor:
+        """[slots, K]: all rows meet the candidates of all generations, each keeps its generation's.
+
+        Products of public shapes; a product per generation would have as many rows as the generation has units.
+        """
+        hidden = chunk.ring.hidden
+        if candidates is None:
+            return self._model.logits(hidden)
+        of = self._tensor([0 if owner is None else index[owner[0]] for owner in chunk.owners])
+        if candidates.numel() >= self._model.vocabulary:
+            return self._model.logits(hidden).gather(1, candidates[of])
+        scores = candidate_head.logits_of(self._model, hidden, candidates.flatten())
+        rows = torch.arange(len(hidden), device=self._model.device)
+        return scores.view(len(hidden), *candidates.shape)[rows, of]
+
+    def _check_scores(self, candidates: Tensor | None) -> None:
+        """Ask the device about the shape of `_scores`, whether there is a row or not."""
+        if candidates is None or candidates.numel() >= self._model.vocabulary:
+            self._isolation.head(self._per_chunk)
+            return
+        for part in candidate_head.parts(candidates.numel()):
+            self._isolation.candidates(self._per_chunk, part.stop - part.start)
+
+    def _tensor(self, numbers: Sequence[int]) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.int64, device=self._model.device)

@@ -1,0 +1,159 @@
+"""The public sizes of a session: every number here is a function of declared parameters, never of private counts."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from models_db.errors import UsageError
+from tasks.inference.engine.row_batch import prefill_shape
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.render import PromptPieces
+
+# Beyond this many rows a pass is bound by arithmetic and larger ones gain nothing (two cores; one accelerator).
+_ROWS_WORTH = {"cpu": 64, "cuda": 512}
+
+
+class ContextTooLong(UsageError):
+    """Prompt, reference limit and new tokens exceed what the model was made for."""
+
+    def __init__(self, needed: int, possible: int) -> None:
+        super().__init__(
+            f"Prompt, reference and new tokens need {needed} positions; the model has {possible}.",
+            "Lower max_reference_tokens or max_new_tokens.",
+            {"needed": needed, "possible": possible},
+        )
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Columns of a session's caches.
+
+    Attributes:
+        public_prompt: the longest public prompt.
+        prefix: the longest private prefix.
+        segment: reference limit and the longest private suffix.
+        new_tokens: columns for what is generated; the last token drawn is never read.
+        reference_tokens: to how many tokens a reference is cut.
+        references: the public number of references of a generation.
+    """
+
+    public_prompt: int
+    prefix: int
+    segment: int
+    new_tokens: int
+    reference_tokens: int = 0
+    references: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        public: Sequence[PromptPieces],
+        private: Sequence[PromptPieces],
+        max_reference_tokens: int,
+        max_new_tokens: int,
+        references: int = 0,
+    ) -> "Sizes":
+        """The sizes these public parameters imply; a system without private rows has no `private`."""
+        if not public or max_new_tokens < 1 or (private and max_reference_tokens < 1):
+            raise ValueError("at least one prompt, one reference token and one new token are needed")
+        return cls(
+            public_prompt=max(len(pieces.tokens) for pieces in public),
+            prefix=max((len(pieces.prefix) for pieces in private), default=0),
+            segment=max(max_reference_tokens + len(pieces.suffix) for pieces in private) if private else 0,
+            new_tokens=max_new_tokens - 1,
+            reference_tokens=max_reference_tokens if private else 0,
+            references=references,
+        )
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The most tokens that a generation draws."""
+        return self.new_tokens + 1
+
+    @property
+    def public_columns(self) -> int:
+        """Columns of the public rows' cache."""
+        return self.public_prompt + self.new_tokens
+
+    @property
+    def private_columns(self) -> int:
+        """Columns of the private rows' caches."""
+        return self.prefix + self.segment + self.new_tokens
+
+    def check_holds(self, public: PromptPieces, private: PromptPieces | None) -> None:
+        """Raise ValueError unless these prompts are within the sizes."""
+        if not public.tokens or len(public.tokens) > self.public_prompt:
+            raise ValueError(f"a public prompt has 1 to {self.public_prompt} tokens, not {len(public.tokens)}")
+        if private is not None:
+            self.check_holds_private(private)
+
+    def check_holds_private(self, private: PromptPieces) -> None:
+        """Raise ValueError unless this prompt of private rows is within the sizes."""
+        if not (private.prefix and private.suffix):
+            raise ValueError("a private prompt needs public tokens before and after the reference")
+        if len(private.prefix) > self.prefix or len(private.suffix) > self.segment - self.reference_tokens:
+            raise ValueError("the private prompt is longer than the public sizes say")
+
+    def check_fits(self, model: LanguageModel) -> None:
+        """Raise ContextTooLong unless every row fits the model's context."""
+        needed = max(self.public_columns, self.private_columns) + 1
+        if needed > model.positions:
+            raise ContextTooLong(needed, model.positions)
+
+
+def likely_rows(generations: int, nominal_references: int) -> int:
+    """Room for the rows of `generations` batches of public nominal size.
+
+    Keyed assignment makes batch sizes vary like a Poisson variable; one standard deviation of room spares most
+    sessions a second, nearly empty chunk.
+    """
+    nominal = generations * nominal_references
+    return nominal + math.isqrt(nominal)
+
+
+def rows_per_chunk(generations: int, nominal_references: int, device: torch.device) -> int:
+    """The fixed number of rows in every pass over private rows: a multiple of a prefill pass's rows."""
+    rows, height = max(1, likely_rows(generations, nominal_references)), prefill_shape(device)[0]
+    chunks = math.ceil(rows / _rows_worth(device))
+    return height * math.ceil(rows / chunks / height)
+
+
+def public_rows_per_chunk(places: int, device: torch.device) -> int:
+    """The fixed number of public rows in a pass."""
+    chunks = math.ceil(places / _rows_worth(device))
+    return math.ceil(places / chunks)
+
+
+def groups_read_together(nominal_references: int, device: torch.device) -> int:
+    """How many groups of public nominal size are sorted and read in one go, where nothing of them is kept."""
+    return max(1, _rows_worth(device) // max(1, nominal_references))
+
+
+def _rows_worth(device: torch.device) -> int:
+    return _ROWS_WORTH.get(device.type, _ROWS_WORTH["cpu"])
+
+
+def smaller_chunk(rows: int, device: torch.device) -> int:
+    """Half as many rows per pass, but still a multiple of a prefill pass's rows and at least those."""
+    height = prefill_shape(device)[0]
+    return max(height, rows // 2 // height * height)
+
+
+def generations_at_once(model: LanguageModel, sizes: Sizes, memory: int) -> int:
+    """How many generations' keys and values fit into `memory` bytes, with the scratch of a prompt; at least 1."""
+    column = 2 * model.cache_dtype.itemsize * model.layers * model.key_value_heads * model.head_size  # key and value
+    scratch = prefill_shape(model.device)[0] * sizes.private_columns
+
+    def needed(generations: int) -> int:
+        private = 0
+        if sizes.references:
+            chunk = rows_per_chunk(generations, sizes.references, model.device)
+            private = math.ceil(likely_rows(generations, sizes.references) / chunk) * chunk
+        return column * (private * sizes.private_columns + generations * sizes.public_columns + scratch)
+
+    generations = 1
+    while needed(generations + 1) <= memory:
+        generations += 1
+    return generations

@@ -1,0 +1,179 @@
+"""Does this device give a row the same bits wherever it stands and whoever stands beside it?
+
+PRIVACY §4.2 point 1 needs it: when one unit leaves, the rows behind it move up, and when a text changes its length
+rows are sorted anew. Fixed shapes make it true only where a kernel treats all rows alike; some do not (MKL's float32
+product at 5, 6, 7 and 9 to 11 rows; torch's CPU attention, see `attention`; work-splitting kernels on accelerators).
+So the device itself is asked, once for every shape and with public numbers, before a session begins (`opening`):
+`companies` says in which arrangements. What a pass computes is asked about in parts, whose shapes are few:
+
+* all layers, each row at a position and with a past of its own, the longest that the model has among them;
+* attention alone, over every number of columns that a step may read;
+* the head, over all tokens and over each number of candidates that a product has.
+
+The device is the second line only: a network with a module that is known to couple rows is never loaded (`structure`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from models_db.errors import EnvironmentProblem
+from tasks.inference.catalogue.precision import PRECISIONS, Precision
+from tasks.inference.isolation.arrangements import LONG, SHORT, Witness, arrangements, contents_of
+from tasks.inference.network.attention import ALIGNMENT, aligned, grouped_attention
+from tasks.inference.network.kv_cache import KeyValueCache
+from tasks.inference.network.language_model import LanguageModel
+
+Shape = tuple[str | int, ...]
+
+_PAST = ALIGNMENT
+"""Columns that rows have behind them when all layers are asked about; how many does not matter to them."""
+
+
+class RowsNotIsolated(EnvironmentProblem):
+    """This device's arithmetic lets a row's bits depend on its place or its neighbours."""
+
+    def __init__(self, device: str, shape: str, precision: Precision) -> None:
+        others = " or ".join(name for name in PRECISIONS if name != precision)
+        elsewhere = "" if device.startswith("cpu") else "Use --device cpu, or request"
+        super().__init__(
+            f"On {device} in {precision}, the results of a row ({shape}) depend on the rows beside it; "
+            "a private row must not influence another. Nothing was read or spent for it.",
+            f"{elsewhere or 'Request'} precision {others}, or choose another model.",
+            {"device": device, "shape": shape, "precision": precision},
+        )
+
+
+class IsolationCheck:
+    """Asks about every shape once; what is known of it holds as long as the model multiplies by the same kernels.
+
+    Its methods raise RowsNotIsolated if some row came out with other bits.
+    """
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+        self._known: dict[Shape, bool] = {}
+
+    @property
+    def asked(self) -> frozenset[Shape]:
+        """All shapes that the device was asked about."""
+        return frozenset(self._known)
+
+    def before_pass(self, rows: int, queries: int, seen: int, columns: int) -> None:
+        """A pass over `queries` new tokens for each of `rows` rows that see `seen` of a cache's `columns` columns.
+
+        The length of the cache belongs to the shape: it is the distance between rows in memory.
+        """
+        self.layers(rows, queries)
+        self.attention(rows, queries, [seen], columns)
+
+    def layers(self, rows: int, queries: int) -> None:
+        """All layers, `queries` new tokens for each of `rows` rows."""
+        if self._is_new("layers", rows, queries):
+            witness = Witness(contents_of(rows))
+            for contents in arrangements(rows):
+                witness.hear(contents, self._pass(contents, queries))
+            self._learn(witness.holds, "layers", rows, queries)
+        self._require("layers", rows, queries)
+
+    def attention(self, rows: int, queries: int, seen: Sequence[int], columns: int) -> None:
+        """Attention of `queries` tokens per row to the first so many of `columns` columns of a cache."""
+        new = [some for some in seen if self._is_new("attention", rows, queries, some, columns)]
+        if new:
+            witnesses = {some: Witness(contents_of(rows)) for some in new}
+            for some, contents, mixed in self._attended(rows, queries, new, columns):
+                witnesses[some].hear(contents, mixed)
+            for some, witness in witnesses.items():
+                self._learn(witness.holds, "attention", rows, queries, some, columns)
+        for some in seen:
+            self._require("attention", rows, queries, some, columns)
+
+    def head(self, rows: int) -> None:
+        """The head over all tokens."""
+        self._product("head", self._model.logits, rows)
+
+    def candidates(self, rows: int, candidates: int) -> None:
+        """The head over `candidates` candidate tokens."""
+        some = torch.arange(candidates, device=self._model.device) % self._model.vocabulary
+        self._product("candidates", lambda hidden: self._model.logits_of(hidden, some), rows, candidates)
+
+    def _product(self, what: str, run: Callable[[Tensor], Tensor], rows: int, *more: int) -> None:
+        if self._is_new(what, rows, *more):
+            number = contents_of(rows)
+            deck, witness = self._numbers((number, self._model.width)), Witness(number)
+            for contents in arrangements(rows):
+                witness.hear(contents, run(deck[contents.to(deck.device)]))
+            self._learn(witness.holds, what, rows, *more)
+        self._require(what, rows, *more)
+
+    def _is_new(self, *shape: str | int) -> bool:
+        return (self._model.kernels, *shape) not in self._known
+
+    def _learn(self, holds: bool, *shape: str | int) -> None:
+        self._known[self._model.kernels, *shape] = holds
+
+    def _require(self, what: str, rows: int, *more: int) -> None:
+        if not self._known[self._model.kernels, what, rows, *more]:
+            sizes = f"{rows} rows, {' x '.join(map(str, more))} {what}".replace(",  ", ", ")
+            raise RowsNotIsolated(str(self._model.device), sizes, self._model.precision)
+
+    @torch.inference_mode()
+    def _pass(self, contents: Tensor, queries: int) -> Tensor:
+        """The hidden states of all layers, float32 [R, queries, D]."""
+        model, rows = self._model, len(contents)
+        past = self._pasts(contents_of(rows), _PAST)[contents]
+        index = torch.arange(queries)
+        tokens = (contents[:, None] * 7919 + index * 104729 + 11) % model.vocabulary
+        started = past**3 * (model.positions - queries) // _PAST**3  # most of them early, one at the very end
+        positions = started[:, None] + index
+        columns = aligned(_PAST + queries)
+        bias = torch.full((rows, 1, queries, columns), -torch.inf)
+        bias[..., :_PAST].masked_fill_(torch.arange(_PAST) >= _PAST - past[:, None, None, None], 0.0)
+        causal = torch.full((queries, queries), -torch.inf).triu(1)
+        bias[..., _PAST : _PAST + queries] = causal
+        cache = KeyValueCache.allocate(model, rows, columns)
+        shape = (contents_of(rows), model.key_value_heads, _PAST, model.head_size)
+        deck, where = self._numbers(shape).to(model.cache_dtype), contents.to(model.device)
+        for held in cache.keys + cache.values:
+            held[:, :, :_PAST] = deck[where]
+        tokens, positions, bias = (part.to(model.device) for part in (tokens, positions, bias))
+        return model.hidden(tokens, positions, bias, cache.window(slice(0, rows), _PAST))
+
+    @torch.inference_mode()
+    def _attended(
+        self, rows: int, queries: int, seen: Sequence[int], columns: int
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """For each arrangement and each number of columns: that number, the contents, and what attention makes."""
+        model, number = self._model, contents_of(rows)
+        kind = torch.bfloat16 if model.precision == "bfloat16" else torch.float32
+        asking = self._numbers((number, model.heads, queries, model.head_size)).to(kind)
+        held = self._numbers((number, model.key_value_heads, columns, model.head_size)).to(model.cache_dtype)
+        cache = KeyValueCache.allocate(model, rows, columns, layers=1)
+        keys, values = cache.keys[0], cache.values[0]
+        for contents in arrangements(rows):
+            where = contents.to(model.device)
+            keys[:, :, :columns] = held[where]
+            values[:, :, :columns] = held[where].flip(2)
+            for some in seen:
+                bias = self._masks(number, queries, some)[where]
+                mixed, _ = grouped_attention(None, asking[where], keys[:, :, :some], values[:, :, :some], bias)
+                yield some, contents, mixed
+
+    def _masks(self, number: int, queries: int, seen: int) -> Tensor:
+        """float32 [number, 1, queries, seen]: how many of the last columns each content sees; at least its own."""
+        own = torch.arange(seen)[None] >= seen - self._pasts(number, seen)[:, None].clamp_min(1)
+        bias = torch.where(own, 0.0, -torch.inf)[:, None, None].expand(number, 1, queries, seen)
+        return bias.to(self._model.device)
+
+    @staticmethod
+    def _pasts(number: int, most: int) -> Tensor:
+        """How long each content is, int64 [number]: one has all of `most`, the others anything, many of them little."""
+        pasts = (torch.arange(number) * 7919 % 97).square() * (most - 1) // 97**2
+        pasts[SHORT], pasts[LONG] = min(5, most - 1), most
+        return pasts
+
+    def _numbers(self, shape: Iterable[int]) -> Tensor:
+        """float32, the same for the same shape."""
+        chance = torch.Generator().manual_seed(7)  # public, as `companies` says
+        return (torch.rand(tuple(shape), generator=chance) * 4 - 2).to(self._model.device)

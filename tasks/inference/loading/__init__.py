@@ -1,0 +1,1 @@
+"""Loading of models, and which of them this machine can compute."""

@@ -1,0 +1,1 @@
+"""Layers of a language model, computed row by row."""

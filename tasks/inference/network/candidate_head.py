@@ -1,0 +1,40 @@
+"""The head over candidate tokens, in products of few widths.
+
+How many candidates there are differs from step to step and follows from what was drawn. A product of another width may
+be another kernel, and the device is asked about every shape before anything is paid for (`opening`): so each product is
+cut into parts whose widths are STEP times a power of two.
+"""
+
+import torch
+from torch import Tensor
+
+from tasks.inference.network.language_model import LanguageModel
+
+STEP = 256
+"""Candidate sets are filled up to a multiple of this."""
+
+
+def widths(vocabulary: int) -> list[int]:
+    """Every width that a part may have where fewer than `vocabulary` candidates are asked about, ascending."""
+    found, most = [STEP], -(-vocabulary // STEP) * STEP
+    while found[-1] * 2 <= most:
+        found.append(found[-1] * 2)
+    return found
+
+
+def parts(candidates: int) -> list[slice]:
+    """So many candidates, filled up, cut into parts: the widest first."""
+    left, start = -(-candidates // STEP), 0
+    found: list[slice] = []
+    while left:
+        width = 1 << (left.bit_length() - 1)
+        found.append(slice(start, start + width * STEP))
+        left, start = left - width, start + width * STEP
+    return found
+
+
+def logits_of(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tensor:
+    """float32 [R, D] and int64 [N] -> float32 [R, N]."""
+    filled = torch.nn.functional.pad(tokens, (0, -len(tokens) % STEP))
+    scores = [model.logits_of(hidden, filled[part]) for part in parts(len(tokens))]
+    return torch.cat(scores, dim=1)[:, : len(tokens)]

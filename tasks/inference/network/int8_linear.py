@@ -1,0 +1,132 @@
+"""Linear layers with int8 weights, one scale per output channel, and int8 activations, one scale per ROW.
+
+    y[r, n] = row_scale[r] * (channel_scale[n] * sum_k q[r, k] * w[n, k]) + bias[n]
+    q[r, k] = round(x[r, k] / balance[k] / row_scale[r]),   row_scale[r] = max_k |x[r, k] / balance[k]| / 127
+
+The sum is an integer and exact, whatever order a kernel adds in; everything else is elementwise. So a row's result is
+a function of that row and the weights alone (PRIVACY §4.2 point 1). One scale for the whole tensor, as most
+libraries' dynamic quantisation has it, would couple the rows: the loudest row decides how all others are rounded.
+
+The balance is public and fixed: some channels are a hundred times as loud as others in every text, and alone they
+would use up a row's scale. Each is divided by the square root of how loud it was on a public text, relative to its
+weights, and its weights are multiplied (Xiao et al., SmoothQuant, 2023, eq. 4, with alpha 0.5).
+
+oneDNN's product of unsigned activations with weights packed beforehand is the fast one on a CPU with VNNI (measured:
+28 rows x 576 x 3072, 3 times its float32 product; signed activations fall back to a loop 1000 times slower), so rows
+are shifted by 128, which oneDNN takes out again in integers. CPUs without VNNI add pairs in 16 bits, which saturate:
+`sums_are_exact` asks the device.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from tasks.inference.network.packed_linear import has_packed_product
+
+_LARGEST = 127
+_SHIFT = 128
+# Takes the place of the largest magnitude of rows and channels that are all zero.
+_TINY = 1e-30
+# The number of rows the packing is laid out for; any number may be multiplied.
+_ROWS_HINT = 32
+
+
+def quantised_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row rounded to integers -127..127 of its own scale.
+
+    A row with a NaN or an infinity gets a scale that is not finite, so that its results are not finite either.
+
+    Args:
+        x: float32 [rows, K].
+
+    Returns:
+        uint8 [rows, K], the integers plus 128; and the scale of one unit, float32 [rows, 1].
+    """
+    scale = x.abs().amax(1, keepdim=True).clamp_min_(_TINY).div_(_LARGEST)
+    integers = (x / scale).round_().to(torch.int8)
+    # Flipping the highest bit adds 128 and reads the result as unsigned.
+    return integers.view(torch.uint8).bitwise_xor_(_SHIFT), scale
+
+
+def quantised_channels(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Each output channel rounded to integers of its own scale: float32 [N, K] -> int8 [N, K], float32 [N]."""
+    scale = weight.abs().amax(1).clamp_min_(_TINY) / _LARGEST
+    return (weight / scale[:, None]).round_().to(torch.int8), scale
+
+
+def balanced(weight: Tensor, largest: Tensor) -> Tensor:
+    """What each input channel is divided by: float32 [N, K] weights, float32 [K] magnitudes -> float32 [K].
+
+    A channel that the public texts left silent counts as a hundredth of the mean, so that it may speak later.
+    """
+    quietest = (largest.mean() / 100).clamp_min(_TINY)
+    loudness = largest.clamp_min(float(quietest)) / weight.abs().amax(0).clamp_min(1e-5)
+    balance = loudness.sqrt()
+    return balance / balance.mean()
+
+
+class Int8Linear(nn.Module):
+    """`x @ weight.T + bias` in int8 (inference on a CPU): float32 [..., K] -> float32 [..., N].
+
+    Args:
+        linears: layers of one input; their outputs stand side by side in N. Their own weights are not kept.
+        largest: float32 [K], each input channel's largest magnitude on public texts; without it nothing is balanced.
+    """
+
+    def __init__(self, linears: Sequence[nn.Linear], largest: Tensor | None = None) -> None:
+        super().__init__()
+        weight = torch.cat([linear.weight.detach() for linear in linears])
+        balance = torch.ones(weight.shape[1]) if largest is None else balanced(weight, largest)
+        self.balance = balance.reciprocal()
+        integers, self.scale = quantised_channels(weight * balance)
+        self.channels, self.inputs = integers.shape
+        self.packed: Tensor = torch.ops.onednn.qlinear_prepack(integers, [_ROWS_HINT, self.inputs])
+        self.zeros = torch.zeros(self.channels, dtype=torch.int32)
+        self.bias = _joined_bias(linears)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x`: float32 [..., K] -> float32 [..., N]."""
+        rows, scale = quantised_rows(x.reshape(-1, self.inputs) * self.balance)
+        y = _product(rows, self.packed, self.scale, self.zeros).mul_(scale)
+        if self.bias is not None:
+            y.add_(self.bias)
+        return y.view(*x.shape[:-1], self.channels)
+
+
+def _product(rows: Tensor, packed: Tensor, scale: Tensor, zeros: Tensor) -> Tensor:
+    """The exact sums, each rounded to float32 and times its channel's scale: float32 [rows, N]."""
+    product: Tensor = torch.ops.onednn.qlinear_pointwise.default(
+        rows, 1.0, _SHIFT, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return product
+
+
+def _joined_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
+    if all(linear.bias is None for linear in linears):
+        return None
+    parts = [linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias for linear in linears]
+    return torch.cat([part.detach() for part in parts])
+
+
+def has_int8_product(device: torch.device) -> bool:
+    """Whether this torch build has oneDNN's product of quantised rows for `device`."""
+    onednn = torch.ops.onednn
+    return has_packed_product(device) and hasattr(onednn, "qlinear_prepack") and hasattr(onednn, "qlinear_pointwise")
+
+
+@cache
+def sums_are_exact() -> bool:
+    """Whether this CPU adds products of int8 without saturating, tried on the largest ones in both directions."""
+    inputs, channels = 1536, 96
+    signs = torch.where(torch.arange(channels)[:, None] % 3 == 0, -1, 1)
+    weight = (signs * torch.full((channels, inputs), _LARGEST)).to(torch.int8)
+    weight[::2, ::5] = -_LARGEST
+    rows = torch.full((33, inputs), 255, dtype=torch.uint8)
+    rows[1::3] = 1
+    rows[2::3, ::7] = 77
+    packed = torch.ops.onednn.qlinear_prepack(weight, [_ROWS_HINT, inputs])
+    found = _product(rows, packed, torch.ones(channels), torch.zeros(channels, dtype=torch.int32))
+    sums = (rows.long() - _SHIFT) @ weight.long().T
+    return torch.equal(found, sums.float())

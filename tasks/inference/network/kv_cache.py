@@ -1,0 +1,97 @@
+"""Keys and values of a fixed number of rows, in memory that is allocated once.
+
+Growing a cache by concatenation copies all of it at every token; here a pass writes its own columns in place and
+attention reads a view of the columns in use. The object is what transformers calls `past_key_values`: its attention
+layers call `update` and nothing else.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasks.inference.network.attention import aligned
+from tasks.inference.network.language_model import LanguageModel
+
+
+@dataclass(frozen=True, eq=False)
+class KeyValueCache:
+    """One key and one value tensor per layer, each [rows, key/value heads, columns, head size].
+
+    Keys lie in memory the way their product with queries reads them, columns innermost. A pass sees whole multiples
+    of ALIGNMENT columns; those that hold nothing of a row's own are masked.
+
+    Memory starts as zeros and not as whatever was there: a masked key weighs 0, but 0 x NaN is NaN.
+    """
+
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+
+    @classmethod
+    def allocate(cls, model: LanguageModel, rows: int, columns: int, *, layers: int | None = None) -> "KeyValueCache":
+        """Zeros for `rows` rows of `model`, of at least `columns` columns; `layers`: fewer than the model's."""
+        heads, size, columns = model.key_value_heads, model.head_size, aligned(columns)
+
+        def zeros(*shape: int) -> tuple[Tensor, ...]:
+            each = (rows, heads, *shape)
+            number = model.layers if layers is None else layers
+            return tuple(torch.zeros(each, device=model.device, dtype=model.cache_dtype) for _ in range(number))
+
+        return cls(tuple(key.transpose(2, 3) for key in zeros(size, columns)), zeros(columns, size))
+
+    def copy_columns(self, source: "KeyValueCache", rows: Tensor, columns: int) -> None:
+        """Start every row r with the first `columns` columns of row `rows[r]` of `source`; rows: int64."""
+        for mine, theirs in self._beside(source):
+            mine[:, :, :columns] = theirs[rows, :, :columns]
+
+    def put(self, slots: Tensor, start: int, source: "KeyValueCache", rows: Tensor, columns: slice) -> None:
+        """Copy `columns` of the rows `rows` of `source` to the columns from `start` on of the rows `slots`."""
+        stop = start + columns.stop - columns.start
+        for mine, theirs in self._beside(source):
+            mine[slots, :, start:stop] = theirs[rows, :, columns]
+
+    def take_over(self, slots: Tensor, source: "KeyValueCache", rows: Tensor) -> None:
+        """Copy whole rows of a cache of the same length."""
+        for mine, theirs in self._beside(source):
+            mine[slots] = theirs[rows]
+
+    def clear(self, slots: Tensor | None = None) -> None:
+        """Zeros, in all rows or in some: what an earlier row left must not reach the next one, NaN above all."""
+        for mine in self.keys + self.values:
+            if slots is None:
+                mine.zero_()
+            else:
+                mine[slots] = 0.0
+
+    def window(self, rows: slice, start: int, seen: int | None = None) -> "CacheWindow":
+        """The part of a pass over `rows` that writes from column `start` on.
+
+        It reads the first `seen` columns, or all up to those it writes.
+        """
+        return CacheWindow(self, rows, start, seen)
+
+    def _beside(self, source: "KeyValueCache") -> list[tuple[Tensor, Tensor]]:
+        return list(zip(self.keys + self.values, source.keys + source.values, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class CacheWindow:
+    """The `past_key_values` of one pass."""
+
+    cache: KeyValueCache
+    rows: slice
+    start: int
+    seen: int | None
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+        """Write [R, heads, Q, head size] at this pass's columns; return views of the columns it reads."""
+        stop = self.start + keys.shape[2]
+        seen = aligned(stop) if self.seen is None else self.seen
+        stored_keys, stored_values = self.cache.keys[layer][self.rows], self.cache.values[layer][self.rows]
+        stored_keys[:, :, self.start : stop] = keys
+        stored_values[:, :, self.start : stop] = values
+        return stored_keys[:, :, :seen], stored_values[:, :, :seen]
+
+    def get_seq_length(self, *_: object) -> int:
+        """The number of columns before this pass."""
+        return self.start

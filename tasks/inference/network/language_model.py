@@ -1,0 +1,147 @@
+"""A loaded causal language model: what the engine needs of it, and nothing else of transformers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from tasks.inference.catalogue.precision import Precision
+from tasks.inference.network.packed_linear import PackedLinear
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageModel:
+    """A decoder, its head and its tokenizer on one device.
+
+    Attributes:
+        name, revision: what was asked for and which version it is.
+        digest: SHA-256 of the weights file, for the ledger's record.
+        decoder: transformers' base model (untyped library), tokens to hidden states.
+        head_weight: float32 [V, D], one row per token; `head_bias`: [V] or None.
+        packed_head: the head in packed form, on a CPU; the head is float32 at every precision.
+        precision: of the decoder's layers.
+        soft_tokens: [S, D] in the type of the embeddings, or None: what the token ids V..V+S-1 stand for.
+        tokenizer: transformers' tokenizer.
+        stop_tokens: every token id that ends a text, ascending.
+        layers, heads, key_value_heads, head_size: shape of attention and of the key/value cache.
+        positions: the longest context, in tokens.
+    """
+
+    name: str
+    revision: str
+    digest: str
+    decoder: Any
+    head_weight: Tensor
+    head_bias: Tensor | None
+    tokenizer: Any
+    device: torch.device
+    stop_tokens: tuple[int, ...]
+    layers: int
+    heads: int
+    key_value_heads: int
+    head_size: int
+    positions: int
+    packed_head: PackedLinear | None
+    precision: Precision = "float32"
+    soft_tokens: Tensor | None = None
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """What keys and values are stored in: a step reads all of them, so fewer bits are also less time."""
+        return torch.float32 if self.precision == "float32" else torch.bfloat16
+
+    @property
+    def vocabulary(self) -> int:
+        """V, the number of tokens that have a logit."""
+        return self.head_weight.shape[0]
+
+    @property
+    def width(self) -> int:
+        """D, the size of a hidden state."""
+        return self.head_weight.shape[1]
+
+    @property
+    def kernels(self) -> str:
+        """By which kernels it multiplies: what is known of the one need not hold for the other."""
+        packed = isinstance(self.packed_head, PackedLinear) and self.packed_head.plain is None
+        return "packed" if packed else "plain"
+
+    def unpack(self) -> bool:
+        """Multiply by torch's own products from now on; whether that is something else than before."""
+        if self.kernels == "plain":
+            return False
+        layers = self.decoder.modules() if isinstance(self.decoder, nn.Module) else ()
+        for layer in (*layers, self.packed_head):
+            if isinstance(layer, PackedLinear):
+                layer.unpack()
+        return True
+
+    def with_soft_tokens(self, table: Tensor) -> Self:
+        """This model, in which the token ids V..V+S-1 stand for the rows of `table` wherever a prompt has them.
+
+        They are read and never written: logits stay [V], and a reference with one of them is a null row. Row number
+        t takes the place of a token's embedding (`embed`), rounded to its type; so one that equals a token's
+        embedding is that token, to the bit. An earlier table is replaced. Weights are shared, the digest is the same.
+        A worker process loads a model of its own, which has no table (`tasks.generation.decoding.workers`).
+
+        Args:
+            table: float32 [S, D], at least one row, all finite, on any device.
+
+        Raises:
+            ValueError: another shape, or a value that is not finite.
+        """
+        like = self.decoder.get_input_embeddings().weight
+        if table.dim() != 2 or not len(table) or table.shape[1] != like.shape[1]:
+            raise ValueError(f"soft tokens must be [S, {like.shape[1]}] with S > 0, not {list(table.shape)}")
+        rows = table.detach().to(self.device, like.dtype, copy=True)
+        if not rows.isfinite().all():
+            raise ValueError("soft tokens must be finite")
+        return replace(self, soft_tokens=rows)
+
+    def check_knows(self, prompt: Sequence[int]) -> None:
+        """Raise ValueError unless the model can read every token of a public prompt."""
+        known = self.vocabulary + (0 if self.soft_tokens is None else len(self.soft_tokens))
+        if not all(0 <= token < known for token in prompt):
+            raise ValueError(f"a prompt has a token that is not among the {known} that the model reads")
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """What the first layer is given for `tokens`: int64 [...] -> [..., D] in the type of the embeddings."""
+        embeddings = self.decoder.get_input_embeddings()
+        if self.soft_tokens is None:
+            plain: Tensor = embeddings(tokens)
+            return plain
+        soft = tokens >= self.vocabulary
+        which = (tokens - self.vocabulary).clamp_min(0)
+        return torch.where(soft[..., None], self.soft_tokens[which], embeddings(tokens.masked_fill(soft, 0)))
+
+    def hidden(self, tokens: Tensor, positions: Tensor, bias: Tensor, cache: object) -> Tensor:
+        """Hidden states of `tokens`, whose keys and values are written into `cache`.
+
+        Args:
+            tokens, positions: int64 [R, Q].
+            bias: float32 [R, 1, Q, S], added to the attention scores: 0 where a key is seen, -inf where not.
+            cache: a `KeyValueCache`, or a view of some of its rows.
+
+        Returns:
+            float32 [R, Q, D], after the final norm.
+        """
+        read = {"input_ids": tokens} if self.soft_tokens is None else {"inputs_embeds": self.embed(tokens)}
+        output = self.decoder(
+            **read, position_ids=positions, attention_mask=bias, past_key_values=cache, use_cache=True
+        )
+        states: Tensor = output.last_hidden_state
+        return states.float()
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 [..., D] -> float32 [..., V]."""
+        if self.packed_head is not None:
+            full: Tensor = self.packed_head(hidden)
+            return full
+        return nn.functional.linear(hidden, self.head_weight, self.head_bias)
+
+    def logits_of(self, hidden: Tensor, tokens: Tensor) -> Tensor:
+        """Logits of some tokens only: float32 [R, D] and int64 [N] -> float32 [R, N]."""
+        bias = None if self.head_bias is None else self.head_bias[tokens]
+        return nn.functional.linear(hidden, self.head_weight[tokens], bias)

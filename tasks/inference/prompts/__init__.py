@@ -1,0 +1,1 @@
+"""Prompts: specification, presets, rendering."""

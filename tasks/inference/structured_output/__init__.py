@@ -1,0 +1,1 @@
+"""Constrained decoding by JSON schemas and forms."""

@@ -1,0 +1,69 @@
+"""What a request declares about the form of its texts: public text with slots, and how long a slot may be."""
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, Field, model_validator
+
+from models_db.errors import UsageError
+from models_db.values.requests import Written
+from tasks.inference.structured_output.form import Form
+from tasks.inference.structured_output.schema_parameters import schema_of
+
+
+def _usable(form: str | None) -> str | None:
+    if form is not None:
+        Form.read(form)
+    return form
+
+
+class FormParameters(Written):
+    """The part of a system's `parameters:` that is about forms; every one is public.
+
+    Attributes:
+        form: the text with slots that every text of the release follows (docs/forms.md); a refusal is `FormInvalid`.
+        slot_tokens: tokens that a slot has at most.
+    """
+
+    form: Annotated[str | None, AfterValidator(_usable)] = None
+    slot_tokens: Annotated[int, Field(ge=1, le=64)] = 6
+
+    @model_validator(mode="after")
+    def _one_grammar(self) -> Self:
+        require_one_grammar(self)
+        return self
+
+
+def form_of(parameters: BaseModel) -> Form | None:
+    """The form that a system's parameters declare; None where there is none."""
+    if not isinstance(parameters, FormParameters) or parameters.form is None:
+        return None
+    return Form.read(parameters.form)
+
+
+def form_facts(wanted: BaseModel) -> dict[str, str]:
+    """How a form is used, for people."""
+    form = form_of(wanted)
+    if form is None or not isinstance(wanted, FormParameters):
+        return {}
+    slots = f"{len(form.slots)} slot{'s' if len(form.slots) > 1 else ''} of at most {wanted.slot_tokens} tokens"
+    return {"form": f"{slots}; all other tokens are the form's and are not drawn"}
+
+
+def require_one_grammar(parameters: BaseModel) -> None:
+    """Check that texts are held to a schema or to a form, not to both.
+
+    Raises:
+        FormAndSchema: they are.
+    """
+    if form_of(parameters) is not None and schema_of(parameters) is not None:
+        raise FormAndSchema
+
+
+class FormAndSchema(UsageError):
+    """Two grammars for one text."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A release has a `schema` or a `form`, not both.",
+            "Leave out `parameters.form` for records, and `parameters.schema` for texts.",
+        )

@@ -1,0 +1,179 @@
+"""The constraint of a release of records: which tokens keep a text on the way to a valid, finished record.
+
+It costs nothing. Which tokens are allowed is a function of the schema, the tokenizer, the token limit (all public) and
+of the tokens the generation has already released (outputs of mechanisms). It is applied to *public* logits before
+candidates are chosen, so it narrows a candidate set that stays public; the draw among the candidates, and its charge,
+are untouched (PRIVACY §4.1).
+
+Every record is finished. With n draws left, one of which is the end, a token is allowed only if after it the
+automaton can reach the end in at most n - 2 tokens by a way that is known (`Automaton.tokens_to_end`). If that holds
+before a draw, the first token of the known way is allowed, or the end is; so the set is never empty, it holds again
+after the draw, and the text ends, valid, within the limit. It holds at the start or `TokenLimitTooSmall` is raised,
+before anything is spent.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel
+from torch import Tensor
+
+from models_db.errors import UsageError
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.structured_output.automaton import NEVER, Automaton
+from tasks.inference.structured_output.form_constraint import FormConstraint
+from tasks.inference.structured_output.form_parameters import FormParameters, form_of, require_one_grammar
+from tasks.inference.structured_output.json_schema import grammar_schema
+from tasks.inference.structured_output.schema_parameters import RecordParameters
+from tasks.inference.structured_output.token_bytes import NoEnd, TokenTexts, name_of
+
+CACHE_BYTES = 64 * 2**20
+"""Masks that are remembered, by state of the automaton."""
+GENERATIONS = 65_536
+"""Generations whose state is remembered; one that was forgotten is read again from its first token."""
+
+
+class RecordConstraint:
+    """Records of one schema, for any number of generations at once. Implements `decoding.Constraint`."""
+
+    def __init__(
+        self,
+        schema: Mapping[str, Any],
+        tokenizer: Any,
+        *,
+        vocabulary: int,
+        stop_tokens: Sequence[int],
+        max_new_tokens: int,
+        lost: int = 0,
+    ) -> None:
+        """Build the automaton and measure it.
+
+        Args:
+            schema: a JSON schema.
+            vocabulary: V, how many logits the model has.
+            stop_tokens: the tokens that end a text.
+            max_new_tokens: draws of a generation, the end included.
+            lost: draws of these that interruptions have cost. A record that cannot be finished in what is left
+                stays on its way as far as it comes.
+
+        Raises:
+            SchemaInvalid, SchemaNotSupported, SchemaTooLarge, TokenizerNotSupported: see there.
+            NoEnd: the model has no token that ends a text.
+            TokenLimitTooSmall: the shortest record does not fit.
+        """
+        if not stop_tokens:
+            raise NoEnd(name_of(tokenizer))
+        self._automaton = Automaton.of(grammar_schema(schema))
+        self._tokens = TokenTexts.of(tokenizer, vocabulary)
+        self._stops = list(stop_tokens)
+        self._draws, self._lost = max_new_tokens - lost, lost
+        self._needed = self._automaton.tokens_to_end(self._tokens.texts, self._tokens.letters.shape[1])
+        if self.fewest_draws > max_new_tokens:
+            raise TokenLimitTooSmall(self.fewest_draws, max_new_tokens)
+        self._reached: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        self._masks: OrderedDict[int, NDArray[np.int16]] = OrderedDict()
+
+    @property
+    def fewest_draws(self) -> int:
+        """Draws that a short record takes, its end included."""
+        return int(self._needed[self._automaton.start]) + 1
+
+    def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
+        """bool [V] on the CPU: the tokens that generation `number` may draw after `drawn`; at least one.
+
+        Args:
+            drawn: the tokens drawn so far, in order, without an end. A longer one than at the last call continues it;
+                a shorter one begins anew.
+
+        Raises:
+            ValueError: `drawn` was not drawn through these masks, or no draw is left.
+        """
+        state, left = self._state(number, drawn), self._draws - len(drawn)
+        finishes = self._needed[state] + 1 <= left
+        if not finishes and not self._lost:
+            raise ValueError(f"generation {number} cannot be finished in {left} draws")
+        mask = torch.from_numpy(self._needed_after(state) <= (min(left - 2, NEVER - 1) if finishes else NEVER - 1))
+        mask[self._stops] = bool(self._automaton.final[state])
+        return mask
+
+    def choices(self, drawn: Sequence[int]) -> int:
+        """All of them: what was a choice depends on the draws that were left, which interruptions have changed."""
+        return len(drawn)
+
+    def _state(self, number: int, drawn: Sequence[int]) -> int:
+        """The automaton's state after `drawn`; only what is new is read."""
+        read, state = self._reached.pop(number, (0, self._automaton.start))
+        if read > len(drawn):
+            read, state = 0, self._automaton.start
+        for token in drawn[read:]:
+            state = self._automaton.after(state, self._tokens.text(token)) if self._tokens.lengths[token] else 0
+        self._reached[number] = (len(drawn), state)
+        if len(self._reached) > GENERATIONS:
+            self._reached.popitem(last=False)
+        return state
+
+    def _needed_after(self, state: int) -> NDArray[np.int16]:
+        """int16 [V]: tokens to the end after each token; NEVER for one that is not allowed."""
+        known = self._masks.pop(state, None)
+        if known is None:
+            known = self._needed[self._tokens.states_after(self._automaton, state)]
+        self._masks[state] = known
+        if len(self._masks) * known.nbytes > CACHE_BYTES and len(self._masks) > 1:
+            self._masks.popitem(last=False)
+        return known
+
+
+def constraint_for(
+    wanted: BaseModel, model: LanguageModel, max_new_tokens: int, lost: int = 0
+) -> RecordConstraint | FormConstraint | None:
+    """The constraint of a release of records, or of texts of a form; None where nothing is constrained.
+
+    Args:
+        wanted: the parameters of a system, `RecordParameters` or `FormParameters` or both among them.
+        max_new_tokens: tokens of a text, the end included.
+        lost: draws that interruptions have cost; of a form, choices.
+
+    Raises:
+        FormAndSchema: there is a schema and a form.
+        TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot write such records.
+        TokenizerNotSupported, NoEnd, FormNotWritable, FormTooLong: nor texts of the form.
+    """
+    require_one_grammar(wanted)
+    if isinstance(wanted, FormParameters) and (form := form_of(wanted)) is not None:
+        return FormConstraint(
+            form,
+            model.tokenizer,
+            slot_tokens=wanted.slot_tokens,
+            vocabulary=model.vocabulary,
+            stop_tokens=model.stop_tokens,
+            max_new_tokens=max_new_tokens,
+            lost=lost,
+        )
+    if not isinstance(wanted, RecordParameters) or wanted.json_schema is None or not wanted.constrained:
+        return None
+    return RecordConstraint(
+        wanted.json_schema,
+        model.tokenizer,
+        vocabulary=model.vocabulary,
+        stop_tokens=model.stop_tokens,
+        max_new_tokens=max_new_tokens,
+        lost=lost,
+    )
+
+
+class TokenLimitTooSmall(UsageError):
+    """Not even a short record fits into the token limit."""
+
+    def __init__(self, needed: int, limit: int) -> None:
+        impossible = needed > NEVER
+        super().__init__(
+            "The model's tokens cannot spell any record of this schema."
+            if impossible
+            else f"A record of this schema needs up to {needed} tokens at its shortest; `max_new_tokens` is {limit}.",
+            "Choose another model." if impossible else f"Set `max_new_tokens` to {needed} or, better, to twice that.",
+            {"needed": needed, "max_new_tokens": limit},
+        )

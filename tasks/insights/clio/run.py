@@ -1,0 +1,118 @@
+"""One run of SIMPLE-CLIO on public data: units, clusters, summaries told, and what the model made of them.
+
+Nothing here is protected. Centres start from a fixed seed, because the data is public.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.analysis.clustering.kmeans import k_means, nearest_centre
+from tasks.generation.decoding.run_context import Bench
+from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.insights.clio.parameters import ClioParameters
+from tasks.insights.cluster_descriptions import Statements, describe, describe_statements, is_plain
+from tasks.insights.hierarchy import SCHEMAS, hierarchy
+from tasks.insights.run_tools import Tools, as_text
+from tasks.values.generated import Generated
+from tasks.values.insight import Insight, Topic
+from tasks.values.plan import Plan
+
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Members:
+    """One cluster, by places in the list of all units that have a point.
+
+    Attributes:
+        inside: its units, in the keyed order of the corpus.
+        nearest: units outside, the nearest to its centre first.
+    """
+
+    inside: NDArray[np.int64]
+    nearest: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ClioRun:
+    """What a run works with; nothing is read before it is asked for."""
+
+    wanted: ClioParameters
+    bench: Bench
+    tools: Tools
+
+    @classmethod
+    def of(cls, wanted: ClioParameters, plan: Plan, bench: Bench) -> "ClioRun":
+        """With public models at work; whatever one of them lacks is refused here.
+
+        Raises:
+            ModelNotPulled, ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall.
+        """
+        return cls(wanted, bench, Tools.of(wanted, plan.blocks, bench, SCHEMAS))
+
+    def generated(self) -> Generated:
+        """The insights, clusters and wider topics, each with its description as text."""
+        found = self._insights()
+        replaced = sum(is_plain(insight.topic) for insight in found)
+        return Generated(
+            tuple(as_text(insight, self.bench) for insight in found), {"descriptions_replaced": str(replaced)}
+        )
+
+    @cached_property
+    def clusters(self) -> list[Members]:
+        """Clusters that have units, the largest first; among equals the one whose first unit comes first."""
+        points = np.asarray(self.tools.units.points[self._placed], np.float64)
+        if not len(points):
+            return []
+        centres = k_means(points, min(len(points), self.wanted.clusters_of(len(points))), SEED)
+        cluster = nearest_centre(points, centres)
+        members = (self._members(points, centres[number], cluster == number) for number in range(len(centres)))
+        return sorted(
+            (some for some in members if len(some.inside)), key=lambda some: (-len(some.inside), some.inside[0])
+        )
+
+    def _members(self, points: NDArray[np.float64], centre: NDArray[np.float64], inside: NDArray[np.bool_]) -> Members:
+        outside = np.flatnonzero(~inside)
+        distances = ((points[outside] - centre) ** 2).sum(1)
+        nearest = outside[np.argsort(distances, kind="stable")[: self.wanted.contrasting]]
+        return Members(np.flatnonzero(inside), nearest)
+
+    @cached_property
+    def _placed(self) -> NDArray[np.int64]:
+        """Units that have a point; of the others nothing could be extracted."""
+        return np.flatnonzero(np.isfinite(self.tools.units.points).all(1))
+
+    def _insights(self) -> list[Insight]:
+        keywords = [self._keywords(some.inside) for some in self.clusters]
+        sizes = [len(some.inside) for some in self.clusters]
+        found = list(zip(self._topics(keywords), keywords, sizes, strict=True))
+        return hierarchy(found, partial(points_of, self.tools.embed), self.tools.write, self.wanted.hierarchy)
+
+    def _topics(self, keywords: Sequence[Sequence[str]]) -> list[Topic]:
+        """From summaries; of clusters whose summaries the model makes nothing of, from their keywords."""
+        # The keyed order of the corpus has nothing to do with what units say: the first units of a cluster are a
+        # random sample of it.
+        told = [
+            Statements(self._summaries(some.inside[: self.wanted.samples]), self._summaries(some.nearest))
+            for some in self.clusters
+        ]
+        found = describe_statements(self.tools.write, told)
+        missing = [number for number, topic in enumerate(found) if is_plain(topic)]
+        for number, topic in zip(missing, describe(self.tools.write, [keywords[n] for n in missing]), strict=True):
+            found[number] = topic
+        return found
+
+    def _summaries(self, places: NDArray[np.int64]) -> tuple[str, ...]:
+        return tuple(self.tools.units.facets[number].summary for number in self._placed[places])
+
+    def _keywords(self, places: NDArray[np.int64]) -> tuple[str, ...]:
+        """The most frequent keywords, each counted once a unit; ties by the alphabet."""
+        counted = Counter(
+            word for number in self._placed[places] for word in set(self.tools.units.facets[number].keywords)
+        )
+        return tuple(sorted(counted, key=lambda word: (-counted[word], word))[: self.wanted.keywords_of_a_cluster])

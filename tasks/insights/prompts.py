@@ -1,0 +1,148 @@
+"""What a public model is asked: our own wording after Urania, appendices G.2, G.4 and H.1.
+
+A small model follows an example better than an instruction, so answers are shown before one is asked for. In them the
+description comes first and repeats what it is about.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tasks.text.output_cleaning import plainly
+
+_BY_KEYWORDS = (
+    (
+        "tomato, soil, watering, seeds",
+        "growing tomatoes from seeds. They deal with soil and watering.",
+        "Growing tomatoes",
+    ),
+    (
+        "tax, invoice, deduction, self-employed",
+        "taxes of the self-employed. They deal with invoices and deductions.",
+        "Taxes of self-employed people",
+    ),
+    (
+        "laptop, battery, overheating, screen",
+        "laptops with problems. They deal with batteries, overheating and screens.",
+        "Laptop hardware problems",
+    ),
+    (
+        "whale, ocean, plankton, shark",
+        "whales and sharks. They deal with the ocean and its plankton.",
+        "Whales and life in the ocean",
+    ),
+    (
+        "divorce, custody, lawyer, children",
+        "divorce and the custody of children. They deal with lawyers.",
+        "Divorce and custody of children",
+    ),
+)
+"""Keywords, what a description says after "are about", and a name."""
+_BY_STATEMENTS = (
+    (
+        (
+            "How do I sow tomatoes in spring?",
+            "Which soil do tomatoes need, and how much water?",
+            "My tomato seeds do not come up.",
+        ),
+        ("When are apple trees pruned?",),
+        "growing tomatoes from seeds. They deal with soil and watering.",
+        "Growing tomatoes",
+    ),
+    (
+        (
+            "Explain which invoices a self-employed person must keep.",
+            "Can I deduct a desk from my taxes?",
+            "Write a letter to the tax office.",
+        ),
+        ("How do I open a bank account?",),
+        "taxes of the self-employed. They deal with invoices and deductions.",
+        "Taxes of self-employed people",
+    ),
+    (
+        ("My laptop gets hot when I play.", "Replace the battery of an old laptop", "Why does my screen flicker?"),
+        ("Which phone has the best camera?",),
+        "laptops with problems. They deal with batteries, heat and screens.",
+        "Laptop hardware problems",
+    ),
+)
+"""Statements inside a group and near it, what a description says after "are about", and a name."""
+_BY_NAMES = (
+    (
+        "Growing tomatoes; Pruning fruit trees; Soil and compost",
+        "growing plants, from tomatoes to fruit trees. They deal with soil and pruning.",
+        "Growing plants in the garden",
+    ),
+    (
+        "Batteries of laptops; Broken phone screens; Slow computers",
+        "computers and phones with problems. They deal with batteries, screens and speed.",
+        "Problems with computers and phones",
+    ),
+    (
+        "Divorce and custody; Contracts of tenants; Taxes of self-employed people",
+        "questions of law. They deal with divorce, tenants and taxes.",
+        "Law of families, tenants and taxes",
+    ),
+)
+"""Names, what a description says after "are about", and a wider name."""
+
+SHOWN = frozenset(plainly(name) for _, _, name in (*_BY_KEYWORDS, *_BY_NAMES))
+"""The names of all examples, by their words alone."""
+_SENTENCES = frozenset(
+    plainly(sentence)
+    for about in (*(e[1] for e in _BY_KEYWORDS), *(e[1] for e in _BY_NAMES), *(e[2] for e in _BY_STATEMENTS))
+    for sentence in about.split(". ")
+)
+
+
+def is_borrowed(description: str) -> bool:
+    """Whether a description has a sentence of an example's."""
+    words = plainly(description)
+    return any(sentence in words for sentence in _SENTENCES)
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What may differ from release to release in what the model is told.
+
+    Attributes:
+        kind: what the texts are, one plain word in the plural.
+    """
+
+    kind: str = "texts"
+
+
+DEFAULT = Wording()
+
+
+def of_keywords(wording: Wording, keywords: Sequence[str]) -> str:
+    """The prompt for a list of keywords."""
+    lines = [f"Say what groups of {wording.kind} are about, from their keywords alone.", ""]
+    for example, about, name in _BY_KEYWORDS:
+        lines += [f"Keywords: {example}", _answer(wording, about, name)]
+    return "\n".join([*lines, f"Keywords: {', '.join(keywords)}", "Answer:"])
+
+
+def of_statements(wording: Wording, inside: Sequence[str], outside: Sequence[str]) -> str:
+    """The prompt for statements of a group, and of others near it if there are any."""
+    lines = [f"Say what the {wording.kind} of each group have in common, which other {wording.kind} do not have.", ""]
+    for own, others, about, name in _BY_STATEMENTS:
+        lines += [*_statements(own, others if outside else ()), _answer(wording, about, name), ""]
+    return "\n".join([*lines, *_statements(inside, outside), "Answer:"])
+
+
+def _answer(wording: Wording, about: str, name: str) -> str:
+    """An example's answer, as a prompt shows it."""
+    return "Answer: " + json.dumps({"description": f"These {wording.kind} are about {about}", "name": name})
+
+
+def _statements(inside: Sequence[str], outside: Sequence[str]) -> list[str]:
+    return [*([f"Others: {' / '.join(outside)}"] if outside else []), f"Group: {' / '.join(inside)}"]
+
+
+def of_names(names: Sequence[str]) -> str:
+    """The prompt for the wider topic of names."""
+    lines = ["Find the wider topic of topics that belong together.", ""]
+    for example, about, name in _BY_NAMES:
+        lines += [f"Topics: {example}", _answer(DEFAULT, about, name)]
+    return "\n".join([*lines, f"Topics: {'; '.join(names)}", "Answer:"])

@@ -1,0 +1,1 @@
+"""URANIA: private insights from conversations."""

@@ -1,0 +1,204 @@
+"""One run of URANIA's stages: what each reads, what it releases, and what is made of that.
+
+Everything after a release is a function of its JSON in the journal and of public things, so a run that goes on after a
+kill works it out again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models_db.values.canonical_json import Json
+from tasks.analysis.clustering.centres import Centres
+from tasks.analysis.keywords.assign import Chooser, FastChooser
+from tasks.analysis.keywords.assign_with_model import ModelChooser
+from tasks.analysis.keywords.denoise import closeness_of, estimated
+from tasks.analysis.keywords.refine import KEEP_SCHEMA, by_coverage, refiner_for
+from tasks.common.array_encoding import array_of, text_of
+from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.stage_budget import StagePurse
+from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.insights.cluster_descriptions import describe, is_plain
+from tasks.insights.hierarchy import SCHEMAS, hierarchy
+from tasks.insights.private_units import PrivateUnits
+from tasks.insights.run_tools import Tools, as_text
+from tasks.insights.urania.cluster_keywords import ChosenKeywords, best
+from tasks.insights.urania.parameters import UraniaParameters
+from tasks.insights.urania.stages import Stages
+from tasks.mechanisms.counts.contribution_bound import contributed
+from tasks.text.public_topics import PUBLIC_TOPICS
+from tasks.values.generated import Generated
+from tasks.values.insight import Facets, Insight
+from tasks.values.plan import Plan
+
+
+@dataclass(frozen=True)
+class UraniaRun:
+    """The stages, one after the other: each is asked for by the next, and released once."""
+
+    wanted: UraniaParameters
+    stages: Stages
+    plan: Plan
+    bench: Bench
+    tools: Tools
+    choose: Chooser
+
+    @classmethod
+    def of(cls, wanted: UraniaParameters, stages: Stages, plan: Plan, bench: Bench) -> "UraniaRun":
+        """Nothing is read or spent yet.
+
+        Raises:
+            As `Tools.of`.
+        """
+        tools = Tools.of(wanted, plan.blocks, bench, (*SCHEMAS, KEEP_SCHEMA))
+        return cls(wanted, stages, plan, bench, tools, _chooser(wanted, bench))
+
+    @property
+    def units(self) -> PrivateUnits:
+        """The units. PRIVATE."""
+        return self.tools.units
+
+    def generated(self) -> Generated:
+        """The insights, parents before their children.
+
+        Raises:
+            StepLost: an interrupted run has paid for a stage and lost it.
+        """
+        self.bench.begin_steps(self.plan)
+        # Every stage takes place, whatever the ones before it have released: what is armed is public.
+        _ = self.keywords, self.centres, self.sizes, self.chosen
+        found = self._insights()
+        figures = {
+            "clusters_released": len(self.centres),
+            "clusters_kept": len(self.kept),
+            "descriptions_replaced": sum(is_plain(one.topic) for one in found),
+        }
+        if self.wanted.keywords.charged:
+            figures["keywords_released"] = len(self.keywords)
+            figures["public_topics_added"] = len(self.chosen[0]) - len(self.keywords)
+        texts = tuple(as_text(insight, self.bench) for insight in found)
+        return Generated(texts, {name: str(value) for name, value in figures.items()})
+
+    @cached_property
+    def keywords(self) -> list[str]:
+        """The closed set, in its public order; empty if nothing could be released."""
+        refine = refiner_for(self.wanted.keywords, self.tools.write, self.tools.embed)
+        return self.stages.keywords.draw(self._purse("keywords", 0), self._facets, self.bench.rng, refine)
+
+    @cached_property
+    def closed(self) -> list[str]:
+        """What units choose from: the released set, filled up with public topics where it came out small."""
+        missing = self.wanted.keywords.size - len(self.keywords) if self.wanted.keywords.charged else 0
+        others = sorted(set(PUBLIC_TOPICS) - set(self.keywords))
+        return [*self.keywords, *(by_coverage(self.tools.embed)(others, missing) if missing else [])]
+
+    @cached_property
+    def centres(self) -> Centres:
+        """The released centres."""
+        clusterer, rng = self.stages.clusterer, self.bench.rng
+        public = points_of(self.tools.embed, [*self.keywords, *PUBLIC_TOPICS])
+
+        def draw(points: NDArray[np.float32]) -> Json:
+            # Of what was drawn the centres are kept: they would not be the same where public points have other bits.
+            vectors = clusterer.centres(clusterer.draw(points, public, rng), public).vectors
+            return {"width": vectors.shape[1], "vectors": text_of(vectors, "<f4")}
+
+        first = len(self.stages.keywords.events)
+        found = self._purse("clusters", first).release(0, lambda: self.units.points, draw)
+        kept = cast("dict[str, Any]", found)
+        return Centres(array_of(kept["vectors"], "<f4").reshape(-1, kept["width"]))
+
+    @cached_property
+    def clusters(self) -> NDArray[np.int64]:
+        """The cluster of each unit, int64 [units], -1 for one of which nothing can be embedded. PRIVATE."""
+        points = self.units.points
+        return np.where(np.isfinite(points).all(axis=1), self.centres.assign(points), -1)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The noisy number of units of each planned cluster."""
+        histogram = self.stages.sizes
+        released = self._purse("sizes", len(self.stages.events) - 2).release(
+            0, self._counts, lambda counts: _json(histogram.draw(counts, self.bench.rng))
+        )
+        return cast("list[int]", released)
+
+    @cached_property
+    def chosen(self) -> tuple[list[str], list[int]]:
+        """What units chose from, and the noisy number of units of each planned cluster that chose each of them."""
+        histogram = self.stages.histogram
+
+        def draw(counts: list[int]) -> Json:
+            return {"keywords": list(self.closed), "counts": _json(histogram.draw(counts, self.bench.rng))}
+
+        found = self._purse("histogram", len(self.stages.events) - 1).release(0, self._choices, draw)
+        kept = cast("dict[str, Any]", found)
+        return kept["keywords"], kept["counts"]
+
+    @property
+    def kept(self) -> list[int]:
+        """The clusters that are large enough, by their noisy sizes."""
+        least = self.stages.smallest(self.wanted)
+        return [number for number in range(len(self.centres)) if self.sizes[number] >= least]
+
+    @property
+    def _bins(self) -> ChosenKeywords:
+        return ChosenKeywords(self.wanted.clusters.count, self.wanted.keywords.size)
+
+    @property
+    def keyword_lists(self) -> list[list[str]]:
+        """The keywords of each cluster that is kept, the ones with most units first."""
+        named, counts = self.chosen
+        noisy = self._bins.table(counts, len(named))[self.kept]
+        units = noisy if self.wanted.evidence == "counts" else self._believed(noisy, named)
+        return [best(own, self.wanted.keywords_of_a_cluster, named) for own in units]
+
+    def _believed(self, noisy: NDArray[np.float64], named: Sequence[str]) -> NDArray[np.float64]:
+        sizes = np.array([self.sizes[number] for number in self.kept], np.float64)
+        closeness = closeness_of(self.centres.vectors[self.kept], points_of(self.tools.embed, named))
+        return estimated(noisy, sizes, closeness, self.stages.histogram.variance())
+
+    def _insights(self) -> list[Insight]:
+        lists, sizes = self.keyword_lists, [self.sizes[number] for number in self.kept]
+        clusters = list(zip(describe(self.tools.write, lists), lists, sizes, strict=True))
+        return hierarchy(clusters, self.tools.embed, self.tools.write, self.wanted.hierarchy)
+
+    def _counts(self) -> list[int]:
+        """How many units each planned cluster has. PRIVATE."""
+        found = self.clusters
+        counts: list[int] = np.bincount(found[found >= 0], minlength=self.wanted.clusters.count).tolist()
+        return counts
+
+    def _choices(self) -> list[int]:
+        """How many units chose each keyword in each cluster. PRIVATE."""
+        taking = np.flatnonzero(self.units.sampled(self.wanted.sampled) & (self.clusters >= 0))
+        chosen = self.choose(
+            [self.units.facets[number] for number in taking],
+            self.units.points[taking],
+            self.closed,
+            points_of(self.tools.embed, self.closed),
+            self.wanted.keywords_of_a_unit,
+        )
+        # Whatever a chooser does, the noise is for so many keywords of a unit.
+        paid = [contributed(own, self.wanted.keywords_of_a_unit) for own in chosen]
+        return self._bins.counts(self.clusters[taking], paid)
+
+    def _facets(self) -> Sequence[Facets]:
+        return self.units.facets
+
+    def _purse(self, name: str, first: int) -> StagePurse:
+        return StagePurse(self.bench, name, first)
+
+
+def _json(counts: list[int]) -> Json:
+    return list(counts)
+
+
+def _chooser(wanted: UraniaParameters, bench: Bench) -> Chooser:
+    if wanted.choice == "embedding":
+        return FastChooser()
+    return ModelChooser.of(bench.engine, bench.in_tenths("choosing keywords"), wanted.keywords_of_a_unit)

@@ -1,0 +1,1 @@
+"""Randomness, samplers of OpenDP, and what is never charged."""

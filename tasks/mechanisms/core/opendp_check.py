@@ -1,0 +1,48 @@
+"""A second opinion on every charge: OpenDP's own privacy map must not exceed ours."""
+
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from models_db.errors import EnvironmentProblem
+from models_db.values.amounts import RHO_UNIT, Amount
+from tasks.mechanisms.core.opendp_library import dp
+
+Measurement: TypeAlias = Any  # OpenDP's is untyped
+
+# OpenDP marks whatever has no complete proof document yet as `contrib`, the noisy maximum included.
+dp.enable_features("contrib")
+
+# OpenDP rounds each float operation up, so it may sit a few ulps above an exact charge.
+ULPS = Fraction(1, 10**12)
+
+
+def confirmed(measurement: Measurement, sensitivity: int | float, loss: Amount) -> Measurement:
+    """`measurement`, if OpenDP agrees that `sensitivity` costs at most `loss` under zCDP.
+
+    Raises:
+        SamplerDisagrees: it does not, say because another version means something else by an argument.
+    """
+    if measurement.map(sensitivity) * RHO_UNIT > loss.rho * (1 + ULPS):
+        raise SamplerDisagrees
+    return measurement
+
+
+def confirmed_pure(measurement: Measurement, sensitivity: int | float, epsilon: Fraction) -> Measurement:
+    """`measurement`, if OpenDP agrees that `sensitivity` costs at most `epsilon` in pure differential privacy.
+
+    Raises:
+        SamplerDisagrees: it does not.
+    """
+    if measurement.map(sensitivity) > epsilon * (1 + ULPS):
+        raise SamplerDisagrees
+    return measurement
+
+
+class SamplerDisagrees(EnvironmentProblem):
+    """The installed OpenDP charges more for a mechanism than we do."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The installed OpenDP does not confirm the charge of a mechanism.",
+            "Install the OpenDP version of the lock file; nothing was drawn with this one.",
+        )

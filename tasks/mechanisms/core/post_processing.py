@@ -1,0 +1,75 @@
+"""Post-processing of an earlier release: it reads nothing private and charges nothing.
+
+What is made of released values alone is as private as these values were (post-processing; Bun and Steinke 2016,
+Lemma 1.8). Beside its parent it adds nothing to the lifetime of a dataset. Read by itself it is still about the units
+that the parent read, so its claim is the parent's, never (0, 0): the event carries what the parent's mechanisms cost.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount, total
+from models_db.values.events import PrivacyEvent
+from tasks.accounting.dp_events import MODULE
+
+MECHANISM: Final = "post_processing"
+
+
+@dataclass(frozen=True)
+class PostProcessing:
+    """One run that makes more of what release number `release` of the same dataset had released.
+
+    Attributes:
+        covered: what the mechanisms cost whose values are used, charged once, with the parent.
+    """
+
+    release: int
+    covered: Amount
+
+    def event(self) -> PrivacyEvent:
+        """What is recorded: no loss, the parent, and what it has paid."""
+        covered = {"covered_rho": self.covered.rho_text, "covered_delta": self.covered.delta_text}
+        return PrivacyEvent(
+            mechanism=MECHANISM,
+            count=1,
+            parameters={"release": self.release, **covered},
+            loss=Amount(),
+            dp_event={"module_name": MODULE, "class_name": "NoOpDpEvent"},
+        )
+
+    @classmethod
+    def from_event(cls, event: PrivacyEvent) -> "PostProcessing":
+        """What `event` was made of.
+
+        Raises:
+            ValueError: it is no such event.
+        """
+        if set(event.parameters) != {"release", "covered_rho", "covered_delta"}:
+            raise ValueError("post-processing names a release and what it has paid, and nothing else")
+        release, rho, delta = (event.parameters[name] for name in ("release", "covered_rho", "covered_delta"))
+        if not isinstance(release, int) or release < 1:
+            raise ValueError("a release has a number from 1 on")
+        return cls(release, Amount(_units(rho, RHO_UNIT), _units(delta, DELTA_UNIT)))
+
+
+def vouched(events: Sequence[PrivacyEvent]) -> Amount:
+    """What the claim of a release with these events rests on: their losses, and what its parent has paid."""
+    parents = [PostProcessing.from_event(event).covered for event in events if event.mechanism == MECHANISM]
+    return total([*(event.loss for event in events), *parents])
+
+
+def parent_of(events: Sequence[PrivacyEvent]) -> int | None:
+    """The number of the release that a release with these events extends, if it does."""
+    return next((PostProcessing.from_event(event).release for event in events if event.mechanism == MECHANISM), None)
+
+
+def _units(text: str | int, unit: int) -> int:
+    try:
+        found = Decimal(text) * unit
+    except ArithmeticError:
+        raise ValueError("no amount of the ledger") from None
+    if not found.is_finite() or found != int(found) or found < 0:
+        raise ValueError("no amount of the ledger")
+    return int(found)

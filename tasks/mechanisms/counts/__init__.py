@@ -1,0 +1,1 @@
+"""Mechanisms over counts and histograms."""

@@ -1,0 +1,227 @@
+"""A histogram to which each unit adds a SET of bins, with discrete noise in every bin: `SetHistogram` (PRIVACY §2, §5).
+
+Each unit adds 1 to at most k bins, different ones, chosen by a function of that unit and of public or released facts
+alone; what it says twice counts once. Adding or removing a unit moves at most k counts by 1 each: sqrt(k) in L2, k in
+L1. Independent noise goes into every bin, the empty ones included. Two kinds, both on the integers and through OpenDP:
+
+    gaussian   discrete Gaussian of scale sigma: rho = k / (2 sigma^2)     (Canonne, Kamath, Steinke,
+               arXiv 2004.00010, Theorem 14)
+    laplace    discrete Laplace of scale b: each bin is epsilon/k-DP with epsilon = k/b, and only k bins differ, so
+               rho = epsilon tanh(epsilon / (2k))                          (`conversions.independent_coordinates`)
+
+The charge does not know the number of bins. So a set of bins may be open (`bins` None, say all tokens there could be):
+noise on bins that nobody asks for need not be drawn, because each bin's noise is drawn by itself. Which bins are asked
+for must then never be told by the output: what is made of the noisy counts may depend on the private data only through
+another mechanism that is charged for it.
+
+The same rho buys discrete Gaussian noise of half the variance where rho / k is small. Where it is large (above about
+2) both are hardly ever anything but zero, and discrete Laplace noise is a little more often zero: `auto` takes the
+smaller variance, and the event and the facts say which that was.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal, TypeAlias, get_args
+
+from models_db.errors import UsageError
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
+from models_db.values.events import PrivacyEvent
+from tasks.accounting import conversions, dp_events
+from tasks.accounting.rounding import exact, float_above, float_below
+from tasks.mechanisms.core.opendp_check import Measurement, confirmed, confirmed_pure
+from tasks.mechanisms.core.opendp_library import dp
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.counts.discrete_laplace import laplace_variance, least_laplace_scale, rounded_laplace
+from tasks.mechanisms.counts.noisy_count import (
+    NoiseInvalid,
+    check_sigma,
+    gaussian_variance,
+    least_scale,
+    rounded_normal,
+)
+
+MECHANISM = "set_histogram"
+MOST_BINS = 2**20
+MOST_CONTRIBUTIONS = 2**16
+OPEN = "open"
+"""How an event writes an open set of bins."""
+
+Noise: TypeAlias = Literal["gaussian", "laplace"]
+Wanted: TypeAlias = Literal["auto", "gaussian", "laplace"]
+_NAMES: Mapping[str, str] = {"gaussian": "discrete Gaussian", "laplace": "discrete Laplace"}
+_VARIANCES: Mapping[str, Callable[[float], float]] = {"gaussian": gaussian_variance, "laplace": laplace_variance}
+
+
+@dataclass(frozen=True)
+class SetHistogram:
+    """Counts of units in bins, at most `contributions` bins a unit.
+
+    Attributes:
+        bins: how many there are, a public number; None for an open set of them.
+        contributions: k, in how many of them one unit can be.
+        noise: which noise every bin has.
+        scale: sigma of the Gaussian or b of the Laplace, a multiple of 2^-20 up to 2^32.
+    """
+
+    bins: int | None
+    contributions: int
+    noise: Noise
+    scale: Fraction
+
+    def __post_init__(self) -> None:
+        check_sigma(self.scale)
+        if self.bins is not None and not 1 <= self.bins <= MOST_BINS:
+            raise BinsInvalid(self.bins)
+        if not 1 <= self.contributions <= MOST_CONTRIBUTIONS:
+            raise ContributionsInvalid(self.contributions)
+
+    @property
+    def epsilon(self) -> Fraction:
+        """k/b, what Laplace noise costs in pure differential privacy."""
+        return self.contributions / self.scale
+
+    def loss(self) -> Amount:
+        """The charge of one histogram, rounded up."""
+        if self.noise == "gaussian":
+            return conversions.gaussian_coordinates(self.contributions, self.scale)
+        return conversions.independent_coordinates(self.epsilon, self.contributions)
+
+    def variance(self) -> float:
+        """The variance of one bin's noise."""
+        return _VARIANCES[self.noise](float(self.scale))
+
+    def event(self, count: int = 1) -> PrivacyEvent:
+        """`count` histograms of the same units.
+
+        In dp-accounting's words as many Gaussian mechanisms of noise multiplier sigma / sqrt(k), or k times as many
+        discrete Laplace mechanisms of sensitivity 1.
+        """
+        if count < 1:
+            raise ValueError(f"an event has at least one histogram, not {count}")
+        return PrivacyEvent(
+            mechanism=MECHANISM,
+            count=count,
+            parameters={
+                "bins": OPEN if self.bins is None else self.bins,
+                "contributions": self.contributions,
+                "noise": self.noise,
+                "scale": str(self.scale),
+            },
+            loss=self.loss() * count,
+            dp_event=self._dp_event(count),
+        )
+
+    @classmethod
+    def from_event(cls, event: PrivacyEvent) -> "SetHistogram":
+        """The histogram whose parameters `event` stores.
+
+        Raises:
+            KeyError, ValueError, UsageError: they are not a set histogram's.
+        """
+        bins, stored = event.parameters["bins"], event.parameters["noise"]
+        if stored not in get_args(Noise):
+            raise ValueError("no such noise")
+        noise: Noise = "laplace" if stored == "laplace" else "gaussian"
+        found = None if bins == OPEN else int(bins)
+        return cls(found, int(event.parameters["contributions"]), noise, exact(event.parameters["scale"]))
+
+    def draw(self, counts: Sequence[int], rng: RandomSource) -> list[int]:
+        """Every count with noise of its own; some may be negative.
+
+        Args:
+            counts: numbers of units below 2^53, one for each bin; of an open set those bins that are needed, and no bin
+                in two calls.
+            rng: the operating system's, through OpenDP; any other source rounds floats, which is not private.
+
+        Raises:
+            ValueError: not as many counts as bins: who leaves an empty bin out tells that it is empty.
+        """
+        if self.bins is not None and len(counts) != self.bins:
+            raise ValueError(f"{self.bins} bins need a count each, not {len(counts)}")
+        if rng.kind != "os":
+            rounded = rounded_normal if self.noise == "gaussian" else rounded_laplace
+            return [count + rounded(float(self.scale), rng) for count in counts]
+        return [int(value) for value in _measurement(replace(self, bins=None))(list(counts))] if counts else []
+
+    def facts(self) -> Mapping[str, str]:
+        """Which noise it is, and how much more the other kind would have at the same rho; public."""
+        other: Noise = "laplace" if self.noise == "gaussian" else "gaussian"
+        spread = f"{_NAMES[self.noise]}, standard deviation {math.sqrt(self.variance()):.4g} units in each bin"
+        try:
+            would = calibrate_set_histogram(self.loss().rho, self.bins, self.contributions, other).variance()
+        except NoiseInvalid:
+            return {"noise": spread}
+        return {"noise": f"{spread} ({_NAMES[other]} at this rho: {math.sqrt(would):.4g})"}
+
+    def _dp_event(self, count: int) -> Json:
+        if self.noise == "laplace":
+            return dp_events.discrete_laplace(float_above(1 / self.scale), self.contributions * count)
+        return dp_events.gaussian(_multiplier(self.scale, self.contributions), count)
+
+
+def calibrate_set_histogram(rho: int, bins: int | None, contributions: int, noise: Wanted = "auto") -> SetHistogram:
+    """The histogram with the least noise that costs at most `rho` (units of 1e-12), within 0.1 %.
+
+    Args:
+        bins: how many, or None for an open set.
+        contributions: k, the most bins of one unit.
+        noise: `gaussian`, `laplace`, or `auto` for the one of smaller variance at this rho (the Gaussian where they are
+            alike).
+
+    Raises:
+        NoiseInvalid: rho is not positive, or so small that the scale would pass 2^32.
+        BinsInvalid, ContributionsInvalid: no such number of bins, or of bins of one unit.
+    """
+    wanted: Sequence[Noise] = ("gaussian", "laplace") if noise == "auto" else (noise,)
+    found = [SetHistogram(bins, contributions, kind, _least_scale(rho, contributions, kind)) for kind in wanted]
+    best = min(found, key=SetHistogram.variance)
+    if not best.loss().fits(Amount(rho)):
+        raise ArithmeticError(f"{best} costs more than {rho}")
+    return best
+
+
+def _least_scale(rho: int, contributions: int, noise: Noise) -> Fraction:
+    if not 1 <= contributions <= MOST_CONTRIBUTIONS:
+        raise ContributionsInvalid(contributions)
+    return (least_scale if noise == "gaussian" else least_laplace_scale)(rho, contributions)
+
+
+def _multiplier(sigma: Fraction, contributions: int) -> float:
+    """The largest double that is at most sigma / sqrt(k)."""
+    found = float_below(sigma) / math.sqrt(contributions)
+    while Fraction(found) ** 2 * contributions > sigma**2:
+        found = math.nextafter(found, 0)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _measurement(histogram: SetHistogram) -> Measurement:
+    """OpenDP's noise on a vector of any length, once its own map has confirmed our charge."""
+    scale, domain = float(histogram.scale), dp.vector_domain(dp.atom_domain(T="i64"))
+    if histogram.noise == "gaussian":
+        gaussian = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
+        return confirmed(gaussian, math.sqrt(histogram.contributions), histogram.loss())
+    laplace = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
+    return confirmed_pure(laplace, histogram.contributions, histogram.epsilon)
+
+
+class BinsInvalid(UsageError):
+    """A histogram of no bins, or of too many."""
+
+    def __init__(self, bins: int) -> None:
+        super().__init__(f"A histogram has 1 to {MOST_BINS} bins, not {bins}.", "Ask for fewer.", {"bins": bins})
+
+
+class ContributionsInvalid(UsageError):
+    """A unit that may be in no bin, or in too many."""
+
+    def __init__(self, contributions: int) -> None:
+        super().__init__(
+            f"A unit is in at most 1 to {MOST_CONTRIBUTIONS} bins, not {contributions}.",
+            "Say in how many bins, or for how many candidates, one unit may count.",
+            {"contributions": contributions},
+        )

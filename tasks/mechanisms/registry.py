@@ -1,0 +1,81 @@
+"""Every mechanism by its stable name: from a stored event back to its charge, offline.
+
+`almoner verify-release` trusts no stored figure: it rebuilds each event from its parameters with the code
+that once charged it, and compares. A name is never removed from here and never changes its meaning
+(`models_db.values.events`); an unknown one is refused, not guessed.
+"""
+
+from collections.abc import Callable, Mapping
+
+from models_db.errors import AlmonerError, Refused
+from models_db.values.amounts import Amount
+from models_db.values.events import PrivacyEvent
+from tasks.mechanisms.core import post_processing, uncharged
+from tasks.mechanisms.counts import noisy_count, noisy_histogram, partition_selection, set_histogram
+from tasks.mechanisms.tokens import exponential_mechanism, integer_table, sparse_vector
+from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
+
+MECHANISMS: Mapping[str, Callable[[PrivacyEvent], PrivacyEvent]] = {
+    exponential_mechanism.MECHANISM: lambda event: exponential_mechanism.TokenDraw.from_event(event).event(event.count),
+    integer_table.MECHANISM: lambda event: integer_table.IntegerDraw.from_event(event).event(event.count),
+    sparse_vector.MECHANISM: lambda event: sparse_vector.SparseVector.from_event(event).event(event.count),
+    noisy_count.MECHANISM: lambda event: noisy_count.NoisyCount.from_event(event).event(event.count),
+    noisy_histogram.MECHANISM: lambda event: noisy_histogram.NoisyHistogram.from_event(event).event(event.count),
+    set_histogram.MECHANISM: lambda event: set_histogram.SetHistogram.from_event(event).event(event.count),
+    partition_selection.MECHANISM: lambda event: partition_selection.PartitionSelection.from_event(event).event(
+        event.count
+    ),
+    kmeans_rounds.MECHANISM: lambda event: kmeans_rounds.KMeansRounds.from_event(event).event(event.count),
+    kde_sketch.MECHANISM: lambda event: kde_sketch.KdeSketches.from_event(event).event(event.count),
+    noisy_mean.MECHANISM: lambda event: noisy_mean.NoisyMean.from_event(event).event(event.count),
+    post_processing.MECHANISM: lambda event: post_processing.PostProcessing.from_event(event).event(),
+    **{name: lambda event: uncharged.uncharged(event.mechanism) for name in uncharged.NAMES},
+}
+
+
+def recompute(event: PrivacyEvent) -> Amount:
+    """The charge of `event`, from its parameters alone; its stored loss is not looked at.
+
+    Raises:
+        UnknownMechanism: this version knows no mechanism of that name.
+        EventInconsistent: the parameters are not that mechanism's, or its dp-accounting event or relation
+        says
+            something else than they do.
+    """
+    if event.mechanism not in MECHANISMS:
+        raise UnknownMechanism(event.mechanism)
+    try:
+        rebuilt = MECHANISMS[event.mechanism](event)
+    except (KeyError, TypeError, ValueError, AlmonerError):
+        raise EventInconsistent(event.mechanism) from None
+    same = (
+        rebuilt.count == event.count
+        and dict(rebuilt.parameters) == dict(event.parameters)
+        and rebuilt.dp_event == event.dp_event
+        and rebuilt.relation == event.relation
+    )
+    if not same:
+        raise EventInconsistent(event.mechanism)
+    return rebuilt.loss
+
+
+class UnknownMechanism(Refused):
+    """A stored event names a mechanism this version does not know."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"This version of almoner knows no mechanism {name!r}.",
+            "Read the record with the version that wrote it, or a later one.",
+            {"mechanism": name},
+        )
+
+
+class EventInconsistent(Refused):
+    """A stored event contradicts itself."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"A stored {name!r} event does not follow from its own parameters.",
+            "The record was altered or damaged: do not rely on its claim.",
+            {"mechanism": name},
+        )

@@ -1,0 +1,1 @@
+"""Mechanisms that draw a token."""

@@ -1,0 +1,296 @@
+"""The token draw by an integer table: exact, and for many generations at once (PRIVACY §4.2, item 3).
+
+Scores are those of `tasks.mechanisms.tokens.exponential_mechanism`: integers k_v in units of u = g/B, moved by at most
+S = C/g when one unit comes or goes. With a public top U and a table of integer weights w
+(`tasks.mechanisms.tokens.weight_table`),
+
+    j_v = max(0, U - k_v),     P(v) = w(j_v >> t) / sum of w(j_v' >> t) over the candidates,
+
+drawn with a uniform integer below the sum. U is the largest public score plus a declared head-room: above it scores
+SATURATE. The table's step 2^t u / tau is at most 2^-20, so the weights are exp((k_v - U) u / tau) to one part in a
+million, down to e^-26 of the largest.
+
+Why a draw costs A^2 / 2. A is a bound on |ln w_i - ln w_k| for places at most D = ceil(S / 2^t) apart, proven from the
+very integers that are drawn with. Fix the prefix and everything public; let the batches differ by one unit.
+
+1. Candidates, U and the table are public, so both sides have them equal; and k_v differs by at most S in each entry, in
+   either direction (`token_draw`, items 1 and 2).
+2. Neither saturation at U, nor the cut at the table's end, nor keeping scores inside 64 bits lets two scores move
+   further apart: x -> max(0, U - x) and x -> min(x, end) are 1-Lipschitz. And i >> t moves by at most D.
+3. So every weight moves by a factor between e^-A and e^A, the floor and every rounding of the table included. Tokens
+   may move in opposite directions: ln(P(v)/P'(v)) spans a range of at most eta = 2A over v, as the sums cancel in it.
+4. The draw is of bounded range eta, so it is eta^2/8 = A^2/2-zCDP (`tasks.accounting.conversions.bounded_range`).
+
+The sums and the search are exact: weights are at most 2^62, and are added in two halves of 31 bits, neither of which
+can overflow 64 bits with fewer than 2^31 candidates. Nothing that is summed or drawn is a float.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from models_db.values.amounts import RHO_UNIT, Amount
+from models_db.values.events import PrivacyEvent
+from tasks.accounting import dp_events
+from tasks.accounting.rounding import Exact, charge, exact
+from tasks.mechanisms.core.rng import RandomSource, uniform_below_each
+from tasks.mechanisms.tokens.exponential_mechanism import (
+    GRID_EXPONENT,
+    LARGEST_CLIP_STEPS,
+    BudgetTooSmall,
+    TokenDrawInvalid,
+    check_public,
+)
+from tasks.mechanisms.tokens.weight_table import WeightTable, weight_table
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+MECHANISM = "integer_draw"
+WEIGHT_BITS = 62
+FLOOR_BITS = 24
+# How much of the table's 26 nats head-room may take: above the likeliest token of a public prompt, and where every row
+# is recentred, so that B rows that agree on a token do add up to B S.
+HEAD_ROOM_NATS = 8
+WHOLE_TABLE_NATS = 26
+# Steps of the table are at most 2^-20 nats.
+_STEP_BITS = 20
+_LARGEST_HEAD_ROOM = 2**52
+_HALF = 31
+_LOW_HALF = 2**_HALF - 1
+# How many scores are worked on at once: 8 MiB for each tensor on the way on a CPU, whose caches it suits.
+_SCORES_AT_ONCE = {"cpu": 2**18, "cuda": 2**24}
+
+
+@dataclass(frozen=True)
+class IntegerDraw:
+    """One kind of token draw by an integer table.
+
+    Attributes:
+        clip_steps: S, the sensitivity of an integer score: the clip norm C in grid steps of 2^-grid_exponent.
+        references: B, the public nominal number of rows; a score's unit is u = 2^-grid_exponent / B.
+        temperature: tau, exact.
+        head_room: how far above the largest public score U lies, in units u.
+        grid_exponent: the grid is 2^-grid_exponent logits, at most 2^-16.
+        weight_bits: the largest weight is 2^weight_bits.
+        floor_bits: the smallest weight is 2^floor_bits, at least 2^20.
+    """
+
+    clip_steps: int
+    references: int
+    temperature: Fraction
+    head_room: int
+    grid_exponent: int = GRID_EXPONENT
+    weight_bits: int = WEIGHT_BITS
+    floor_bits: int = FLOOR_BITS
+
+    def __post_init__(self) -> None:
+        check_public(self.references, self.temperature)
+        if not 1 <= self.clip_steps <= LARGEST_CLIP_STEPS:
+            raise TokenDrawInvalid(f"The clip norm must be 1 to 2^31 - 1 grid steps, not {self.clip_steps}.")
+        if not 16 <= self.grid_exponent <= 24:
+            raise TokenDrawInvalid(f"The grid must be 2^-16 to 2^-24 logits, not 2^-{self.grid_exponent}.")
+        if not 0 <= self.head_room <= _LARGEST_HEAD_ROOM:
+            raise TokenDrawInvalid(f"The head-room must be 0 to 2^52 units, not {self.head_room}.")
+        if not 20 <= self.floor_bits < self.weight_bits <= 62:
+            raise TokenDrawInvalid(
+                f"Weights must lie between 2^20 and 2^62, not from 2^{self.floor_bits} to 2^{self.weight_bits}."
+            )
+
+    @property
+    def clip_norm(self) -> Fraction:
+        """C, in logits."""
+        return Fraction(self.clip_steps, 2**self.grid_exponent)
+
+    @cached_property
+    def stride(self) -> int:
+        """t: 2^t units of score share a weight."""
+        return _stride(self._units_per_nat)
+
+    @property
+    def distance(self) -> int:
+        """D = ceil(S / 2^t): how many places of the table one unit can move a score."""
+        return -(-self.clip_steps >> self.stride)
+
+    @cached_property
+    def table(self) -> WeightTable:
+        """The weights; built once for all draws that share them."""
+        return weight_table(2**self.stride / self._units_per_nat, self.weight_bits, self.floor_bits)
+
+    @cached_property
+    def fall(self) -> Fraction:
+        """A: at least the largest |ln w_i - ln w_k| at that distance. In exact arithmetic it were C / (B tau)."""
+        return self.table.bound(self.distance)
+
+    @property
+    def bounded_range(self) -> Fraction:
+        """eta = 2A: how far the log-probability ratios of two neighbours can spread."""
+        return 2 * self.fall
+
+    def loss(self) -> Amount:
+        """The charge of one draw, A^2 / 2, rounded up to a whole unit."""
+        return charge(self.fall**2 / 2)
+
+    def event(self, draws: int) -> PrivacyEvent:
+        """`draws` draws in a row on the same rows, the one that yields the end of the text included."""
+        if draws < 1:
+            raise ValueError(f"an event has at least one draw, not {draws}")
+        loss = self.loss()
+        return PrivacyEvent(
+            mechanism=MECHANISM,
+            count=draws,
+            parameters={
+                "clip_steps": self.clip_steps,
+                "grid_exponent": self.grid_exponent,
+                "references": self.references,
+                "temperature": str(self.temperature),
+                "head_room": self.head_room,
+                "weight_bits": self.weight_bits,
+                "floor_bits": self.floor_bits,
+                "eta": str(self.bounded_range),
+            },
+            loss=loss * draws,
+            dp_event=dp_events.zcdp(loss.rho, draws),
+        )
+
+    @classmethod
+    def from_event(cls, event: PrivacyEvent) -> "IntegerDraw":
+        """The draw whose parameters `event` stores.
+
+        Raises:
+            KeyError, ValueError, TokenDrawInvalid: they are not an integer draw's.
+        """
+        whole = ("clip_steps", "references", "head_room", "grid_exponent", "weight_bits", "floor_bits")
+        return cls(
+            temperature=exact(event.parameters["temperature"]), **{name: int(event.parameters[name]) for name in whole}
+        )
+
+    def draw_each(self, scores: "Tensor", allowed: "Tensor", rng: RandomSource) -> list[int]:
+        """One place for each generation, drawn on the scores' device.
+
+        Args:
+            scores: int64 [G, K] in units of u, relative to the largest public score; any value.
+            allowed: bool [G, K], false where there is no candidate.
+            rng: any source; only the operating system's protects.
+
+        Returns:
+            G places, 0 to K - 1.
+
+        Raises:
+            TypeError: scores that are not int64.
+            ValueError: a generation without candidates.
+        """
+        if str(scores.dtype) != "torch.int64":
+            raise TypeError(f"an integer draw needs int64 scores, not {scores.dtype}")
+        places: list[int] = []
+        for part, usable in _parts(scores, allowed):
+            places += _places(self._weights(part, usable), rng)
+        return places
+
+    def _weights(self, scores: "Tensor", allowed: "Tensor") -> "Tensor":
+        """w(max(0, U - k) >> t), and 0 where there is no candidate: int64 [G, K]."""
+        table = _on_device(self.table, scores.device)
+        below = self.head_room - scores.clamp(min=-(2**62), max=self.head_room)
+        index = (below >> self.stride).clamp_(max=table.end)
+        row, place = index >> table.low_bits, index & ((1 << table.low_bits) - 1)
+        weights = _taken(table.high, row).mul_(_taken(table.low, place)) >> _taken(table.shift, row)
+        return weights.clamp_(min=table.floor).masked_fill_(~allowed, 0)
+
+    @property
+    def _units_per_nat(self) -> Fraction:
+        """tau / u."""
+        return self.temperature * (self.references << self.grid_exponent)
+
+
+def calibrate(
+    rho: int, draws: int, references: int, temperature: Exact, head_room_nats: int = HEAD_ROOM_NATS
+) -> IntegerDraw:
+    """The integer draw with the largest clip norm whose `draws` draws cost at most `rho` (units of 1e-12).
+
+    C / (B tau) is a multiple of the table's step, which is at most 2^-20, and 2^-23 smaller than an ideal table's.
+    The head-room is what B rows that agree can add to a token, B S units, but at most `head_room_nats`.
+
+    Raises:
+        BudgetTooSmall: not even one step of clip norm is affordable.
+        TokenDrawInvalid: draws, references or temperature is out of range.
+    """
+    if draws < 1:
+        raise TokenDrawInvalid(f"A text takes at least one draw, not {draws}.")
+    tau = exact(temperature)
+    check_public(references, tau)
+    units_per_nat = tau * (references << GRID_EXPONENT)
+    stride = _stride(units_per_nat)
+    # A^2 / 2 <= rho / T, and A is D steps and a fraction of one: the guess is at most one too many.
+    most = Fraction(math.isqrt(2 * (rho // draws) * RHO_UNIT), RHO_UNIT)
+    guess = min(math.floor(most * units_per_nat), LARGEST_CLIP_STEPS) >> stride
+    # The first of these fits where the budget covers all that the table can ever leak.
+    for distance in (LARGEST_CLIP_STEPS >> stride, *range(guess, max(guess - 3, 0), -1)):
+        steps = distance << stride
+        room = min(references * steps, math.floor(head_room_nats * units_per_nat))
+        found = IntegerDraw(steps, references, tau, room)
+        if (found.loss() * draws).fits(Amount(rho)):
+            return found
+    raise BudgetTooSmall(draws, references)
+
+
+def _stride(units_per_nat: Fraction) -> int:
+    """The largest t for which 2^t units are at most 2^-20 nats; 0 where one unit is more."""
+    return max(0, math.floor(units_per_nat).bit_length() - 1 - _STEP_BITS)
+
+
+class _DeviceTable(NamedTuple):
+    high: "Tensor"
+    shift: "Tensor"
+    low: "Tensor"
+    low_bits: int
+    end: int
+    floor: int
+
+
+@lru_cache(maxsize=16)
+def _on_device(table: WeightTable, device: "torch.device") -> _DeviceTable:
+    import torch
+
+    high, shift, low = (
+        torch.tensor(entries, dtype=torch.int64, device=device) for entries in (table.high, table.shift, table.low)
+    )
+    return _DeviceTable(high, shift, low, table.low_bits, table.end, table.floor)
+
+
+def _taken(entries: "Tensor", index: "Tensor") -> "Tensor":
+    """entries[index], by the call that takes a third of the time."""
+    return entries.index_select(0, index.flatten()).view_as(index)
+
+
+def _parts(scores: "Tensor", allowed: "Tensor") -> Iterator[tuple["Tensor", "Tensor"]]:
+    """A few generations at a time, so that memory does not grow with their number."""
+    at_once = max(1, _SCORES_AT_ONCE.get(scores.device.type, 2**18) // max(1, scores.shape[1]))
+    for start in range(0, len(scores), at_once):
+        yield scores[start : start + at_once], allowed[start : start + at_once]
+
+
+def _places(weights: "Tensor", rng: RandomSource) -> list[int]:
+    """One place for each row of weights, each with probability weight / sum: int64 [G, K], below 2^62 + 1 -> G."""
+    upper, lower = (weights >> _HALF).cumsum(1), (weights & _LOW_HALF).cumsum(1)
+    upper += lower >> _HALF
+    lower &= _LOW_HALF
+    totals = [(high << _HALF) + low for high, low in zip(_last(upper), _last(lower), strict=True)]
+    if not all(totals):
+        raise ValueError("a draw needs at least one candidate")
+    drawn = uniform_below_each(totals, rng)
+    wanted = weights.new_tensor([(number >> _HALF, number & _LOW_HALF) for number in drawn])
+    high, low = wanted[:, :1], wanted[:, 1:]
+    # The first place whose running sum exceeds the number: as many places as do not come before it.
+    before = (upper < high) | ((upper == high) & (lower <= low))
+    places: list[int] = before.sum(1).tolist()
+    return places
+
+
+def _last(sums: "Tensor") -> list[int]:
+    """The totals, 0 for no candidate at all."""
+    last: list[int] = sums[:, -1].tolist() if sums.shape[1] else [0] * len(sums)
+    return last

@@ -1,0 +1,199 @@
+"""Which tokens need private text at all: the tests of Amin et al. 2024, by the sparse vector technique (PRIVACY §4.3).
+
+At each step of a run the distance between the public distribution and the mean of the rows' distributions is compared
+with a public threshold theta, both with noise. Below it the token comes from the public model, and the run goes on;
+the first test that is not below ends the run, and its token is drawn privately. The next run begins with fresh noise
+on the threshold.
+
+Everything is an integer. A row's distribution is p_i in {0, 1, ..}^V with an L1 norm of at most M = 2^30
+(`tasks.mechanisms.tokens.total_variation`), the public one P likewise, and the distance, in units of 1/(s M), is
+d = sum_v |s P_v - sum_i p_i,v|, s the public nominal number of rows. With b, the noise multiplier, and sigma = b/s:
+the threshold gets discrete Laplace noise of scale sigma (b M units), each test of scale 2 sigma (2 b M units).
+
+Why a run costs epsilon = 2/b = 2/(s sigma), however many tests it has. Fix everything that was released before it, and
+let neighbouring batches differ by one row. All other p_i are equal on both sides (row isolation), an absent row
+adds exactly zero, and s is public, so each d moves by at most the norm of one row:
+
+1. |d_t - d'_t| <= M for every test, by the triangle inequality, summand by summand. Which query is asked next
+   depends on released tokens and public data alone, so it is the same on both sides.
+2. Take a run that ends at test k. Its probability is the sum over T of P(theta + noise = T) times the product over
+   t < k of P(d_t + nu_t < T) times P(d_k + nu_k >= T). Put T + M for T: P(noise) falls by at most e^(M/(b M)), which
+   is e^(1/b).
+   For t < k: d_t + nu_t < T implies d'_t + nu_t < T + M, with the same noise, so these factors do not fall at all.
+   At k: d'_k + nu_k >= T + M is implied by d_k + (nu_k - 2M) >= T, and shifting nu_k by 2M costs
+   e^(2M/(2 b M)) = e^(1/b). Together at most e^(2/b); and a run that the end of the text cuts off costs e^(1/b).
+3. So a run is (2/b)-DP (Dwork and Roth, 2014, Theorem 3.23; that discrete noise has the same ratios is all it
+   needs), and its rho is the `pure_dp` row: epsilon tanh(epsilon/2), at most the 2/(s^2 sigma^2) of PRIVACY §4.3.
+
+The token that ends a run is a token draw of its own, charged beside it. Lyu, Su and Li (VLDB 2017, "Understanding the
+Sparse Vector Technique") show that the threshold's noise may even be kept; here it is drawn afresh, because only then
+runs are mechanisms of their own, whose rho adds up.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from models_db.errors import UsageError
+from models_db.values.amounts import Amount
+from models_db.values.events import PrivacyEvent
+from tasks.accounting import conversions, dp_events
+from tasks.accounting.rounding import exact, float_above
+from tasks.mechanisms.core.opendp_check import ULPS, Measurement, SamplerDisagrees
+from tasks.mechanisms.core.opendp_library import dp
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.counts.discrete_laplace import rounded_laplace
+from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_REFERENCES, BudgetTooSmall, TokenDrawInvalid
+
+MECHANISM = "sparse_vector"
+NORM = 2**30
+"""M: a row's distribution in integers; its L1 norm is at most this."""
+# The noise multiplier lies on a grid of 2^-10; up to 2^20 the noise on a distance stays far below 2^63.
+NOISE_GRID = 2**10
+LARGEST_NOISE = 2**20
+
+
+@dataclass(frozen=True)
+class SparseVector:
+    """Runs of tests, each until the first distance that is not below the threshold.
+
+    Attributes:
+        noise: b = s sigma, the noise multiplier: a multiple of 2^-10 up to 2^20.
+        references: s, the public nominal number of rows.
+    """
+
+    noise: Fraction
+    references: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.noise <= LARGEST_NOISE or (self.noise * NOISE_GRID).denominator != 1:
+            raise ThresholdNoiseInvalid(
+                f"The noise multiplier must be a multiple of 2^-10 up to 2^20, not {self.noise}."
+            )
+        if not 1 <= self.references <= LARGEST_REFERENCES:
+            raise TokenDrawInvalid(f"The number of references must be 1 to 2^20, not {self.references}.")
+
+    @property
+    def epsilon(self) -> Fraction:
+        """2/b = 2/(s sigma): what one run costs in pure differential privacy."""
+        return 2 / self.noise
+
+    @property
+    def sigma(self) -> Fraction:
+        """The scale of the threshold's noise, as a distance between distributions."""
+        return self.noise / self.references
+
+    @property
+    def threshold_scale(self) -> Fraction:
+        """The scale of the threshold's noise, in units of 1/(s M)."""
+        return self.noise * NORM
+
+    @property
+    def test_scale(self) -> Fraction:
+        """The scale of the noise of each test, in units of 1/(s M)."""
+        return 2 * self.noise * NORM
+
+    def loss(self) -> Amount:
+        """The charge of one run, epsilon tanh(epsilon/2), rounded up."""
+        return conversions.pure_dp(self.epsilon)
+
+    def event(self, runs: int) -> PrivacyEvent:
+        """`runs` runs in a row on the same rows, the last one even if the text ends inside it."""
+        if runs < 1:
+            raise ValueError(f"an event has at least one run, not {runs}")
+        return PrivacyEvent(
+            mechanism=MECHANISM,
+            count=runs,
+            parameters={
+                "noise_multiplier": str(self.noise),
+                "references": self.references,
+                "norm": NORM,
+                "sigma": str(self.sigma),
+                "epsilon": str(self.epsilon),
+            },
+            loss=self.loss() * runs,
+            dp_event=dp_events.zcdp(self.loss().rho, runs),
+        )
+
+    @classmethod
+    def from_event(cls, event: PrivacyEvent) -> "SparseVector":
+        """The tests whose parameters `event` stores.
+
+        Raises:
+            KeyError, ValueError, ThresholdNoiseInvalid, TokenDrawInvalid: they are not a sparse vector's.
+        """
+        if event.parameters["norm"] != NORM:
+            raise ValueError("a row's distribution has a norm of 2^30")
+        return cls(exact(event.parameters["noise_multiplier"]), int(event.parameters["references"]))
+
+    def begin(self, threshold: Fraction, rng: RandomSource) -> int:
+        """A noisy threshold for one run, in units of 1/(s M).
+
+        Args:
+            threshold: theta, a distance between distributions (0 to 2); public.
+        """
+        public = math.floor(threshold * self.references * NORM)
+        if rng.kind != "os":
+            return public + rounded_laplace(float(self.threshold_scale), rng)
+        return public + int(_confirmed_samplers(self).threshold(0))
+
+    def below(self, distance: int, noisy_threshold: int, rng: RandomSource) -> bool:
+        """One test of the run: whether `distance` (in units of 1/(s M)) is below its threshold, with fresh noise."""
+        if rng.kind != "os":
+            return distance + rounded_laplace(float(self.test_scale), rng) < noisy_threshold
+        return distance + int(_confirmed_samplers(self).test(0)) < noisy_threshold
+
+
+def calibrate_tests(rho: int, runs: int, references: int) -> SparseVector:
+    """The tests with the least noise whose `runs` runs cost at most `rho` (units of 1e-12).
+
+    Raises:
+        BudgetTooSmall: not even the largest noise is affordable.
+        TokenDrawInvalid: runs or references is out of range.
+    """
+    if runs < 1:
+        raise TokenDrawInvalid(f"A text has at least one private token, not {runs}.")
+    least, most = 1, LARGEST_NOISE * NOISE_GRID
+
+    def affordable(steps: int) -> bool:
+        return SparseVector(Fraction(steps, NOISE_GRID), references).loss().rho * runs <= rho
+
+    if not affordable(most):
+        raise BudgetTooSmall(runs, references)
+    while least < most:  # the loss falls as the noise grows
+        middle = (least + most) // 2
+        least, most = (least, middle) if affordable(middle) else (middle + 1, most)
+    return SparseVector(Fraction(least, NOISE_GRID), references)
+
+
+@dataclass(frozen=True)
+class _Samplers:
+    """The noise of a run, as OpenDP has confirmed it: these very measurements are drawn from."""
+
+    threshold: Measurement
+    test: Measurement
+
+
+@lru_cache(maxsize=64)
+def _confirmed_samplers(tests: SparseVector) -> _Samplers:
+    """The two discrete Laplace measurements of a run, once OpenDP agrees on what the two shifts of the proof cost.
+
+    Raises:
+        SamplerDisagrees: it charges more.
+    """
+    samplers = _Samplers(_discrete_laplace(tests.threshold_scale), _discrete_laplace(tests.test_scale))
+    if samplers.threshold.map(NORM) + samplers.test.map(2 * NORM) > tests.epsilon * (1 + ULPS):
+        raise SamplerDisagrees
+    return samplers
+
+
+def _discrete_laplace(scale: Fraction) -> Measurement:
+    return dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=float_above(scale))
+
+
+class ThresholdNoiseInvalid(UsageError):
+    """The noise of the tests is out of range."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "Give the tests another share of the budget.")

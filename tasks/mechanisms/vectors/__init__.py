@@ -1,0 +1,1 @@
+"""Mechanisms over vectors: means, clusters, sketches."""

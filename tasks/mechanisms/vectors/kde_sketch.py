@@ -1,0 +1,204 @@
+"""Noisy sketches of the density of units' phrases: `KdeSketches`, the private step of DP-KPS (PRIVACY §5).
+
+A unit adds ONE vector of L2 norm at most 1 to the sketch of its label, at each of P positions:
+
+    one position       the paired Fourier features of its phrases, added up and made of length 1
+    several positions  at position j the features of its first j phrases together
+
+and a unit with too few phrases adds zero. Sums over units are exact, every coordinate of every label's sum gets
+discrete Gaussian noise, and the sum is divided by a PUBLIC number n. Where a phrase lies in the density is its product
+with the sketch: whatever is asked of the sketch afterwards, and however often, is post-processing.
+
+Why a sketch of P positions costs P / (2 sigma^2), sigma in units of the norm. Fix everything public: frequencies,
+labels, n, the model that makes points. Two neighbouring inputs differ by one unit:
+
+1. its label is a function of that unit alone (a keyed choice among the labels that its documents carry), so it is in
+   the sum of ONE label; at each position its vector is a function of that unit alone, bit for bit
+   (`tasks.mechanisms.vectors.random_fourier_features`), and absent it adds exactly zero;
+2. that vector becomes integers of L2 norm at most S = 2^20 steps after all rounding, whatever its features are
+   (`tasks.mechanisms.vectors.clipping`), and integers are added exactly. So at each position all labels' sums together,
+   one long vector, move by at most S in L2, however many labels and features there are;
+3. independent discrete Gaussian noise on every coordinate of it makes a position S^2 / (2 sigma^2)-zCDP (Canonne,
+   Kamath, Steinke, arXiv 2004.00010, Theorem 14; OpenDP's map agrees), and rho adds up over positions;
+4. division by n comes after the noise, and n is public.
+
+The sketch is Gaussian, not the Laplace one of Wagner, Naaman, Mishra (ICML 2023), which pays for every coordinate.
+Replacing a unit moves one sum by up to 2S, or two by S: four times rho covers both.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models_db.errors import UsageError
+from models_db.values.amounts import Amount
+from models_db.values.events import PrivacyEvent
+from tasks.accounting import dp_events
+from tasks.accounting.rounding import exact, float_below
+from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
+
+MECHANISM = "kde"
+STEPS, GRID = 2**20, 20
+"""The norm of a unit's vector, 1, is 2^20 steps of 2^-20."""
+
+MOST_FEATURES, MOST_LABELS, MOST_POSITIONS = 2**16, 1000, 32
+LARGEST = 2**24
+"""Numbers of all sketches together at most: some minutes of noise."""
+
+Sums = NDArray[np.int64]
+"""int64 [positions, labels, 2D], in steps."""
+
+Chunk = tuple[NDArray[np.int64], NDArray[np.float32]]
+"""Some units: the number of each one's label, int64 [m], and its vectors, float32 [m, positions, 2D]."""
+
+
+@dataclass(frozen=True)
+class KdeSketches:
+    """Sketches that are drawn together.
+
+    Attributes:
+        features: D, the number of frequencies; a sketch has 2D numbers.
+        labels: how many there are; a unit is in the sum of one.
+        positions: P, how many vectors a unit adds.
+        sigma_steps: the noise's scale on every number of a sum, in steps of 2^-20; a multiple of 2^-20 up to 2^32.
+    """
+
+    features: int
+    labels: int
+    positions: int
+    sigma_steps: Fraction
+
+    def __post_init__(self) -> None:
+        limits = (MOST_FEATURES, MOST_LABELS, MOST_POSITIONS)
+        shape = (self.features, self.labels, self.positions)
+        if not all(1 <= size <= most for size, most in zip(shape, limits, strict=True)) or self.size > LARGEST:
+            raise SketchInvalid(*shape)
+        _ = self.vectors  # checks the scale
+
+    @property
+    def size(self) -> int:
+        """Numbers of all sketches together."""
+        return self.positions * self.labels * 2 * self.features
+
+    @property
+    def vectors(self) -> NoisyMean:
+        """What a unit adds at one position, and the noise on it."""
+        return NoisyMean(STEPS, self.sigma_steps, GRID)
+
+    @property
+    def sigma(self) -> Fraction:
+        """The noise's scale on every number of a sum, and on what a phrase scores, before the division by n."""
+        return self.vectors.sigma
+
+    def loss(self) -> Amount:
+        """The charge of all positions, each rounded up to a whole unit."""
+        return self.vectors.loss() * self.positions
+
+    def event(self, count: int = 1) -> PrivacyEvent:
+        """`count` times these sketches of the same units; in dp-accounting's words P Gaussian mechanisms each."""
+        if count < 1:
+            raise ValueError(f"an event has at least one drawing, not {count}")
+        return PrivacyEvent(
+            mechanism=MECHANISM,
+            count=count,
+            parameters={
+                "features": self.features,
+                "labels": self.labels,
+                "positions": self.positions,
+                "sigma_steps": str(self.sigma_steps),
+            },
+            loss=self.loss() * count,
+            dp_event=dp_events.gaussian(float_below(self.sigma_steps / STEPS), self.positions * count),
+        )
+
+    @classmethod
+    def from_event(cls, event: PrivacyEvent) -> "KdeSketches":
+        """The sketches whose parameters `event` stores.
+
+        Raises:
+            KeyError, ValueError, SketchInvalid, NoiseInvalid: they are no sketches'.
+        """
+        features, labels, positions = (int(event.parameters[name]) for name in ("features", "labels", "positions"))
+        return cls(features, labels, positions, exact(event.parameters["sigma_steps"]))
+
+    def sums(self, chunks: Iterable[Chunk]) -> Sums:
+        """The exact sums, WITHOUT noise: each chunk is read once, and nothing is kept of it but its part of the sums.
+
+        Rows are clipped by themselves and added as integers, so that how units are cut into chunks, and in which order
+        they come, changes no bit.
+
+        Raises:
+            ValueError: a chunk that does not fit, or a label that there is not.
+        """
+        sums = np.zeros((self.positions, self.labels, 2 * self.features), np.int64)
+        for label_of, vectors in chunks:
+            self._add(sums, label_of, vectors)
+        return sums
+
+    def draw(self, sums: Sums, rng: RandomSource) -> Sums:
+        """Every number of every sketch with noise of its own, about 10 us a number.
+
+        Raises:
+            ValueError: not as many sums as are charged for: who leaves an empty label out tells that it is empty.
+            TypeError: sums in floating point.
+        """
+        import torch  # pricing a request must not load it
+
+        if sums.shape != (self.positions, self.labels, 2 * self.features):
+            raise ValueError(f"sketches of shape {sums.shape} are not {self}")
+        if sums.dtype != np.int64:
+            raise TypeError(f"noise is added to integers, not to {sums.dtype}")
+        drawn: Sums = self.vectors.draw(torch.from_numpy(sums).flatten(), rng).numpy()
+        return drawn.reshape(sums.shape)
+
+    def density(self, noisy: Sums, references: int) -> NDArray[np.float64]:
+        """Noisy sums over n: float64 [positions, labels, 2D], whose product with a phrase's features is its score.
+
+        Args:
+            noisy: what `draw` gives; dividing exact sums protects nobody.
+            references: n, the PUBLIC number of units that a label is expected to have, however many there are.
+        """
+        if references < 1:
+            raise ValueError(f"a density is over a public number of units, at least 1, not {references}")
+        return np.ldexp(noisy.astype(np.float64), -GRID) / references
+
+    def _add(self, sums: Sums, label_of: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:
+        import torch
+
+        if vectors.shape != (len(label_of), self.positions, 2 * self.features):
+            raise ValueError(f"vectors of shape {vectors.shape} for {len(label_of)} units of {self}")
+        if (label_of < 0).any() or (label_of >= self.labels).any():
+            raise ValueError(f"a unit is in one of {self.labels} labels")
+        flat = torch.from_numpy(np.ascontiguousarray(vectors)).reshape(-1, 2 * self.features)
+        rows = self.vectors.quantised(flat).numpy().reshape(vectors.shape)
+        for label in np.unique(label_of):
+            sums[:, label] += rows[label_of == label].sum(axis=0)
+
+
+def calibrate_kde(rho: int, features: int, labels: int, positions: int) -> KdeSketches:
+    """The sketches with the least noise that cost at most `rho` (units of 1e-12) together, evenly over positions.
+
+    Raises:
+        NoiseInvalid: a position would get so little of rho that nothing but noise is affordable.
+        SketchInvalid: no such numbers of features, labels and positions.
+    """
+    found = KdeSketches(features, labels, positions, calibrate_mean(rho, max(1, positions), 1).sigma_steps)
+    if not found.loss().fits(Amount(rho)):
+        raise ArithmeticError(f"{found} costs more than {rho}")
+    return found
+
+
+class SketchInvalid(UsageError):
+    """Sketches that are too many or too large."""
+
+    def __init__(self, features: int, labels: int, positions: int) -> None:
+        super().__init__(
+            f"There are no sketches of {features} features for {labels} labels at {positions} positions.",
+            f"At most {MOST_FEATURES} features, {MOST_LABELS} labels and {MOST_POSITIONS} positions, and"
+            f" {LARGEST} numbers together (two a feature).",
+            {"features": features, "labels": labels, "positions": positions},
+        )

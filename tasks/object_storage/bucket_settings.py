@@ -1,0 +1,75 @@
+"""How buckets are reached: what a home has written down of each, and never a secret.
+
+A bucket of which nothing is written is reached as the environment says (AWS_PROFILE, AWS_ENDPOINT_URL, ...).
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, model_validator
+
+from models_db.values.requests import Line, Written
+from tasks.common.network import Address as Url
+from tasks.common.network import Variable, is_loopback
+
+PAGE: Final = "docs/stores.md"
+
+
+class Bucket(Written):
+    """One bucket.
+
+    Attributes:
+        endpoint_url: the server, if it is not Amazon's; https, or http to this machine.
+        profile: a section of the files that Amazon's tools read.
+        key_env, secret_env, token_env: names of the variables that hold the credentials, if not Amazon's own.
+        instance_role: whether the machine's own service (169.254.169.254) is asked for credentials.
+        proxy: what https is sent through; no proxy of the environment is asked.
+        encryption: what the server encrypts objects with that are written.
+        kms_key: the key for aws:kms, if not the bucket's own.
+    """
+
+    endpoint_url: Url | None = None
+    region: Annotated[str, Field(pattern="^[a-z0-9-]{1,40}$")] | None = None
+    profile: Line | None = None
+    key_env: Variable | None = None
+    secret_env: Variable | None = None
+    token_env: Variable | None = None
+    instance_role: bool = False
+    ca_file: Line | None = None
+    proxy: Url | None = None
+    encryption: Literal["AES256", "aws:kms"] | None = None
+    kms_key: Line | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Bucket":
+        if self.endpoint_url is not None and not is_safe(self.endpoint_url):
+            raise ValueError("plain http goes to this machine alone; use https (endpoint_url)")
+        if (self.key_env is None) != (self.secret_env is None):
+            raise ValueError("name both variables or none (key_env, secret_env)")
+        if self.token_env is not None and self.key_env is None:
+            raise ValueError("token_env comes with key_env and secret_env")
+        if self.kms_key is not None and self.encryption != "aws:kms":
+            raise ValueError("kms_key comes with encryption: aws:kms")
+        return self
+
+
+AS_THE_ENVIRONMENT_SAYS: Final = Bucket()
+
+
+class Buckets:
+    """What is known of each bucket, by name."""
+
+    def __init__(self, known: Mapping[str, Bucket] = MappingProxyType({})) -> None:
+        self.known = dict(known)
+
+    def of(self, name: str) -> Bucket:
+        """How the bucket `name` is reached."""
+        return self.known.get(name, AS_THE_ENVIRONMENT_SAYS)
+
+
+def is_safe(url: str) -> bool:
+    """Whether nobody on the way can read or change what is sent."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))

@@ -1,0 +1,1 @@
+"""Public numbers of a plan: batches, blocks, groups."""

@@ -1,0 +1,118 @@
+"""Releases that rotate over blocks: each reads one group of a dataset's blocks, and only that group is charged.
+
+The blocks are split into groups of equal size once and for all by their numbers. A request names how many groups there
+are (`rotate_over`); which one a release reads is decided from the ledger when it is submitted: the group with most
+budget left. Every block has an account of its own (PRIVACY §3), so by parallel composition a unit pays for the releases
+of its own group alone, whatever the choice; the choice looks at amounts that were spent, which are public.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from models_db.errors import UsageError
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
+from models_db.values.standing_terms import BLOCKS_READ
+from tasks.values.plan import Ask, Plan
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """One turn: group number `group` (from 0) of `groups`, of a dataset with `whole` blocks.
+
+    Raises:
+        RotationUnfit: the groups would not be of one size.
+    """
+
+    groups: int
+    group: int
+    whole: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.groups <= self.whole or self.whole % self.groups:
+            raise RotationUnfit(self.groups, self.whole)
+        if not 0 <= self.group < self.groups:
+            raise ValueError(f"there is no group {self.group} of {self.groups}")
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The blocks of the group, ascending."""
+        return tuple(range(self.group, self.whole, self.groups))
+
+    def asked(self, ask: "Ask") -> "Ask":
+        """What a plan may depend on, of the group alone: the same for every group."""
+        share = None if ask.population is None else max(1, ask.population // self.groups)
+        return replace(ask, blocks=len(self.blocks), population=share)
+
+    def planned(self, plan: "Plan") -> "Plan":
+        """A plan that was made for the group's blocks as if they were all, with their real numbers."""
+        told = f"group {self.group + 1} of {self.groups}: {', '.join(map(str, self.blocks))} of {self.whole}"
+        return replace(plan, blocks=self.blocks, facts={**plan.facts, BLOCKS_READ: told})
+
+    def to_json(self) -> dict[str, Json]:
+        """What a canonical request says of it."""
+        return {"rotate_over": self.groups, "group": self.group}
+
+
+def rotation_in(body: Mapping[str, Json], blocks: int) -> Rotation | None:
+    """The turn that a canonical request takes; None if it does not rotate.
+
+    Raises:
+        RotationUnfit, ValueError: no request has such a turn.
+    """
+    groups, group = body.get("rotate_over"), body.get("group")
+    if groups is None and group is None:
+        return None
+    if not isinstance(groups, int) or not isinstance(group, int):
+        raise ValueError("a turn is a number of groups, and which of them")
+    return Rotation(groups, group, blocks)
+
+
+def next_turn(groups: int, left: Sequence[Amount]) -> Rotation:
+    """The turn to take: the group whose fullest block has most left, the first of those that are alike.
+
+    Args:
+        left: what each block has left, by its number.
+
+    Raises:
+        RotationUnfit: the groups would not be of one size.
+    """
+    turns = [Rotation(groups, group, len(left)) for group in range(max(groups, 1))]
+    return max(turns, key=lambda turn: (_room(turn, left), -turn.group))
+
+
+def _room(turn: Rotation, left: Sequence[Amount]) -> tuple[int, int]:
+    return min(left[block].rho for block in turn.blocks), min(left[block].delta for block in turn.blocks)
+
+
+def affords(price: Amount, left: Sequence[Amount], groups: int = 1) -> int | None:
+    """How many releases at that price blocks afford that have so much left; None where it costs nothing.
+
+    Without rotation (one group) each release charges every block. With it each charges the blocks of one group, and a
+    group affords as many as its fullest block.
+
+    Raises:
+        RotationUnfit: the groups would not be of one size.
+    """
+    if price == Amount():
+        return None
+    whole = range(len(left))
+    parts = [whole] if groups == 1 else [Rotation(groups, each, len(left)).blocks for each in range(groups)]
+    return sum(min(price.times_in(left[block]) or 0 for block in part) for part in parts)
+
+
+def most_groups(blocks: int) -> int:
+    """The most groups that blocks can be split into: each is one."""
+    return max(blocks, 1)
+
+
+class RotationUnfit(UsageError):
+    """Blocks that cannot be split into so many groups of one size."""
+
+    def __init__(self, groups: int, blocks: int) -> None:
+        fitting = [number for number in range(2, blocks + 1) if blocks % number == 0]
+        super().__init__(
+            f"A release cannot rotate over {groups} groups of {blocks} blocks: groups have the same number of blocks.",
+            f"Rotate over {' or '.join(map(str, fitting[:8]))} groups." if fitting else "The dataset has one block.",
+            {"rotate_over": groups, "blocks": blocks},
+        )

@@ -1,0 +1,29 @@
+"""How a request says that it makes more texts of what an earlier release has released."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, Field, StringConstraints
+
+from models_db.values.requests import Written
+
+Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+
+
+class Extended(Written):
+    """The parent, to the byte.
+
+    Attributes:
+        release: its number, of the same dataset.
+        artifact: the digest of its files, as the publish gate knows it.
+        values: SHA-256 of the canonical JSON of the values that its mechanisms released.
+    """
+
+    release: Annotated[int, Field(ge=1)]
+    artifact: Sha256
+    values: Sha256
+
+
+def extended_of(parameters: BaseModel) -> Extended | None:
+    """What a request extends; None for most."""
+    found = getattr(parameters, "extends", None)
+    return found if isinstance(found, Extended) else None

@@ -1,0 +1,56 @@
+"""How a plain function becomes a Prefect task when, and only when, it is called inside a Prefect flow run.
+
+Everything works without Prefect: outside a flow run the function is simply called, and Prefect is not even imported.
+Inside one, the task never retries, never caches and never stores its result: a retry would charge twice, and a
+stored result or a captured print would put private text into Prefect's database.
+
+Whatever goes wrong inside, other than an error of ours, may quote private text; it leaves as a `TaskFailed` that
+names only its type and place.
+"""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from models_db.errors import AlmonerError
+from tasks.common.task_errors import TaskFailed
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def private_task(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """`function` as a task of the current flow run, if there is one; with scrubbed errors in any case."""
+
+    @functools.wraps(function)
+    def scrubbed(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except AlmonerError as problem:
+            raise problem from None  # what led to it may quote private text, and a traceback would print it
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as problem:  # noqa: BLE001 - no message gets through, not even a Rust panic's
+            failed = TaskFailed.of(function.__name__, problem)
+        raise failed
+
+    @functools.wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if not _in_flow_run():
+            return scrubbed(*args, **kwargs)
+        from prefect import task
+        from prefect.cache_policies import NO_CACHE
+
+        shell = task(retries=0, cache_policy=NO_CACHE, persist_result=False, log_prints=False)(scrubbed)
+        return shell(*args, **kwargs)
+
+    return call
+
+
+def _in_flow_run() -> bool:
+    if "prefect" not in sys.modules:
+        return False
+    from prefect.context import FlowRunContext
+
+    return FlowRunContext.get() is not None

@@ -1,0 +1,1 @@
+"""Prices of releases: quotes, the registry of systems, charged metrics."""

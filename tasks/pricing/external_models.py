@@ -1,0 +1,110 @@
+"""Models behind an API: which systems may use one, what is said of it, and what it would cost.
+
+What a system tells such a model leaves this machine, so it must be public words and released values alone. A system
+says so itself (`shows_private_text = False`); whoever does not say it is taken to show private text.
+"""
+
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+from models_db.errors import Refused
+from models_db.values.canonical_json import Json
+from models_db.values.requests import plain_decimal
+from tasks.common.network import is_external
+from tasks.inference.backends.endpoints import Endpoint
+from tasks.inference.backends.interface import SEES
+from tasks.values.plan import Generator, Plan
+
+FACT = "written by"
+"""The public parameter of a plan that says which external model writes the texts."""
+
+CHARACTERS_OF_A_TOKEN = 4
+"""By which the description is counted in a cost estimate: English has about as many."""
+
+_A_MILLION = 1_000_000
+_CENT = Decimal("0.01")
+
+
+def shows_private_text(system: Generator[Any]) -> bool:
+    """Whether a system shows private text to the model: always, unless it says that it does not."""
+    return getattr(system, "shows_private_text", True) is not False
+
+
+def require_public_prompts(system: Generator[Any], model: str) -> None:
+    """Check that nothing private would leave this machine.
+
+    Raises:
+        ExternalModelRefused: the model is behind an API, and the system shows private text.
+    """
+    if is_external(model) and shows_private_text(system):
+        raise ExternalModelRefused(system.name, model)
+
+
+def with_external_fact(plan: Plan, model: str, revision: str) -> Plan:
+    """The plan, with what is said of an external model among its public parameters."""
+    if not is_external(model):
+        return plan
+    return replace(plan, facts={**plan.facts, FACT: f"{SEES} ({revision})"})
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a release would ask of an endpoint at most, if nothing has to be asked twice.
+
+    Attributes:
+        requests: prompts.
+        tokens_in, tokens_out: of prompts, by an estimate, and of answers, as many as they may have.
+        money: None where no prices are declared.
+        seconds: at the rate that the endpoint allows; None where it names none.
+    """
+
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    money: str | None
+    seconds: int | None
+
+    @classmethod
+    def of(cls, plan: Plan, description: str, endpoint: Endpoint) -> "Cost":
+        """The cost of a plan; all of it follows from public numbers."""
+        requests = plan.prompts or plan.samples
+        tokens_in = requests * (plan.prompt_tokens + -(-len(description) // CHARACTERS_OF_A_TOKEN))
+        tokens_out = requests * plan.steps
+        money = _money(tokens_in, tokens_out, endpoint)
+        return cls(requests, tokens_in, tokens_out, money, _seconds(requests, tokens_in + tokens_out, endpoint))
+
+    def to_json(self) -> dict[str, Json]:
+        """As programs read it."""
+        return {
+            "requests": self.requests,
+            "tokens_in": self.tokens_in,
+            "tokens_out_at_most": self.tokens_out,
+            "money_at_most": self.money or "no prices are declared",
+            **({} if self.seconds is None else {"seconds_at_least": self.seconds}),
+        }
+
+
+def _money(tokens_in: int, tokens_out: int, endpoint: Endpoint) -> str | None:
+    if endpoint.price_in is None or endpoint.price_out is None:
+        return None
+    exact = (tokens_in * endpoint.price_in + tokens_out * endpoint.price_out) / _A_MILLION
+    return f"{plain_decimal(exact.quantize(_CENT, rounding=ROUND_CEILING))} {endpoint.currency}"
+
+
+def _seconds(requests: int, tokens: int, endpoint: Endpoint) -> int | None:
+    limits = [(requests, endpoint.per_minute), (tokens, endpoint.tokens_per_minute)]
+    found = [-(-60 * count // most) for count, most in limits if most is not None]
+    return max(found) if found else None
+
+
+class ExternalModelRefused(Refused):
+    """A model behind an API, for a system that shows private text to the model."""
+
+    def __init__(self, mechanism: str, model: str) -> None:
+        super().__init__(
+            f"{mechanism!r} shows private text to the language model, so {model!r} is refused: it is behind an API, and"
+            " private text does not leave this machine.",
+            "Name a model of `almoner models list`, or a mechanism that shows released values alone.",
+            {"mechanism": mechanism, "model": model},
+        )

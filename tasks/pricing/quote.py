@@ -1,0 +1,386 @@
+"""The price of a release, from public facts alone: what will be charged, what stays, how long it takes.
+
+A quote's `body` is the complete canonical request: everything the spend gate approves, down to each instalment.
+Quoting the same request twice gives the same body but for its nonce, so a run can check that what it is about to do
+is what was approved.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from pydantic import BaseModel
+
+from models_db.errors import UsageError
+from models_db.services.lifecycle.ledger import Balance, BudgetExceeded
+from models_db.values.amounts import Amount, Envelope, total
+from models_db.values.canonical_json import Json
+from models_db.values.requests import Prompt, PublicMetadata, ReleaseRequest, as_json, parse, plain_decimal
+from tasks.accounting import zcdp
+from tasks.accounting.lifetime_claims import lifetime_epsilon
+from tasks.common.network import is_external
+from tasks.evaluation.registry import Metric, requested
+from tasks.inference.backends.endpoints import Endpoint, endpoint_of
+from tasks.inference.catalogue import registry
+from tasks.inference.loading.readability import require_readable
+from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json
+from tasks.inference.structured_output.schema_parameters import require_schema_for
+from tasks.mechanisms.replace_one import replaced
+from tasks.planning.block_selection import Reading, require_governed
+from tasks.planning.labels_and_groups import GroupsNeeded, PartParameters, names_of, require_parts_for, with_catalogue
+from tasks.planning.precision_parameters import require_precision
+from tasks.pricing.charged_metrics import plan_with_metrics
+from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
+from tasks.pricing.registry import system_for
+from tasks.values.plan import Ask, Generator, Plan
+from tasks.values.release_kinds import ReleaseKind
+
+FORMAT = "almoner-request/1"
+
+# Row-tokens per second of SmolLM2-135M on two cores, rounded down (benchmarks/decoding.py): an estimate for people.
+READ_PER_SECOND = 900
+DRAWN_PER_SECOND = 90
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """What a quote may know about a dataset: public facts and its budget.
+
+    `population` is that of what the request reads, `blocks` how many every cohort has, and `balance` that of the blocks
+    the request reads; where those are of several cohorts, `left_by_cohort` is what each of these has left.
+    """
+
+    name: str
+    unit_field: str | None
+    relation: str
+    governed: bool
+    population: int | None
+    blocks: int
+    version: int
+    version_uid: str
+    epsilon_cap: str
+    delta_cap: str
+    delta_conversion: int
+    balance: Balance
+    envelope: Envelope | None = None
+    public: PublicMetadata = field(default_factory=PublicMetadata)
+    reading: Reading | None = None
+    left_by_cohort: Mapping[int, Amount] = field(default_factory=dict)
+
+    @property
+    def read(self) -> Reading:
+        """Which blocks the request reads; if nothing else was decided, all of the first cohort."""
+        return self.reading or Reading(self.blocks)
+
+    @property
+    def left(self) -> Amount:
+        """What a request may still cost: of its envelope, or of what no envelope keeps."""
+        return self.envelope.left if self.envelope else self.balance.left
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Which model, to the byte; of one behind an API, which endpoint: its digest is that of the configuration."""
+
+    name: str
+    revision: str
+    digest: str
+    licence: str
+    endpoint: Endpoint | None = None
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A priced request.
+
+    Attributes:
+        request: what was asked.
+        system, parameters, metrics: what its names stand for.
+        prompt: the complete wording, the same for every run of the request.
+        plan: what will be done.
+        body: the canonical request, without its nonce.
+        dataset: the facts it was priced with.
+        endpoint: where texts are asked for, if the model is behind an API.
+    """
+
+    request: ReleaseRequest
+    system: Generator[Any]
+    parameters: BaseModel
+    metrics: tuple[Metric, ...]
+    prompt: PromptSpec
+    plan: Plan
+    body: Mapping[str, Json]
+    dataset: DatasetFacts
+    endpoint: Endpoint | None = None
+
+    @property
+    def charged(self) -> tuple[str, ...]:
+        """The names of its charged metrics, in the order of `plan.measuring`."""
+        return tuple(metric.name for metric in self.metrics if metric.estimate)
+
+    @property
+    def affordable(self) -> bool:
+        """Whether the envelope, or every eligible block, can pay."""
+        return self.plan.loss.fits(self.dataset.left)
+
+    @property
+    def cost(self) -> Cost | None:
+        """What an endpoint would be asked for; None where the model is on this machine."""
+        return Cost.of(self.plan, self.prompt.description, self.endpoint) if self.endpoint else None
+
+    @property
+    def seconds(self) -> int:
+        """A rough estimate of the run's time on two cores."""
+        plan, lasting = self.plan, self.plan.rows - self.plan.reading_rows
+        return round(plan.rows * plan.prompt_tokens / READ_PER_SECOND + lasting * plan.steps / DRAWN_PER_SECOND) + 5
+
+    def require_affordable(self, paid: Amount | None = None) -> None:
+        """Check the price, less what earlier attempts have paid of it, against what is left.
+
+        Raises:
+            BudgetExceeded: it is too much, with the epsilon that would still fit.
+        """
+        if not (self.plan.loss - (paid or Amount())).fits(self.dataset.left):
+            left, envelope = self.dataset.left, self.dataset.envelope
+            where = f"in the envelope {envelope.name!r}" if envelope else self._where()
+            hint = "" if envelope else self._other_cohorts()
+            raise BudgetExceeded(self.dataset.name, self.plan.loss, left, where, hint or self._still_possible(left))
+
+    def _where(self) -> str:
+        """In which cohorts too little is left, if it reads several."""
+        short = [str(cohort) for cohort, left in self.dataset.left_by_cohort.items() if not self.plan.loss.fits(left)]
+        return f"in cohort {' and in cohort '.join(short)}" if short else ""
+
+    def _other_cohorts(self) -> str:
+        """How to read those that could pay, if some could."""
+        able = [cohort for cohort, left in self.dataset.left_by_cohort.items() if self.plan.loss.fits(left)]
+        if not able:
+            return ""
+        newest = able == [max(self.dataset.left_by_cohort)]
+        said = "newest" if newest else f"[{', '.join(map(str, able))}]"
+        return f"The others could pay: `cohorts: {said}` in the request reads them alone."
+
+    def _still_possible(self, left: Amount) -> str:
+        if not left.rho or self.request.delta is None:
+            return "Nothing is left"
+        epsilon = zcdp.epsilon_of(left.rho, self.request.delta)
+        return f"A release at delta {plain_decimal(self.request.delta)} could still have epsilon {_down(epsilon)}"
+
+    def to_json(self, *, with_balance: bool = True) -> dict[str, Json]:
+        """The price as programs read it; without the balance it says only whether the budget affords it."""
+        loss = self.plan.loss
+        return {
+            "dataset": self.dataset.name,
+            "unit": self.dataset.unit_field or "record",
+            "relation": self.dataset.relation,
+            "kind": self.request.kind,
+            "mechanism": self.request.mechanism,
+            "epsilon": as_json(self.request.epsilon),
+            "delta": as_json(self.request.delta),
+            "rho": loss.rho_text,
+            "rho_replace_one": None if loss.delta else total([replaced(one.event) for one in self.plan.every]).rho_text,
+            "delta_fail": loss.delta_text,
+            "facts": dict(self.plan.facts),
+            "prompt": {"description": self.prompt.description, **self._templates},
+            "public_metadata": self.body.get("public_metadata", {}),
+            **self._groups(),
+            "budget": {
+                "epsilon_cap": self.dataset.epsilon_cap,
+                "delta_cap": self.dataset.delta_cap,
+                "rho_cap": self.dataset.balance.cap.rho_text,
+                **(self._balance() if with_balance else {}),
+                "affordable": self.affordable,
+            },
+            **({"external": self.cost.to_json()} if self.cost else {}),
+            "expected_rows": self.plan.rows,
+            "expected_texts": self.plan.samples,
+            "expected_seconds": self.seconds,
+        }
+
+    @property
+    def _templates(self) -> Mapping[str, str]:
+        """What rows are told; insights have prompts of their own."""
+        return {} if ReleaseKind(self.request.kind) is ReleaseKind.INSIGHTS else self.prompt.templates
+
+    def _groups(self) -> dict[str, Json]:
+        """Of summaries, what the model is told of each group."""
+        groups = self.parameters.groups if isinstance(self.parameters, PartParameters) else ()
+        return {"groups": {group.id: group.shown for group in groups}} if groups else {}
+
+    def _balance(self) -> dict[str, Json]:
+        loss, balance, left = self.plan.loss, self.dataset.balance, self.dataset.left
+        after = left - loss if self.affordable else None
+        return {
+            **self._envelope(),
+            "rho_spent": balance.spent.rho_text,
+            "rho_held": balance.held.rho_text,
+            "rho_left_before": left.rho_text,
+            "rho_left_after": after.rho_text if after else None,
+            "epsilon_spent_before": self.lifetime_epsilon(balance.spent),
+            "epsilon_spent_after": self.lifetime_epsilon(balance.spent + loss),
+        }
+
+    def _envelope(self) -> dict[str, Json]:
+        envelope, reserved = self.dataset.envelope, self.dataset.balance.reserved
+        if envelope is None:
+            return {"rho_in_envelopes": reserved.rho_text} if reserved != Amount() else {}
+        return {
+            "envelope": envelope.name,
+            "envelope_rho_cap": envelope.cap.rho_text,
+            "envelope_rho_spent": envelope.spent.rho_text,
+        }
+
+    def lifetime_epsilon(self, amount: Amount) -> str:
+        """The lifetime epsilon that `amount` means at the dataset's delta, rounded up to four places."""
+        return lifetime_epsilon(amount, self.dataset.delta_conversion)
+
+
+def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> ModelFacts:
+    """The installed model that a request names, or the endpoint.
+
+    Args:
+        endpoints: those of the home, by name.
+
+    Raises:
+        UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown, UnsupportedModel, UnreadableModel.
+    """
+    if is_external(name):
+        found = endpoint_of(name, endpoints or {})
+        return ModelFacts(name, found.revision, found.digest, found.licence, found)
+    registry.find(name)
+    for model in registry.list_models():
+        if model.name == name and model.installed and model.digest:
+            require_readable(name)
+            return ModelFacts(model.name, model.revision, model.digest, model.licence)
+    raise registry.ModelNotPulled(name)
+
+
+def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, policy_digest: str, code: str) -> Quote:
+    """Price a request.
+
+    Raises:
+        FileInvalid: its parameters do not fit the mechanism.
+        GroupUnknown, GroupsNeeded, GroupsUnexpected, ContributionBoundExceeded, GroupsContradicted: nor do its groups.
+        BadTemplate, WordingUnused: its prompt is unfit, or does not fit its labels or its kind.
+        LabelsNeeded: it asks for demonstrations without labels.
+        SchemaNeeded, SchemaUnexpected: it asks for records without a schema, or for texts with one.
+        ExternalModelRefused: the model is behind an API, and the system shows private text.
+        Refused, UsageError, PrecisionMissing: the mechanism, a metric, the amount or the precision is impossible here.
+    """
+    system = system_for(request.mechanism, request.kind)
+    require_public_prompts(system, model.name)
+    request = system.written_out(request)
+    written = with_catalogue(request.parameters, dataset.public.groups)
+    if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES and not written.get("groups"):
+        raise GroupsNeeded  # and not that `samples` is missing, which follows from them
+    parameters = parse(system.parameters, written, f"`parameters` of {request.mechanism}")
+    names = names_of(parameters)
+    require_parts_for(request.kind, parameters)
+    require_schema_for(request.kind, parameters)
+    require_precision(parameters, external=model.endpoint is not None)
+    worded = worded_for(request.kind, request.prompt)
+    prompt, written_prompt = PromptSpec.of(worded, names), prompt_json(worded, names)
+    metrics = requested(request.evaluation, governed=dataset.governed)
+    ask = Ask(_amount(request, system, parameters), parameters, dataset.blocks, dataset.population, dataset.governed)
+    reading = dataset.read
+    require_governed(reading, dataset.name, governed=dataset.governed)
+    plan = plan_with_metrics(system, reading.asked(ask), metrics, request.evaluation_share)
+    plan = with_external_fact(reading.planned(plan), model.name, model.revision)
+    public = as_json(dataset.public.under(request.public_metadata).without_groups())
+    body: dict[str, Json] = {
+        "format": FORMAT,
+        "dataset": {"name": dataset.name, "version": dataset.version, "uid": dataset.version_uid},
+        "unit": dataset.unit_field or "record",
+        "relation": dataset.relation,
+        "governed": dataset.governed,
+        "population": dataset.population,
+        "blocks": dataset.blocks,
+        "kind": request.kind,
+        "mechanism": request.mechanism,
+        "epsilon": as_json(request.epsilon),
+        "delta": as_json(request.delta),
+        "model": {"name": model.name, "revision": model.revision, "sha256": model.digest, "licence": model.licence},
+        "parameters": as_json(parameters),
+        "prompt": written_prompt,
+        "evaluation": list(request.evaluation),
+        "plan": plan_json(plan),
+        "policy": policy_digest,
+        "code": code,
+        **({"evaluation_share": as_json(request.evaluation_share)} if plan.measuring else {}),
+        **({} if request.scope is None else {"scope": request.scope}),
+        **reading.to_json(),
+        **({"public_metadata": public} if public else {}),
+    }
+    return Quote(request, system, parameters, metrics, prompt, plan, body, dataset, model.endpoint)
+
+
+def written_request(body: Mapping[str, Any]) -> ReleaseRequest:
+    """The request that a canonical body was made from: quoted with the same facts, it gives that body again.
+
+    Where it says nothing of cohorts there was one; asked again later, it still reads that one alone.
+    """
+    fields = {"cohorts": [1]} | {name: body[name] for name in ReleaseRequest.model_fields if name in body}
+    return ReleaseRequest.model_validate(fields | {"dataset": body["dataset"]["name"], "model": body["model"]["name"]})
+
+
+def worded_for(kind: str, prompt: Prompt) -> Prompt:
+    """The prompt with the wording that its kind of release has where the request names none.
+
+    Raises:
+        WordingUnused: it words what nobody is asked.
+    """
+    if kind == ReleaseKind.INSIGHTS and prompt != Prompt(description=prompt.description):
+        raise WordingUnused(kind)
+    if kind == ReleaseKind.SUMMARIES and prompt.preset is None:
+        return prompt.model_copy(update={"preset": "summary"})
+    return prompt
+
+
+def plan_json(plan: Plan) -> Json:
+    """The charged part of a plan: every event and every instalment."""
+    return {
+        "blocks": list(plan.blocks),
+        "facts": dict(plan.facts),
+        "invocations": [
+            {
+                "event": invocation.event.to_json(),
+                "instalments": [{"rho": str(part.rho), "delta": str(part.delta)} for part in invocation.instalments],
+            }
+            for invocation in plan.every
+        ],
+    }
+
+
+def _amount(request: ReleaseRequest, system: Generator[Any], parameters: BaseModel) -> Amount | None:
+    if not system.charges:
+        return None
+    if request.epsilon is None or request.delta is None:
+        raise ClaimMissing(request.mechanism)
+    return zcdp.release_amount(request.epsilon, request.delta, system.fail_share(parameters))
+
+
+def _down(epsilon: Decimal) -> str:
+    return plain_decimal(epsilon.quantize(Decimal("0.001"), rounding="ROUND_FLOOR"))
+
+
+class ClaimMissing(UsageError):
+    """A mechanism that charges needs an epsilon and a delta."""
+
+    def __init__(self, mechanism: str) -> None:
+        super().__init__(
+            f"{mechanism!r} needs an epsilon and a delta in the request.",
+            "Add both, for example `epsilon: 4.0` and `delta: 1.0e-7`.",
+            {"mechanism": mechanism},
+        )
+
+
+class WordingUnused(UsageError):
+    """A wording of prompts in a release that has its own."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"A release of {kind} words its prompts itself; only `prompt.description` is used.",
+            "Leave `preset` and the templates out of `prompt`.",
+            {"kind": kind},
+        )

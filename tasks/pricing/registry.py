@@ -1,0 +1,43 @@
+"""Every generator by the name requests use."""
+
+from tasks.generation.decoding.run_context import Bench
+from tasks.generation.private_decoding.adapmixed import AdaPMixed
+from tasks.generation.private_decoding.baselines import NonPrivate, PublicOnly
+from tasks.generation.private_decoding.invisible_ink import InvisibleInk
+from tasks.generation.private_decoding.private_icl import PrivateIcl
+from tasks.generation.private_decoding.private_prediction import PrivatePrediction
+from tasks.insights.clio.planner import SimpleClio
+from tasks.insights.urania.planner import Urania
+from tasks.prompted_generation.evolution.planner import PrivateEvolution
+from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
+from tasks.summarization.one_shot import OneShotSummary
+from tasks.summarization.token_level import TokenLevelSummary
+from tasks.values.plan import Generator, UnknownSystem
+
+_ALL: tuple[Generator[Bench], ...] = (
+    InvisibleInk(),
+    PrivatePrediction(),
+    PrivateIcl(),
+    AdaPMixed(),
+    PublicOnly(),
+    NonPrivate(),
+    TokenLevelSummary(),
+    OneShotSummary(),
+    Urania(),
+    SimpleClio(),
+    KeyphraseSeeding(),
+    PrivateEvolution(),
+)
+SYSTEMS: dict[str, Generator[Bench]] = {system.name: system for system in _ALL}
+
+
+def system_for(mechanism: str, kind: str) -> Generator[Bench]:
+    """The generator of that name.
+
+    Raises:
+        UnknownSystem: there is none, or it does not make that kind of release.
+    """
+    found = SYSTEMS.get(mechanism)
+    if found is None or kind not in found.kinds:
+        raise UnknownSystem(mechanism, kind, sorted(name for name, s in SYSTEMS.items() if kind in s.kinds))
+    return found

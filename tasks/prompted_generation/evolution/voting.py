@@ -1,0 +1,79 @@
+"""Votes of units for candidates. Private, all of it, until noise is added.
+
+A unit casts one vote in a round, over the candidates of all labels together: it is read under one label, by a keyed
+choice among those that its documents carry, and votes for the nearest candidate of that label. Its point is worked out
+of its own text alone (`tasks.inference.embeddings.unit_embeddings`), which candidate is nearest is exact in integers,
+and of equally near ones it is the first in their public order (`tasks.mechanisms.vectors.fixed_point`). So adding or
+removing a unit moves one count by one, and no other unit's vote.
+
+Who votes for no candidate: a unit that carries none of the declared labels, and one whose text the embedder makes
+nothing of (its point is that of the empty text).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.generation.decoding.run_context import Bench
+from tasks.inference.embeddings.unit_embeddings import Points, points_of
+from tasks.mechanisms.vectors.fixed_point import GridPoints
+from tasks.text.interfaces import Embedder
+
+_AS_EMPTY = 1e-5
+"""A point that is no farther than this from the empty text's, in each coordinate, is that of the empty text."""
+
+
+@dataclass(frozen=True)
+class Voters:
+    """The units that vote.
+
+    Attributes:
+        label: the number of the label under which each votes, int64 [n].
+        points: one for each.
+    """
+
+    label: NDArray[np.int64]
+    points: GridPoints
+
+    def counts(self, candidates: Sequence[Points]) -> list[int]:
+        """How many units vote for each candidate: those of the first label, then those of the next.
+
+        Args:
+            candidates: for each label float32 [M, width], in the public order of its candidates.
+        """
+        return [votes for label, public in enumerate(candidates) for votes in self._under(label, public)]
+
+    def _under(self, label: int, public: Points) -> list[int]:
+        own = self.label == label
+        voters = GridPoints(self.points.steps[own], self.points.usable[own])
+        votes: list[int] = np.bincount(voters.nearest(public.astype(np.float64)), minlength=len(public)).tolist()
+        return votes
+
+
+@dataclass(frozen=True)
+class Electorate:
+    """The units of a release; nothing is read before `voters` is asked for, which must be after ARM.
+
+    Attributes:
+        blocks: those that the release is eligible to read.
+        labels: the declared ones; empty for none.
+        embed: makes points.
+    """
+
+    bench: Bench
+    blocks: Sequence[int]
+    labels: Sequence[str]
+    embed: Embedder
+
+    @cached_property
+    def voters(self) -> Voters:
+        """Worked out once, and kept in memory alone."""
+        read = self.bench.units(self.blocks, self.labels)
+        told = self.bench.in_tenths("units for the votes")
+        points = points_of(self.embed, [row.text for _, row in read], told)
+        votes = (np.abs(points - points_of(self.embed, [""])) > _AS_EMPTY).any(axis=1)
+        labels = np.array([label for label, _ in read], np.int64)
+        return Voters(labels[votes], GridPoints.of(points[votes]))

@@ -1,0 +1,197 @@
+"""What a request of keyphrase seeding says (DP-KPS, arXiv 2502.13193); all of it is public. It imports no model."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from models_db.values.canonical_json import Json
+from models_db.values.requests import Exact, Line, Written
+from tasks.analysis.keywords.parameters import KeywordSettings, with_words_from_file
+from tasks.mechanisms.vectors.kde_sketch import MOST_FEATURES
+from tasks.planning.extension import Extended
+from tasks.planning.labels_and_groups import PartParameters
+from tasks.text.keyword_normalisation import spelt_keyword
+from tasks.text.public_topics import PUBLIC_TOPICS
+from tasks.text.public_topics import digest as topics_digest
+
+Weight = Annotated[Exact, Field(gt=0, le=1000)]
+
+Background = Literal["labels", "median", "none"]
+
+MOST_PHRASES = 20
+"""Of a unit, and of a text."""
+
+MOST_WORDS = 50_000
+"""Of a public vocabulary."""
+
+MOST_SELECTED = 2000
+"""Of a vocabulary that is selected or counted."""
+
+TOPICS_FROM = f"built-in list of topics, SHA-256 {topics_digest()}"
+
+
+def _spelt(words: tuple[str, ...]) -> tuple[str, ...]:
+    found = {keyword: None for word in words if (keyword := spelt_keyword(word)) is not None}
+    if words and not found:
+        raise ValueError("no phrase can be made of these words")
+    return tuple(found)
+
+
+class VocabularySettings(Written):
+    """The phrases that texts may be seeded with.
+
+    Attributes:
+        method: `public` takes `words` as they are, and nothing is charged; `counted` keeps those of `words` that most
+            units come near to, by noisy counts; `private` has no words and selects phrases that enough units share.
+        size: how many `counted` and `private` keep at most.
+        per_unit: in how many counts, or selections, a unit takes part at most.
+        counting_share: the part of the stage's rho that ranks a selected vocabulary which came out too large.
+        words: the public phrases; what a request leaves out is the built-in list of topics.
+        words_from: where they come from, for people.
+    """
+
+    method: Literal["public", "counted", "private"] = "private"
+    size: Annotated[int, Field(ge=1, le=MOST_SELECTED)] = 500
+    per_unit: Annotated[int, Field(ge=1, le=MOST_PHRASES)] = 5
+    counting_share: Annotated[Exact, Field(gt=0, le=Decimal("0.5"))] = Decimal("0.1")
+    words: Annotated[tuple[str, ...], Field(max_length=MOST_WORDS), AfterValidator(_spelt)] = ()
+    words_from: Line | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.method == "private" and (self.words or self.words_from):
+            raise ValueError("a private vocabulary has no `words`; `counted` selects among public ones")
+        if self.method != "private" and not self.words:
+            raise ValueError(f"the method {self.method} needs `words`")
+        return self
+
+    @property
+    def charged(self) -> bool:
+        """Whether making it reads private text."""
+        return self.method != "public"
+
+    @property
+    def selected(self) -> KeywordSettings:
+        """The same, in the words of a keyword set."""
+        return KeywordSettings(
+            method="model", size=self.size, per_unit=self.per_unit, counting_share=self.counting_share
+        )
+
+
+class KeyphraseShares(Written):
+    """How rho is shared out between the vocabulary and the sketches: the paper's epsilon_voc and epsilon_kde.
+
+    A public vocabulary costs nothing, and its weight goes to the sketches.
+    """
+
+    vocabulary: Weight = Decimal("0.3")
+    sketches: Weight = Decimal("0.7")
+
+    def of(self, rho: int, *, charged: bool) -> tuple[int, int]:
+        """Units of rho for the vocabulary and for the sketches, rounded down."""
+        if not charged:
+            return 0, rho
+        weights = Fraction(self.vocabulary), Fraction(self.sketches)
+        first, second = (int(rho * weight / sum(weights)) for weight in weights)
+        return first, second
+
+
+class KeyphraseParameters(PartParameters):
+    """`parameters:` of a request.
+
+    Attributes:
+        samples: how many texts.
+        references: n, the public number of units that a label is expected to have; what sketches are divided by.
+        labels: the public label set; a unit is read under one of those that its documents carry.
+        extractor: how phrases are found in a unit: by RAKE or YAKE.
+        ranked_by: which of them come first: those that the extractor puts first, or those nearest to the unit's own
+            point, as KeyBERT does.
+        phrase_words: the longest phrase, in words.
+        phrases_per_unit: L, the most phrases of a unit that are used.
+        vocabulary: what texts may be seeded with.
+        features: D, the frequencies of a sketch.
+        bandwidth: h of the kernel exp(-|x - y|^2 / 2 h^2) between phrases' points, which have length 1.
+        background: what is taken from scores before they count, because every phrase is near to many: the mean score
+            of the same phrase over all `labels`, the `median` score of the vocabulary, or `none`; `auto` is `labels`
+            where there are two or more, and else `median`.
+        least_deviations: what is then left counts as zero below so many standard deviations of a score's noise.
+        strongest: how many phrases of a label count at most, those that score most; 0 for all. Never fewer than a text
+            has, so that it has different ones.
+        sequences: `independent` draws a text's phrases each by itself; `iterative` each given those before it, from a
+            sketch for each place, which share rho evenly.
+        phrases_per_text: how many phrases a text is seeded with.
+        shares: how rho is shared out.
+        delta_share: the part of delta that selecting a vocabulary needs for failing.
+        embedder: the public model that gives phrases their points.
+        max_new_tokens, temperature, top_k: how texts are written; nothing is charged for them.
+        extends: the release whose released values are used again; then nothing is read and nothing charged.
+    """
+
+    samples: Annotated[int, Field(ge=1, le=1_000_000)]
+    references: Annotated[int, Field(ge=1, le=10**9)]
+    extractor: Literal["rake", "yake"] = "rake"
+    ranked_by: Literal["extractor", "embedding"] = "extractor"
+    phrase_words: Annotated[int, Field(ge=1, le=4)] = 2
+    phrases_per_unit: Annotated[int, Field(ge=1, le=MOST_PHRASES)] = 8
+    vocabulary: VocabularySettings = VocabularySettings()
+    features: Annotated[int, Field(ge=1, le=MOST_FEATURES)] = 1000
+    bandwidth: Annotated[Exact, Field(ge=Decimal("0.001"), le=1000)] = Decimal("0.5")
+    background: Literal["auto", "labels", "median", "none"] = "auto"
+    least_deviations: Annotated[Exact, Field(ge=0, le=10)] = Decimal(1)
+    strongest: Annotated[int, Field(ge=0)] = 24
+    sequences: Literal["independent", "iterative"] = "independent"
+    phrases_per_text: Annotated[int, Field(ge=1, le=MOST_PHRASES)] = 4
+    shares: KeyphraseShares = KeyphraseShares()
+    delta_share: Annotated[Exact, Field(gt=0, lt=1)] = Decimal("0.1")
+    embedder: Annotated[str, Field(min_length=1, max_length=200)] = "all-minilm-l6-v2"
+    max_new_tokens: Annotated[int, Field(ge=1, le=100_000)] = 256
+    temperature: Annotated[Exact, Field(gt=0, le=100)] = Decimal(1)
+    top_k: Annotated[int, Field(ge=0)] = 0
+    extends: Extended | None = None
+
+    @model_validator(mode="after")
+    def _long_enough(self) -> Self:
+        if self.positions > self.phrases_per_unit:
+            raise ValueError("iterative sequences are no longer than `phrases_per_unit`")
+        if self.vocabulary.charged and self.vocabulary.per_unit > self.phrases_per_unit:
+            raise ValueError("`vocabulary.per_unit` is at most `phrases_per_unit`")
+        if self.background == "labels" and len(self.labels) < 2:
+            raise ValueError("`background: labels` needs two labels")
+        return self
+
+    @property
+    def subtracted(self) -> Background:
+        """What `background` means here."""
+        if self.background == "auto":
+            return "labels" if len(self.labels) > 1 else "median"
+        return self.background
+
+    @property
+    def counting(self) -> int | None:
+        """How many scores count at most; None for all."""
+        return max(self.strongest, self.phrases_per_text) if self.strongest else None
+
+    @property
+    def positions(self) -> int:
+        """P, how many sketches a label has."""
+        return self.phrases_per_text if self.sequences == "iterative" else 1
+
+
+def with_public_words(parameters: Mapping[str, Json]) -> dict[str, Json]:
+    """The parameters with the words of a public vocabulary in them: those of a `file`, or the built-in topics.
+
+    What is stored says all that a plan depends on.
+
+    Raises:
+        WordsUnreadable, WordsInvalid: there is no such file, or it is none.
+    """
+    asked = parameters.get("vocabulary")
+    if not isinstance(asked, Mapping) or asked.get("method") not in ("public", "counted"):
+        return dict(parameters)  # or the format says what is wrong with it
+    found = with_words_from_file(dict(asked))
+    if isinstance(found, Mapping) and not {"words", "file"} & set(found):
+        found = {**found, "words": list(PUBLIC_TOPICS), "words_from": TOPICS_FROM}
+    return {**parameters, "vocabulary": found}

@@ -1,0 +1,235 @@
+"""One run of keyphrase seeding: what it reads, what it releases, and what is written from that.
+
+Everything after the sketches is a function of `ReleasedValues` and of public things: with them alone, anybody may have
+more texts written. A run that goes on after a kill takes what the journal has, sequences included, so that prompts stay
+the same and a model behind an API is not asked twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, cast
+
+from models_db.values.canonical_json import Json
+from tasks.analysis.facets.extractor import extractor_for
+from tasks.common.array_encoding import array_of, text_of
+from tasks.generation.decoding.public_sampling import text_backend
+from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.stage_budget import StagePurse
+from tasks.inference.backends.interface import Sampling, Written
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.inference.engine.shapes import ContextTooLong
+from tasks.mechanisms.vectors.kde_sketch import Sums
+from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures
+from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
+from tasks.prompted_generation.keyphrases.phrase_sampling import Drawer, Scorer, Sequences, draw_sequences
+from tasks.prompted_generation.keyphrases.prompt import seeded
+from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
+from tasks.prompted_generation.keyphrases.unit_phrases import PhraseReader, facets_of
+from tasks.text.interfaces import Embedder
+from tasks.text.public_topics import PUBLIC_TOPICS
+from tasks.values.generated import Generated, GeneratedText
+from tasks.values.plan import Plan
+
+VOCABULARY, SKETCHES, SEQUENCES, PARENT = "vocabulary", "sketches", "sequences", "values of the parent"
+"""The steps of a run, in the journal."""
+
+TEXTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class ReleasedValues:
+    """All that the mechanisms have released.
+
+    Attributes:
+        vocabulary: the phrases, in the order of the alphabet; empty where none could be released.
+        sums: noisy sums, int64 [positions, labels, 2D].
+    """
+
+    vocabulary: tuple[str, ...]
+    sums: Sums
+
+    def to_json(self) -> dict[str, Json]:
+        """The stable stored form."""
+        return {"vocabulary": list(self.vocabulary), "sketches": sums_json(self.sums)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "ReleasedValues":
+        """What `to_json` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        return cls(tuple(map(str, stored["vocabulary"])), sums_of_json(stored["sketches"]))
+
+
+def sums_json(sums: Sums) -> Json:
+    """Noisy sums as they are written down: little-endian int64 in base 64, with their shape."""
+    return {"shape": list(sums.shape), "sums": text_of(sums, "<i8")}
+
+
+def sums_of_json(stored: Json) -> Sums:
+    """The sums again.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is something else.
+    """
+    kept = cast("Mapping[str, Any]", stored)
+    return array_of(kept["sums"], "<i8").reshape(kept["shape"])
+
+
+@dataclass(frozen=True)
+class KeyphraseRun:
+    """The stages, one after the other; each is released once."""
+
+    wanted: KeyphraseParameters
+    stages: Stages
+    plan: Plan
+    bench: Bench
+    embed: Embedder
+    reader: PhraseReader
+
+    @classmethod
+    def of(cls, wanted: KeyphraseParameters, stages: Stages, plan: Plan, bench: Bench) -> "KeyphraseRun":
+        """Nothing is read or spent yet.
+
+        Raises:
+            ModelNotPulled: the embedder is not here.
+            LabelsNotKept: labels are declared, and the version has none.
+        """
+        if wanted.labels and wanted.extends is None:
+            bench.corpus.require_labels()
+        embed = load_embedder(wanted.embedder, bench.device)
+        reader = PhraseReader(wanted, bench, extractor_for(facets_of(wanted)), embed)
+        return cls(wanted, stages, plan, bench, embed, reader)
+
+    def generated(self) -> Generated:
+        """The texts, in the public order of their labels.
+
+        Raises:
+            StepLost: an interrupted run has paid for a stage and lost it.
+            ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot be asked; known before it is paid.
+            EndpointFailed: an external model does not answer; one that never would is known before, too.
+        """
+        self.bench.begin_steps(self.plan)
+        self._require_ready()
+        sequences = self.sequences  # every stage takes place before the first text, whatever was released
+        figures = {"phrases_drawn_without_a_score": sequences.unscored}
+        if self.wanted.vocabulary.charged:
+            figures["keywords_released"] = len(self.released.vocabulary)
+            figures["public_topics_added"] = len(self.phrases) - len(self.released.vocabulary)
+        values = self.released.to_json() if self.wanted.extends is None else None  # who extends has its parent's
+        return Generated(tuple(self._texts()), {name: str(value) for name, value in figures.items()}, values)
+
+    @cached_property
+    def released(self) -> ReleasedValues:
+        """What the mechanisms release, now or in the journal; or have released for the parent."""
+        if self.wanted.extends is not None:
+            kept = self.bench.release(PARENT, [0], lambda: self.bench.kept, lambda values: values)
+            return ReleasedValues.from_json(cast("Mapping[str, Any]", kept))
+        purse = StagePurse(self.bench, VOCABULARY, 0)
+        words = self.stages.vocabulary.draw(purse, self.reader.phrases, self.bench.rng, self.embed)
+        return ReleasedValues(tuple(words), self._sums())
+
+    @cached_property
+    def phrases(self) -> tuple[str, ...]:
+        """What sequences are drawn from, in the order of the alphabet.
+
+        A selected vocabulary that has room for more is filled up with public topics: a handful of phrases that
+        everybody shares says less of a label than none.
+        """
+        own, settings = self.released.vocabulary, self.wanted.vocabulary
+        full = settings.method != "private" or len(own) >= settings.size
+        return own if full else tuple(sorted({*own, *PUBLIC_TOPICS}))
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """The phrases of every text; written down, because they would not be drawn again alike."""
+        found = self.bench.release(SEQUENCES, (), self._drawn, lambda drawn: drawn)
+        kept = cast("Mapping[str, Any]", found)
+        return Sequences(tuple(map(tuple, kept["phrases"])), int(kept["unscored"]))
+
+    @cached_property
+    def _labels(self) -> list[str | None]:
+        return layout_of_texts(self.wanted)
+
+    @cached_property
+    def _kernel(self) -> FourierFeatures:
+        width = int(self.embed([]).shape[1])
+        return FourierFeatures.of(width, self.wanted.features, self.wanted.bandwidth)
+
+    def _sums(self) -> Sums:
+        sketches, rng = self.stages.sketches, self.bench.rng
+        number = len(self.stages.vocabulary.events)
+        released = self.bench.release(
+            SKETCHES,
+            [number],
+            lambda: sketches.sums(self.reader.vectors(self._kernel)),
+            lambda sums: sums_json(sketches.draw(sums, rng)),
+        )
+        return sums_of_json(released)
+
+    def _drawn(self) -> Json:
+        wanted, released = self.wanted, self.released
+        numbers = {label: number for number, label in enumerate(wanted.labels)}
+        density = self.stages.sketches.density(released.sums, wanted.references)
+        noise = float(self.stages.noise(wanted))
+        found = draw_sequences(
+            Scorer(points_of(self.embed, self.phrases), self._kernel),
+            Drawer(noise * float(wanted.least_deviations), self.bench.rng, wanted.counting),
+            density,
+            [numbers[label] if label is not None else 0 for label in self._labels],
+            wanted.phrases_per_text,
+            wanted.subtracted,
+            partial(self.bench.progress, "sequences"),
+        )
+        return {"phrases": [list(chosen) for chosen in found.phrases], "unscored": found.unscored}
+
+    def _require_ready(self) -> None:
+        """Check that the model can be asked, before anything is paid: with every label's public words, without phrases.
+
+        An external one is asked once, with those of the first label.
+        """
+        backend, labels = text_backend(self.bench), list(dict.fromkeys(self._labels))
+        for label in labels[:1] if backend.external else labels:
+            backend.require_ready([seeded(self.bench.prompt, label, ())], self._how(label))
+
+    def _how(self, label: str | None) -> Sampling:
+        wanted = self.wanted
+        told = self.bench.prompt.fill("system", label)
+        return Sampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k, told)
+
+    def _texts(self) -> list[GeneratedText]:
+        """The texts, some at a time; those of one label are told the same about themselves."""
+        labels = self._labels
+        hows = [self._how(label) for label in labels]
+        found: list[GeneratedText] = []
+        while (start := len(found)) < len(labels):
+            end = start
+            while end < min(len(labels), start + TEXTS_AT_ONCE) and hows[end] == hows[start]:
+                end += 1
+            found += [
+                GeneratedText(text.text, text.tokens, text.complete, label=labels[number])
+                for number, text in zip(range(start, end), self._written(range(start, end), hows[start]), strict=True)
+            ]
+            self.bench.progress("texts", len(found), len(labels))
+        return found
+
+    def _written(self, texts: Sequence[int], how: Sampling) -> list[Written]:
+        """One answer for each of these texts. Where a local model has no room, all are told fewer of their phrases.
+
+        Phrases are paid for when it turns out how long they are, so a model that cannot read them must end nothing.
+        """
+        shown = self.wanted.phrases_per_text
+        while True:
+            try:
+                return text_backend(self.bench).write([self._asked(number, shown) for number in texts], how)
+            except ContextTooLong:
+                if not shown:
+                    raise
+                shown -= 1
+
+    def _asked(self, text: int, shown: int) -> str:
+        phrases = [self.phrases[number] for number in self.sequences.phrases[text][:shown]]
+        return seeded(self.bench.prompt, self._labels[text], phrases)

@@ -1,0 +1,1 @@
+"""Documents of a bundle: cards, checklists, metadata formats."""

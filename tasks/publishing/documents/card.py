@@ -1,0 +1,244 @@
+"""The card of a release (`README.md`): the whole claim in plain words first, then what it rests on and its limits.
+
+A pure function of the record and the publishable metrics. The order follows the pyramid of NIST SP 800-226 (figures,
+algorithm, trust), the wording the W3C note "Considerations for Reviewing Differential Privacy Systems": who knows no
+mathematics must be able to tell what is promised, for whom, and what is not.
+
+Whoever verifies a bundle makes its card again and compares every byte, so no second claim can hide in one. Other words
+here are therefore another format of the record.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from models_db.values.requests import as_json
+from tasks.evaluation.policy_bounds import missed
+from tasks.evaluation.policy_bounds import told as said
+from tasks.inference.prompts.render import CHARACTERS_PER_TOKEN
+from tasks.planning.block_selection import in_words
+from tasks.publishing.documents.hugging_face_card import front_matter
+from tasks.publishing.documents.markdown import block, code, table
+from tasks.release.approved_request import groups_asked
+from tasks.release.claim import Claim
+from tasks.release.record import CapChange, Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
+from tasks.release.wording import card_text, insight_text
+from tasks.release.wording.description import NOT_A_FACT, reads_nothing, written
+from tasks.values.metric_result import MetricResult
+from tasks.values.release_kinds import ReleaseKind
+
+_CLAIM: Final = "## The claim"
+_ASKED: Final = "The model was asked for texts of this public description:"
+
+ONE_SHOT: Final = "one_shot_summary"
+
+PUBLIC_PROMPTS: Final = ("keyphrase_seeding", "private_evolution")
+"""Systems that ask a model with public words and released values alone: no row of theirs has a private text."""
+
+CUT_FACT: Final = "reference tokens"
+"""The public parameter of plans that says where a unit's documents are cut."""
+
+
+def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
+    """The card, as Markdown with a YAML front matter."""
+    parts = [
+        front_matter(record),
+        f"# Release {record.release} from {code(record.dataset.name)}",
+        _what_this_is(record),
+        *_declared(record),
+        *_claim_sections(record),
+        *_mechanisms(record),
+        *([insight_text.how_to_read(record)] if record.kind == ReleaseKind.INSIGHTS else []),
+        *([card_text.LIMITS] if record.claim else []),
+        _people(record),
+        *_measurements(record, metrics),
+        card_text.VERIFY,
+        card_text.files(record.kind, labelled=bool(record.labels)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _what_this_is(record: ReleaseRecord) -> str:
+    if record.kind == ReleaseKind.INSIGHTS:
+        return f"{written(record, code)} (kind: {code(record.kind)}). {NOT_A_FACT}{_outside(record)}"
+    return (
+        f"Texts written by the language model {code(record.model.name)} through the mechanism {code(record.mechanism)}"
+        f" (kind: {code(record.kind)}). {NOT_A_FACT}{_outside(record)}"
+    )
+
+
+def _outside(record: ReleaseRecord) -> str:
+    return f" {card_text.EXTERNAL}" if record.model.external else ""
+
+
+def _declared(record: ReleaseRecord) -> list[str]:
+    """What the request declares about what is published, each value so that it can be nothing but itself."""
+    said = as_json(record.declared)
+    if not isinstance(said, Mapping) or not said:
+        return []
+    rows = [
+        (name, ", ".join(map(code, value)) if isinstance(value, list) else code(value)) for name, value in said.items()
+    ]
+    return [card_text.DECLARED, table(("declared", "value"), rows)]
+
+
+def _claim_sections(record: ReleaseRecord) -> list[str]:
+    if record.claim is None:
+        return [_CLAIM, f"**{card_text.NO_CLAIM}** {card_text.PUBLIC_DATA}"]
+    unit = _unit(record)
+    return [
+        _CLAIM,
+        f"This release is (epsilon, delta)-differentially private. What it protects is **{unit}**.",
+        table(("figure", "value"), _figures(record.claim, unit)),
+        *([card_text.EXTENDS.format(release=record.parent)] if record.parent else []),
+        card_text.in_words(record.claim),
+        f"{card_text.BEFOREHAND} Conversion: {record.claim.conversion}.",
+        *([_lifetime(record.lifetime)] if record.lifetime else []),
+        *([card_text.COHORTS.format(in_words(record.cohorts))] if record.cohorts else []),
+        *([_cap_changes(record.cap_changes)] if record.cap_changes else []),
+        *([_unprotected(record.unprotected_figures)] if record.unprotected_figures else []),
+    ]
+
+
+def _unit(record: ReleaseRecord) -> str:
+    if record.dataset.unit == "record":
+        return "one record of the dataset"
+    return f"all records of the dataset with one value of {code(record.dataset.unit)}, however many they are"
+
+
+def _figures(claim: Claim, unit: str) -> list[tuple[str, str]]:
+    other = claim.replace_one
+    return [
+        ("epsilon", code(claim.epsilon)),
+        ("delta", code(claim.delta)),
+        ("privacy unit", unit),
+        ("relation", "add or remove one unit"),
+        ("rho (zCDP) behind it", code(claim.rho)),
+        ("part of delta for mechanisms that can fail", code(claim.delta_fail)),
+        ("where a unit is replaced by another", f"epsilon {code(other.epsilon)} at delta {code(other.delta)}"),
+    ]
+
+
+def _lifetime(lifetime: Lifetime) -> str:
+    together = " Several datasets share this budget; the claim is for all of them together." if lifetime.shared else ""
+    return (
+        "**The dataset.** Losses add up. Everything ever run on the dataset, published or not, this release included,"
+        f" is together (epsilon {code(lifetime.epsilon)}, delta {code(lifetime.delta)})-differentially private for the"
+        f" same unit; a ledger refuses what would exceed that.{together} {card_text.CHOICES}"
+    )
+
+
+def _cap_changes(changes: Sequence[CapChange]) -> str:
+    rows = [(code(one.old_epsilon), code(one.old_delta), code(one.new_epsilon), code(one.new_delta)) for one in changes]
+    heads = ("epsilon before", "delta before", "epsilon after", "delta after")
+    return f"{card_text.CAP_CHANGES}\n\n{table(heads, rows)}"
+
+
+def _unprotected(found: UnprotectedFigures) -> str:
+    return card_text.unprotected_figures(found.since, found.people)
+
+
+def _mechanisms(record: ReleaseRecord) -> list[str]:
+    events = [(code(e.mechanism), str(e.count), code(e.loss.rho_text), _inline(e.parameters)) for e in record.events]
+    sections = [
+        "## How it was made",
+        f"{insight_text.ABOUT if record.kind == ReleaseKind.INSIGHTS else _ASKED}\n\n{block(record.prompt)}",
+        *_wording(record),
+        table(("mechanism", "times in a row", "rho in all", "parameters"), events),
+        "Public parameters, approved with the request before private text was read:",
+        table(("parameter", "value"), _rows(record.facts)),
+    ]
+    if CUT_FACT in record.facts:
+        documents = card_text.OF_A_GROUP if record.kind == ReleaseKind.SUMMARIES else card_text.OF_A_UNIT
+        sections.append(card_text.CUT.format(documents, tokens=record.facts[CUT_FACT], characters=CHARACTERS_PER_TOKEN))
+    if record.released:
+        sections += ["Declared, or released by a mechanism above:", table(("figure", "value"), _rows(record.released))]
+    if record.second_opinion:
+        sections.append(_opinion(record.second_opinion))
+    sections.append(
+        f"Licence of the model: {code(record.model.licence)}; SHA-256 of"
+        f" {'the configuration of its endpoint' if record.model.external else 'its weights'}:"
+        f" {code(record.model.weights_sha256)}. {card_text.RANDOMNESS[record.rng]}"
+    )
+    return sections
+
+
+def _wording(record: ReleaseRecord) -> list[str]:
+    """The templates that the request writes out, and its labels or groups."""
+    of_means = record.mechanism == ONE_SHOT  # which has no public rows that would be told something else
+    unused = ("public",) if of_means else ("private", "again") if record.mechanism in PUBLIC_PROMPTS else ()
+    templates = {name: text for name, text in record.templates.items() if name not in unused}
+    sections = [_introduced(record)] if templates else []
+    sections += [f"{code(name)}\n\n{block(text)}" for name, text in templates.items()]
+    if record.kind == ReleaseKind.SUMMARIES:
+        return [*sections, *_groups(record)]
+    if record.labels:
+        sections.append(f"{card_text.LABELS}\n\n{', '.join(map(code, record.labels))}")
+    return sections
+
+
+def _introduced(record: ReleaseRecord) -> str:
+    """What is said of the templates."""
+    if record.mechanism in PUBLIC_PROMPTS:
+        return card_text.TEMPLATES_OF_PUBLIC
+    return card_text.TEMPLATES_OF_MEANS if record.mechanism == ONE_SHOT else card_text.TEMPLATES
+
+
+def _groups(record: ReleaseRecord) -> list[str]:
+    """What is summarised, and by how many groups a unit could count."""
+    asked = record.request["parameters"]
+    rows = [(code(group.id), code(group.shown)) for group in groups_asked(record.kind, asked)]
+    read = record.claim is not None and not reads_nothing(record)
+    said = card_text.GROUPS.format(_for_groups(asked.get("groups_per_unit", 1))) if read else ""
+    return [f"{card_text.GROUPS_ARE} {said}".strip(), table(("group", "as the model was told of it"), rows)]
+
+
+def _for_groups(most: int) -> str:
+    return "one of them" if most == 1 else f"{most} of them at most"
+
+
+def _opinion(found: SecondOpinion) -> str:
+    return (
+        f"A second opinion: {code(found.library)} ({code(found.accountant)} accountant), from the stored events alone,"
+        f" arrives at epsilon {code(found.epsilon)} at delta {code(found.delta)}. {card_text.OPINION}"
+    )
+
+
+def _people(record: ReleaseRecord) -> str:
+    requester, runner = record.people.requester.name, record.people.runner.name
+    roles = card_text.SEVERAL_ROLES if record.policy.several_roles else card_text.SEPARATE_ROLES
+    rules = record.policy.rules_for(record.dataset.name)
+    first = (
+        f"{card_text.STANDING} (at least {rules.motion})" if record.standing else card_text.SPEND.format(rules.spend)
+    )
+    return (
+        f"## Who decided\n\nAsked for by {code(requester)}, run by {code(runner)}. {first} and again for exactly these"
+        f" files (at least {rules.publish}); {card_text.DECISIONS} {roles}"
+    )
+
+
+def _measurements(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> list[str]:
+    if not metrics:
+        return ["## Measurements", "None were asked for."]
+    rows = [(code(metric.name), metric.exposure, *figures) for metric in metrics for figures in _figures_of(metric)]
+    told = [words for name, words in card_text.MEASURED_BY_EXPOSURE.items() if name in {m.exposure for m in metrics}]
+    heads = ("metric", "exposure", "figure", "value")
+    outside = missed(record.policy.rules_for(record.dataset.name).required, {m.name: m for m in metrics})
+    return [
+        "## Measurements",
+        *([card_text.OUTSIDE.format(code(said(outside)))] if outside else []),
+        table(heads, rows),
+        " ".join([*told, card_text.MEASURED_HOW]),
+    ]
+
+
+def _figures_of(metric: MetricResult) -> Iterator[tuple[str, str]]:
+    for name, value in sorted(metric.values.items()):
+        yield code(name), code(value if value is not None else "not measurable")
+
+
+def _inline(parameters: Mapping[str, str | int]) -> str:
+    return ", ".join(code(f"{name} = {value}") for name, value in sorted(parameters.items())) or "none"
+
+
+def _rows(values: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(code(name), code(value)) for name, value in sorted(values.items())]

@@ -1,0 +1,268 @@
+"""`checklist.md`: the questions that NIST SP 800-226 puts to a claim of differential privacy, answered for one release.
+
+The order is that of the publication's pyramid: the figures stand on the algorithm, and the algorithm on trust in those
+who hold the data. Each answer says what it rests on: the record of this release, the software (whose proofs and tests
+hold for every release), or nothing, where a ledger cannot know and its owner must say.
+
+Source: NIST SP 800-226, "Guidelines for Evaluating Differential Privacy Guarantees", March 2025, in our own words.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from typing import Final
+
+from tasks.publishing.documents.markdown import code, plain, table
+from tasks.release.claim import Claim
+from tasks.release.public_content import Disclosure
+from tasks.release.record import ReleaseRecord
+from tasks.release.wording import card_text, description
+from tasks.values.release_kinds import ReleaseKind
+
+
+class Basis(Enum):
+    """What an answer rests on."""
+
+    RECORD = "record"
+    SOFTWARE = "software"
+    OPEN = "not in the ledger"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One question, what can be said, and what that rests on."""
+
+    question: str
+    said: str
+    basis: Basis
+
+
+_HEAD: Final = """\
+# Checklist of release {number} from {dataset}
+
+The questions of NIST SP 800-226, from the top of its pyramid to the bottom: a level is worth what the levels below it
+are worth. Every answer says what it rests on: **record** - `release.json` of this bundle, which
+`almoner verify-release` recomputes; **software** - how almoner works for every release, proven and tested in its
+sources; **not in the ledger** - nothing here can answer it, and the owner of the data must."""
+
+
+def checklist(release: Disclosure) -> str:
+    """The checklist, as Markdown."""
+    record = release.record
+    levels = (
+        ("The figures: epsilon, delta, unit", _figures(record)),
+        ("The budget: composition over time", _budget(record)),
+        ("The algorithm: mechanisms and their correctness", _algorithm(record)),
+        ("Utility and bias", _utility(release)),
+        ("Side channels", _side_channels()),
+        ("Trust: who sees what", _trust(record)),
+        ("The ground: collection and keeping of the data", _collection(record)),
+    )
+    parts = [_HEAD.format(number=record.release, dataset=code(record.dataset.name))]
+    parts += [f"## {title}\n\n{_rows(answers)}" for title, answers in levels]
+    return "\n\n".join(parts) + "\n"
+
+
+def _rows(answers: Sequence[Answer]) -> str:
+    rows = [(one.question, plain(one.said), one.basis.value) for one in answers]
+    return table(("question", "answer", "rests on"), rows)
+
+
+def _figures(record: ReleaseRecord) -> tuple[Answer, ...]:
+    claim = record.claim
+    if claim is None:
+        return (Answer("What is claimed?", description.claimed(record), Basis.RECORD),)
+    other = claim.replace_one
+    return (
+        Answer(
+            "What is epsilon, and what does it mean?", f"{claim.epsilon}. {description.impact(record)}", Basis.RECORD
+        ),
+        Answer("What is delta, and is it far below one over the number of units?", _delta(record, claim), Basis.RECORD),
+        Answer(
+            "Which variant of differential privacy, and how was it converted?",
+            f"zCDP with rho {claim.rho}; {claim.conversion}. Figures of releases are comparable at the same delta, unit"
+            " and relation only.",
+            Basis.RECORD,
+        ),
+        Answer("What is the unit of privacy?", f"{description.unit(record)}.", Basis.RECORD),
+        Answer(
+            "What are neighbouring datasets?",
+            f"One unit more or less. Where a unit is replaced by another: epsilon {other.epsilon} at delta"
+            f" {other.delta}.",
+            Basis.RECORD,
+        ),
+        Answer(
+            "How much can one unit contribute?",
+            description.contribution(record),
+            Basis.SOFTWARE,
+        ),
+        Answer(
+            "Is a person one unit?",
+            "Unknown here. Whoever is mentioned in a record is not its unit; losses of one person under several"
+            " identifiers add up.",
+            Basis.OPEN,
+        ),
+    )
+
+
+def _delta(record: ReleaseRecord, claim: Claim) -> str:
+    population = record.request["population"]
+    said = f"{claim.delta}, of which {claim.delta_fail} is for mechanisms that can fail."
+    if population is None:
+        return f"{said} The number of units is private, so nobody outside can divide by it."
+    share = format((Decimal(claim.delta) * int(population)).normalize(), "f")
+    return f"{said} Times the declared population of {population}: {share}. That should be far below 1."
+
+
+def _budget(record: ReleaseRecord) -> tuple[Answer, ...]:
+    changes = [
+        f"epsilon {one.old_epsilon} became {one.new_epsilon}, delta {one.old_delta} became {one.new_delta}"
+        for one in record.cap_changes
+    ]
+    return (
+        Answer("How do losses of several releases add up?", description.composition(record), Basis.RECORD),
+        Answer(
+            "Is the budget ever given back or renewed?",
+            "Never by time, by a failure, or by deleting a release. Changes that stewards approved:"
+            f" {'; '.join(changes) or 'none'}.",
+            Basis.RECORD,
+        ),
+        Answer(
+            "What enforces it?",
+            "The database: integer amounts, a constraint on every account, entries that are only ever added. What a run"
+            " may spend is spent before it reads the text, and stays spent if it fails.",
+            Basis.SOFTWARE,
+        ),
+        Answer("Were parameters tuned on private data?", description.TUNING, Basis.OPEN),
+        Answer(
+            "Is anything published without protection, or released elsewhere from the same data?",
+            "Nothing in this bundle: counts of units and documents are private and in no file. What left the house past"
+            " the ledger is not known to it.",
+            Basis.OPEN,
+        ),
+    )
+
+
+def _algorithm(record: ReleaseRecord) -> tuple[Answer, ...]:
+    opinion = record.second_opinion
+    checked = (
+        f"{opinion.library} ({opinion.accountant} accountant) reads epsilon {opinion.epsilon} out of the same events."
+        if opinion
+        else "Nothing is charged, so there is nothing to account for twice."
+    )
+    return (
+        Answer("Which mechanisms, with which parameters?", ". ".join(description.mechanisms(record)), Basis.RECORD),
+        Answer(
+            "Is the loss of each proven, and its implementation correct?",
+            "The proof stands beside the draw of each mechanism. Audits attack it with neighbouring inputs, and must"
+            " catch a twin that was broken on purpose.",
+            Basis.SOFTWARE,
+        ),
+        Answer("Does somebody else's accountant agree?", checked, Basis.RECORD),
+        Answer("Can floating point break it?", description.EXACTNESS, Basis.SOFTWARE),
+        Answer("Where do random numbers come from?", card_text.RANDOMNESS[record.rng].replace("**", ""), Basis.RECORD),
+        Answer("What happens to the data before the mechanism?", description.preprocessing(record), Basis.SOFTWARE),
+        Answer("What happens after the mechanism?", description.post_processing(record), Basis.SOFTWARE),
+        Answer(
+            "What had the model learned before?",
+            f"{_model(record)} What it had memorised before it came here is not covered by the claim.",
+            Basis.OPEN,
+        ),
+    )
+
+
+def _model(record: ReleaseRecord) -> str:
+    model = record.model
+    if model.external:
+        return (
+            f"{model.name} (configuration {model.weights_sha256}) is behind an API, an external model that sees only DP"
+            " outputs; its weights are its provider's."
+        )
+    return f"{model.name} (weights {model.weights_sha256}) is public."
+
+
+def _utility(release: Disclosure) -> tuple[Answer, ...]:
+    names = ", ".join(f"{metric.name} ({metric.exposure})" for metric in release.metrics)
+    use = release.record.declared.intended_use
+    made = "insights" if release.record.kind == ReleaseKind.INSIGHTS else "texts"
+    return (
+        Answer(f"How good are the {made}?", f"Measurements in evaluation.json: {names or 'none'}.", Basis.RECORD),
+        Answer("Fit for which use?", use or "Unknown here.", Basis.RECORD if use else Basis.OPEN),
+        Answer("Whom does it serve worse?", " ".join(description.BIASES), Basis.SOFTWARE),
+        Answer("Was the corpus biased to begin with?", "Unknown here.", Basis.OPEN),
+    )
+
+
+def _side_channels() -> tuple[Answer, ...]:
+    return (
+        Answer(
+            "Does time, memory or failure tell something?",
+            "Outside the claim. No time, no number of attempts, of batches with content or of crashes is published, and"
+            " a bundle tells neither when nor after how many attempts it was made.",
+            Basis.SOFTWARE,
+        ),
+        Answer(
+            "Does an error message or a log?",
+            "No private text is in logs, errors or the orchestrator; a test searches them for planted words.",
+            Basis.SOFTWARE,
+        ),
+        Answer("Who can watch the machines?", "Unknown here.", Basis.OPEN),
+    )
+
+
+def _trust(record: ReleaseRecord) -> tuple[Answer, ...]:
+    rules = record.policy.rules_for(record.dataset.name)
+    roles = card_text.SEVERAL_ROLES if record.policy.several_roles else card_text.SEPARATE_ROLES
+    before = (
+        f"A standing authorisation stood for the decision before the run (at least {rules.motion} stewards)."
+        if record.standing
+        else f"At least {rules.spend} stewards approved before private text was read."
+    )
+    return (
+        Answer(
+            "Which model of trust?",
+            "Central: whoever runs the software sees the private text, and everybody else what is published.",
+            Basis.SOFTWARE,
+        ),
+        Answer(
+            "Which model of queries?",
+            "One release of files, not interactive. Readers may work together: the claim is for all of them at once.",
+            Basis.SOFTWARE,
+        ),
+        Answer(
+            "Who asked, ran and decided?",
+            f"Asked for by {record.people.requester.name}, run by {record.people.runner.name}. {before} At least"
+            f" {rules.publish} approved exactly these files. {roles.replace('**', '')} Signed decisions are in"
+            " approvals.json.",
+            Basis.RECORD,
+        ),
+        Answer(
+            "Can somebody outside check it?",
+            "Yes, offline: the loss of every mechanism, epsilon, digests and signatures. That the draws were made as"
+            " the record says cannot be seen from outside; it is the publisher's word.",
+            Basis.RECORD,
+        ),
+        Answer("Who else has access to the data and the machines?", "Unknown here.", Basis.OPEN),
+    )
+
+
+def _collection(record: ReleaseRecord) -> tuple[Answer, ...]:
+    marked = (
+        "The dataset is governed: it has a budget, and gates."
+        if record.dataset.governed
+        else "Its owner has marked the dataset as public."
+    )
+    return (
+        Answer("What is the standing of the data?", marked, Basis.RECORD),
+        Answer(
+            "How was it collected, with whose consent, and what was exposed on the way?", "Unknown here.", Basis.OPEN
+        ),
+        Answer("How is it kept, encrypted, and deleted?", "Unknown here.", Basis.OPEN),
+        Answer(
+            "Is the same data under another budget somewhere?",
+            "Within this ledger no: a dataset whose units are known already must share their budget. Outside it,"
+            " unknown.",
+            Basis.OPEN,
+        ),
+    )

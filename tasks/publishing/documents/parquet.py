@@ -1,0 +1,89 @@
+"""`texts.parquet`: the rows of `texts.jsonl` in columns with types.
+
+| kind | columns |
+| --- | --- |
+| `records` | `id` (int64), `label` where there are labels, `raw`, and `record`: the object as JSON text, or null |
+| `summaries` | `id` (int64), `group`, `text` |
+| `insights` | `id`, `parent` or null, `level` (int64), `name`, `text`, `keywords` (a list), `size` or null (int64) |
+| every other | `id` (int64), `label` where there are labels, `text` |
+
+Its bytes depend on the version of the library that writes it, and on nothing else: no time, no schema of another
+library, no key with a value. So a reader compares rows with rows; the bytes are what the stewards approved, by their
+digest.
+"""
+
+import json
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any, Final
+
+from tasks.release.text_rows import part
+from tasks.values.release_kinds import ReleaseKind
+
+_ROWS_OF_A_GROUP: Final = 10_000
+
+
+def parquet(lines: Iterable[bytes], kind: str, *, labelled: bool) -> bytes:
+    """The content of `texts.parquet` for these lines of `texts.jsonl`."""
+    from pyarrow.parquet import write_table  # takes a tenth of a second to load
+
+    out = BytesIO()
+    write_table(
+        _table(lines, kind, labelled=labelled),
+        out,
+        version="2.6",
+        compression="none",  # whoever searches a bundle for a word finds it, and no second library decides on bytes
+        data_page_version="1.0",
+        row_group_size=_ROWS_OF_A_GROUP,
+        store_schema=False,
+    )
+    return out.getvalue()
+
+
+def same_rows(data: bytes, lines: Iterable[bytes], kind: str, *, labelled: bool) -> bool:
+    """Whether a Parquet file has exactly the columns and rows that these lines lead to, and no remark beside them.
+
+    Raises:
+        ValueError, OSError: it is no Parquet file.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    found = ParquetFile(BytesIO(data))
+    expected = _table(lines, kind, labelled=labelled)
+    if found.metadata.metadata is not None or found.metadata.num_rows != expected.num_rows:
+        return False
+    rows = found.read()
+    return bool(rows.schema.equals(expected.schema, check_metadata=True) and rows.equals(expected))
+
+
+def _table(lines: Iterable[bytes], kind: str, *, labelled: bool) -> Any:
+    import pyarrow
+
+    if kind == ReleaseKind.INSIGHTS:
+        return pyarrow.Table.from_pylist([_row(line) for line in lines], schema=_insights_schema())
+    fields = [pyarrow.field("id", pyarrow.int64(), nullable=False)]
+    fields += [pyarrow.field(part(kind), pyarrow.string(), nullable=False)] if labelled else []
+    fields.append(pyarrow.field("raw" if kind == ReleaseKind.RECORDS else "text", pyarrow.string(), nullable=False))
+    fields += [pyarrow.field("record", pyarrow.string())] if kind == ReleaseKind.RECORDS else []
+    return pyarrow.Table.from_pylist([_row(line) for line in lines], schema=pyarrow.schema(fields))
+
+
+def _insights_schema() -> Any:
+    from pyarrow import field, int64, list_, schema, string
+
+    return schema([
+        field("id", int64(), nullable=False),
+        field("parent", int64()),
+        field("level", int64(), nullable=False),
+        field("name", string(), nullable=False),
+        field("text", string(), nullable=False),
+        field("keywords", list_(field("element", string(), nullable=False)), nullable=False),
+        field("size", int64()),
+    ])  # fmt: skip
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads(line)
+    if "record" in row:
+        row["record"] = json.dumps(row["record"], ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return row

@@ -1,0 +1,210 @@
+"""The approved request inside a record, and the plan that its own words lead to.
+
+The format is closed, as the record's is. Whoever verifies a release plans it again from mechanism, parameters, epsilon
+and the declared facts of the dataset, as `tasks.pricing.quote` did: so no event can belong to another request.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from models_db.errors import Refused
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json, canonical
+from models_db.values.requests import Prompt, PublicGroup, PublicMetadata, ReleaseRequest, as_json, parse
+from tasks.accounting.zcdp import release_amount
+from tasks.common.strict_model import Digest, Figure, Name, Strict
+from tasks.evaluation.registry import requested
+from tasks.inference.prompts.prompt_spec import TEMPLATES, prompt_json
+from tasks.inference.structured_output.schema_parameters import require_schema_for
+from tasks.planning.block_rotation import RotationUnfit
+from tasks.planning.block_selection import Reading, reading_in
+from tasks.planning.labels_and_groups import names_of, require_parts_for
+from tasks.pricing.charged_metrics import plan_with_metrics
+from tasks.pricing.external_models import require_public_prompts, with_external_fact
+from tasks.pricing.quote import plan_json
+from tasks.pricing.registry import system_for
+from tasks.summarization.adapters.metadata import AdapterMeta
+from tasks.summarization.one_shot import OneShotParameters
+from tasks.values.plan import Ask, Generator
+from tasks.values.release_kinds import ReleaseKind
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class AskedDataset(Strict):
+    """Which version of which dataset."""
+
+    name: Name
+    version: Positive
+    uid: Name
+
+
+class AskedModel(Strict):
+    """Which model, to the byte."""
+
+    name: Name
+    revision: Name
+    sha256: Digest
+    licence: Name
+
+
+class AskedPrompt(Strict):
+    """What the model was told: written out in full, or a description alone in the default wording."""
+
+    description: str
+    preset: str | None = None
+    system: str | None = None
+    public: str | None = None
+    private: str | None = None
+    again: str | None = None
+
+    @property
+    def templates(self) -> dict[str, str]:
+        """The templates that are written out; none in the default wording."""
+        asked = {name: getattr(self, name) for name in TEMPLATES}
+        return {name: text for name, text in asked.items() if text is not None}
+
+
+class AskedPlan(Strict):
+    """What was priced; its events are read by `tasks.release.record`."""
+
+    blocks: list[int]
+    facts: dict[str, str]
+    invocations: list[Any]
+
+
+class ApprovedRequest(Strict):
+    """The canonical request, as `tasks.pricing.quote` makes it and the spend gate approves it."""
+
+    format: Literal["almoner-request/1"]
+    dataset: AskedDataset
+    unit: Name
+    relation: Literal["add_or_remove_one"]
+    governed: bool
+    population: Positive | None
+    blocks: Positive
+    kind: Name
+    mechanism: Name
+    epsilon: Figure | None
+    delta: Figure | None
+    model: AskedModel
+    parameters: dict[str, Any]
+    prompt: AskedPrompt
+    evaluation: list[Name]
+    plan: AskedPlan
+    policy: Digest
+    code: Digest
+    nonce: Name
+    scope: Name | None = None
+    """The envelope of the budget that it draws on; requests without one have no such field."""
+    evaluation_share: Figure | None = None
+    """The part of rho that charged metrics get; requests without them have no such field."""
+    rotate_over: Positive | None = None
+    """Over how many groups of blocks it rotates, and `group` the one it reads; other requests have no such fields."""
+    group: Annotated[int, Field(ge=0)] | None = None
+    cohorts: list[Positive] | None = None
+    """The cohorts that it reads, with `blocks` blocks each; requests from when there was one have no such field."""
+    public_metadata: dict[str, Any] | None = None
+    """What is declared about what is published; requests of nothing declared have no such field."""
+
+    @property
+    def groups(self) -> tuple[PublicGroup, ...]:
+        """The public groups that it summarises; none in every other kind."""
+        return groups_asked(self.kind, self.parameters)
+
+    def require_planned(self) -> None:
+        """Check that the plan is the one that this request leads to.
+
+        Raises:
+            PlanForeign: it is another one.
+            Refused, UsageError: the mechanism is unknown or forbidden here, or its parameters do not fit it.
+        """
+        system = system_for(self.mechanism, self.kind)
+        require_public_prompts(system, self.model.name)
+        parameters = parse(system.parameters, self.parameters, f"`parameters` of {self.mechanism}")
+        if canonical(as_json(parameters)) != canonical(self.parameters):
+            raise PlanForeign("its parameters are not written out in full")
+        require_parts_for(self.kind, parameters)
+        require_schema_for(self.kind, parameters)
+        asked = self.prompt.model_dump(exclude_none=True)
+        prompt = parse(Prompt, asked, "`prompt`")
+        if canonical(prompt_json(prompt, names_of(parameters))) != canonical(asked):
+            raise PlanForeign("its prompt is not written out in full")
+        if isinstance(parameters, OneShotParameters):
+            self._require_adapters_own(parameters.adapter.meta)
+        if self.public_metadata is not None:
+            self._require_declared(self.public_metadata)
+        reading = self._reading()
+        if len(self.plan.blocks) != reading.size:
+            raise PlanForeign("it charges other blocks than it reads")
+        ask = Ask(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
+        metrics = requested(self.evaluation, governed=self.governed)
+        plan = plan_with_metrics(system, reading.asked(ask), metrics, self._evaluation_share())
+        if (self.evaluation_share is not None) != bool(plan.measuring):
+            raise PlanForeign("it pays for charged metrics without asking for them, or the other way round")
+        plan = with_external_fact(reading.planned(plan), self.model.name, self.model.revision)
+        if canonical(plan_json(plan)) != canonical(self._stated_plan()):
+            raise PlanForeign(
+                f"{self.mechanism} with these parameters leads to another plan in this version of almoner"
+            )
+
+    def _reading(self) -> Reading:
+        """Which of the dataset's blocks it reads."""
+        stated = {"rotate_over": self.rotate_over, "group": self.group, "cohorts": self.cohorts}
+        try:
+            return reading_in(stated, self.blocks)
+        except (ValueError, RotationUnfit):
+            raise PlanForeign("there are no such cohorts or groups of blocks") from None
+
+    def _evaluation_share(self) -> Decimal:
+        """What charged metrics get of rho; the default where there are none."""
+        field = ReleaseRequest.model_fields["evaluation_share"]
+        share: Decimal = field.default if self.evaluation_share is None else Decimal(self.evaluation_share)
+        return share
+
+    def _require_adapters_own(self, adapter: AdapterMeta) -> None:
+        """Model and words are the adapter's, whose digest covers them: the record may not tell of others."""
+        if (self.model.name, self.model.sha256) != (adapter.model, adapter.model_digest):
+            raise PlanForeign("its adapter belongs to another model")
+        told, wording = self.prompt, adapter.wording
+        if (told.description, told.system, told.private) != (wording.description, wording.system, wording.private):
+            raise PlanForeign("its adapter was trained with another prompt")
+
+    def _require_declared(self, stated: dict[str, Any]) -> None:
+        declared = as_json(parse(PublicMetadata, stated, "`public_metadata`"))
+        if not stated or canonical(declared) != canonical(stated):
+            raise PlanForeign("its public metadata is not in its one form")
+
+    def _amount(self, system: Generator[Any], parameters: BaseModel) -> Amount | None:
+        if not system.charges:
+            return None
+        if self.epsilon is None or self.delta is None:
+            raise PlanForeign("a mechanism that charges needs an epsilon and a delta")
+        return release_amount(self.epsilon, self.delta, system.fail_share(parameters))
+
+    def _stated_plan(self) -> Json:
+        stated: Json = self.plan.model_dump()
+        return stated
+
+
+def groups_asked(kind: str, parameters: Mapping[str, Any]) -> tuple[PublicGroup, ...]:
+    """The public groups of a stored request.
+
+    Raises:
+        ValidationError, KeyError: it is not in its stored form.
+    """
+    return tuple(map(PublicGroup.model_validate, parameters["groups"])) if kind == ReleaseKind.SUMMARIES else ()
+
+
+class PlanForeign(Refused):
+    """What was charged is not what the request asks for."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The plan is not the request's: {reason}.",
+            "Do not rely on this bundle, unless the version of almoner that made it verifies it.",
+            {"reason": reason},
+        )

@@ -1,0 +1,105 @@
+"""The claim of a release, stated from its events before data is touched, and stated again by whoever verifies it."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+
+from models_db.errors import Refused
+from models_db.values.amounts import DELTA_UNIT, Amount
+from models_db.values.events import PrivacyEvent
+from tasks.accounting.rounding import Exact, decimal_above, enclose, exact, iv, terminating, upper
+from tasks.accounting.zcdp import DELTA_PLACES, epsilon_of
+from tasks.common.strict_model import Figure, Strict, figure
+from tasks.mechanisms.core.post_processing import vouched
+from tasks.mechanisms.replace_one import replaced_all
+
+CONVERSION = (
+    "rho-zCDP to (epsilon, delta) at delta minus delta_fail: Canonne, Kamath, Steinke, arXiv 2004.00010, Proposition 12"
+)
+
+
+class ReplaceOne(Strict):
+    """The same release under the replace-one relation; `rho` is null where the loss is not pure zCDP."""
+
+    epsilon: Figure
+    delta: Figure
+    rho: Figure | None
+
+
+class Claim(Strict):
+    """What a release promises, fixed before data is touched (PRIVACY §1).
+
+    Attributes:
+        epsilon, delta: as requested, for this release alone, under add-or-remove-one.
+        rho: the zCDP charge behind it, the sum over the events.
+        delta_fail: the events' failure probabilities, a part of delta.
+        replace_one: the figure for replacing one unit.
+        conversion: the formula that leads from rho to epsilon.
+    """
+
+    epsilon: Figure
+    delta: Figure
+    rho: Figure
+    delta_fail: Figure
+    replace_one: ReplaceOne
+    conversion: str
+
+
+def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact) -> Claim:
+    """The claim (epsilon, delta) of a release that invokes `events`; both 0 where nothing is charged.
+
+    What extends a release claims what its parent does: read alone, it is about the same units.
+
+    Raises:
+        ClaimTooSmall: the events cost more than that.
+    """
+    spent = vouched(events)
+    wanted, failure = exact(epsilon), exact(delta)
+    if Fraction(implied_epsilon(spent, failure)) > wanted:
+        raise ClaimTooSmall(figure(terminating(wanted)), figure(terminating(failure)))
+    return Claim(
+        epsilon=figure(terminating(wanted)),
+        delta=figure(terminating(failure)),
+        rho=figure(Decimal(spent.rho_text)),
+        delta_fail=figure(Decimal(spent.delta_text)),
+        replace_one=_replace_one(events, spent, wanted, failure),
+        conversion=CONVERSION,
+    )
+
+
+def implied_epsilon(spent: Amount, delta: Fraction) -> Decimal:
+    """The smallest epsilon that `spent` implies at `delta`, rounded up; 0 where nothing is spent.
+
+    Raises:
+        InvalidTarget: the failure probabilities leave nothing of delta.
+    """
+    if spent == Amount():
+        return Decimal(0)
+    return epsilon_of(spent.rho, delta - Fraction(spent.delta, DELTA_UNIT))
+
+
+def _replace_one(events: Sequence[PrivacyEvent], spent: Amount, epsilon: Fraction, delta: Fraction) -> ReplaceOne:
+    """The figure of these events, at each mechanism's own factor (`tasks.mechanisms.replace_one`)."""
+    if not spent.delta:
+        rho = replaced_all(events)
+        return ReplaceOne(
+            epsilon=figure(implied_epsilon(rho, delta)),
+            delta=figure(terminating(delta)),
+            rho=figure(Decimal(rho.rho_text)),
+        )
+    # Removing and adding, the definition applied twice: (2 epsilon, (1 + e^epsilon) delta), PRIVACY §1.
+    doubled = min(upper((1 + iv.exp(enclose(epsilon))) * enclose(delta)), Fraction(1))
+    return ReplaceOne(
+        epsilon=figure(terminating(2 * epsilon)), delta=figure(decimal_above(doubled, DELTA_PLACES)), rho=None
+    )
+
+
+class ClaimTooSmall(Refused):
+    """A release would cost more than it claims."""
+
+    def __init__(self, epsilon: str, delta: str) -> None:
+        super().__init__(
+            f"The planned mechanisms cost more than epsilon {epsilon} at delta {delta}.",
+            "Ask for a larger epsilon, or for less.",
+            {"epsilon": epsilon, "delta": delta},
+        )

@@ -1,0 +1,55 @@
+"""The format of a release, named in `release.json`, and the files of a bundle (docs/bundle.md).
+
+The format fixes fields of the record, words of the card and files of the bundle: whatever of these changes after a
+release of almoner gets another number. This almoner writes and reads one format, and refuses every other by name.
+Releases of insights have one file more (decisions/0045).
+
+A further file that follows from the record has its name in `layout.DRAFT_FILES`, its maker in `derived`, and a row in
+`card_text` and in docs/bundle.md; nothing else knows it.
+"""
+
+from typing import Final
+
+from models_db.errors import AlmonerError
+from tasks.common.files import parse_document
+from tasks.release.file_names import (
+    APPROVALS,
+    ATTESTATION,
+    CHECKPOINT,
+    DRAFT_FILES,
+    EXPLORER,
+    RECORD,
+    REVOCATIONS,
+    SUMS,
+    SUMS_SIGNATURE,
+)
+from tasks.values.release_kinds import ReleaseKind
+
+FORMAT: Final = "almoner-release/1"
+
+_DECIDED: Final = (APPROVALS, ATTESTATION, CHECKPOINT, REVOCATIONS)
+
+
+def drafted_files(kind: str) -> tuple[str, ...]:
+    """What a run produces, and the publish gate approves, in a release of that kind."""
+    return tuple(sorted((*DRAFT_FILES, EXPLORER) if kind == ReleaseKind.INSIGHTS else DRAFT_FILES))
+
+
+def summed_files(kind: str) -> tuple[str, ...]:
+    """What SHA256SUMS lists."""
+    return tuple(sorted((*drafted_files(kind), *_DECIDED)))
+
+
+def bundle_files(kind: str) -> tuple[str, ...]:
+    """What is published: nothing else may lie in a bundle."""
+    return (*summed_files(kind), SUMS, SUMS_SIGNATURE)
+
+
+def stated_kind(record: bytes) -> str:
+    """The kind that `release.json` names, which decides its files; empty where it names none, and is refused for it."""
+    try:
+        stored = parse_document(record, RECORD)
+    except AlmonerError:
+        return ""
+    found = stored.get("kind") if isinstance(stored, dict) else None
+    return found if isinstance(found, str) else ""

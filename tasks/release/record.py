@@ -1,0 +1,373 @@
+"""`release.json`: everything a reader needs to recompute a release's claim, and nothing about the private data.
+
+The format is closed: a field that is not declared here cannot be written and is refused when read. Never in it: the
+number of units, documents or chunks, a hash of private data, times, attempts, crashes, internal metrics (PRIVACY §1,
+§7). Once released, a field's meaning never changes; a new field is a new format (`tasks.release.format_versions`).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, GetPydanticSchema, StringConstraints, model_validator
+from pydantic_core import core_schema
+
+from models_db.policies.policy import Policy
+from models_db.values.amounts import Amount, total
+from models_db.values.canonical_json import Json, digest
+from models_db.values.events import PrivacyEvent
+from models_db.values.requests import PublicMetadata
+from tasks.common.files import FileUnfit, document, parse_document
+from tasks.common.network import is_external
+from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
+from tasks.inference.prompts.prompt_spec import TEMPLATES
+from tasks.mechanisms.core.post_processing import parent_of, vouched
+from tasks.mechanisms.core.uncharged import UNPROTECTED
+from tasks.release.claim import Claim, state_claim
+from tasks.release.file_names import RECORD
+from tasks.release.format_versions import FORMAT
+from tasks.values.release_kinds import ReleaseKind
+
+CUT_FIGURE: Final = "references_cut"
+"""How many private texts were longer than the limit: told only where nothing is claimed, of public data."""
+
+RELEASED_FIGURES: Final = frozenset({
+    CUT_FIGURE,
+    "batches_per_block",
+    "candidates_clear_of_noise",
+    "clusters_kept",
+    "clusters_released",
+    "descriptions_replaced",
+    "effective_k",
+    "keywords_released",
+    "noisy_population",
+    "phrases_drawn_without_a_score",
+    "private_tokens_per_text",
+    "public_topics_added",
+    "renyi_loss_of_this_data_not_a_guarantee",
+    "share_from_expansion",
+})  # fmt: skip
+"""Names of figures that a charged mechanism may have released on the way to the texts, or that follow from what it did
+release and from public logits."""
+
+
+def _event(value: Any) -> PrivacyEvent:
+    try:
+        found = value if isinstance(value, PrivacyEvent) else PrivacyEvent.from_json(value)
+    except (KeyError, TypeError):
+        raise ValueError("not a stored event") from None
+    if any(isinstance(number, bool) for number in (found.count, *found.parameters.values())):
+        raise ValueError("an event counts in numbers")
+    return found
+
+
+def _publishable(figures: dict[str, str]) -> dict[str, str]:
+    if unknown := sorted(set(figures) - RELEASED_FIGURES):
+        raise ValueError(f"not on the list of publishable figures: {unknown}")
+    return figures
+
+
+_EVENT = core_schema.no_info_plain_validator_function(
+    _event, serialization=core_schema.plain_serializer_function_ser_schema(PrivacyEvent.to_json)
+)
+Event = Annotated[PrivacyEvent, GetPydanticSchema(lambda _type, _handler: _EVENT)]
+Units = Annotated[str, StringConstraints(pattern="^[0-9]{1,20}$")]
+Released = Annotated[dict[str, str], AfterValidator(_publishable)]
+
+
+class DatasetFacts(Strict):
+    """The dataset as it was registered; `unit` is the field that names the privacy unit, or 'record'."""
+
+    name: Name
+    unit: Name
+    relation: Literal["add_or_remove_one"]
+    governed: bool
+
+
+class SecondOpinion(Strict):
+    """dp-accounting's figure for the same events at the claim's delta. A report; it admits nothing."""
+
+    library: Name
+    accountant: Name
+    epsilon: Figure
+    delta: Figure
+
+
+class Lifetime(Strict):
+    """The claim of the dataset: everything ever run on it; `shared` where several datasets draw on one account."""
+
+    epsilon: Figure
+    delta: Figure
+    shared: bool
+
+
+class Authorisation(Strict):
+    """A motion of the kind `standing`, as `models_db.services.lifecycle.proposals` states it.
+
+    At most `rho` and `delta_fail` a run (in 1e-12 and 1e-18), `runs` times, for one configuration of requests.
+    """
+
+    motion: Literal["standing"]
+    dataset: Name
+    reason: str
+    nonce: Name
+    expires_at: Name
+    epsilon: None
+    delta: None
+    rho: Units
+    delta_fail: Units
+    delta_conversion: None
+    runs: Annotated[int, Field(ge=1)]
+    until: Name
+    config_digest: Digest
+    publication: None
+
+
+class CapChange(Strict):
+    """A lifetime claim that stewards replaced by another one; when is not said."""
+
+    old_epsilon: Figure
+    old_delta: Figure
+    new_epsilon: Figure
+    new_delta: Figure
+
+
+class UnprotectedFigures(Strict):
+    """Figures of the account that read private data without protection, and were seen before this release was made.
+
+    Since which day, and by how many people; their names are not published.
+    """
+
+    since: Annotated[str, StringConstraints(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+    people: Annotated[int, Field(ge=1)]
+
+
+class Standing(Strict):
+    """The standing authorisation that opened the spend gate: its number, and all it says, as its digest covers it."""
+
+    number: Annotated[int, Field(ge=1)]
+    said: Authorisation
+
+    @property
+    def digest(self) -> str:
+        """What the stewards' approvals of it are bound to."""
+        return digest(self.said.model_dump())
+
+
+class PublicModel(Strict):
+    """The model that took part; of one behind an API, the digest is that of its endpoint's configuration."""
+
+    name: Name
+    weights_sha256: Digest
+    licence: Name
+
+    @property
+    def external(self) -> bool:
+        """Whether it is behind an API."""
+        return is_external(self.name)
+
+
+class Person(Strict):
+    """Somebody the ledger knows: one key is one person, whatever the name."""
+
+    name: Name
+    public_key: Digest
+
+
+class People(Strict):
+    """Who asked and who ran; who approved is in the signed approvals."""
+
+    requester: Person
+    runner: Person
+
+
+class ReleaseRecord(Strict):
+    """One release, complete; `claim` is null only for releases of public data that make none.
+
+    Amounts in `events` are integers (rho in 1e-12, delta in 1e-18), all other figures plain decimals. `policy` is the
+    whole policy of the request, which names its digest. `cap_changes` are all that the dataset's budget ever had, in
+    their order; `standing` is the standing authorisation that opened the spend gate, if one did.
+    `unprotected_figures` is left out where nobody had seen any.
+    """
+
+    format: Literal["almoner-release/1"] = FORMAT
+    release: Annotated[int, Field(ge=1)]
+    dataset: DatasetFacts
+    kind: Name
+    mechanism: Name
+    claim: Claim | None
+    events: tuple[Event, ...]
+    second_opinion: SecondOpinion | None
+    lifetime: Lifetime | None
+    facts: dict[str, str]
+    released: Released
+    model: PublicModel
+    prompt: str
+    request: dict[str, Any]
+    request_sha256: Digest
+    policy: Policy
+    people: People
+    code_sha256: Digest
+    libraries: dict[str, str]
+    rng: Literal["os", "deterministic-not-private"]
+    cap_changes: tuple[CapChange, ...] = ()
+    standing: Standing | None = None
+    unprotected_figures: UnprotectedFigures | None = None
+
+    @classmethod
+    def from_request(
+        cls,
+        release: int,
+        request: Mapping[str, Any],
+        *,
+        second_opinion: SecondOpinion | None,
+        lifetime: Lifetime | None,
+        released: Mapping[str, str],
+        policy: Policy,
+        people: People,
+        libraries: Mapping[str, str],
+        rng: str,
+        cap_changes: Sequence[CapChange] = (),
+        standing: Standing | None = None,
+        unprotected_figures: UnprotectedFigures | None = None,
+    ) -> "ReleaseRecord":
+        """The record of release number `release`; all but what is named here follows from the approved request.
+
+        Parameters come from the plan that was approved before data was touched, so none can have been read off it.
+
+        Raises:
+            ClaimTooSmall: the plan costs more than the request claims.
+            KeyError, TypeError, ValueError: the request is not a canonical one, or a figure may not be published.
+        """
+        events = planned_events(request)
+        return cls.model_validate({
+            "format": FORMAT,
+            "release": release,
+            "dataset": {
+                "name": request["dataset"]["name"],
+                "unit": request["unit"],
+                "relation": request["relation"],
+                "governed": request["governed"],
+            },
+            "kind": request["kind"],
+            "mechanism": request["mechanism"],
+            "claim": claim_of_plan(events, request),
+            "events": tuple(events),
+            "second_opinion": second_opinion,
+            "lifetime": lifetime,
+            "facts": dict(request["plan"]["facts"]),
+            "released": dict(released),
+            "model": {
+                "name": request["model"]["name"],
+                "weights_sha256": request["model"]["sha256"],
+                "licence": request["model"]["licence"],
+            },
+            "prompt": request["prompt"]["description"],
+            "request": dict(request),
+            "request_sha256": digest(request),
+            "policy": policy,
+            "people": people,
+            "code_sha256": request["code"],
+            "libraries": dict(libraries),
+            "rng": rng,
+            "cap_changes": tuple(cap_changes),
+            "standing": standing,
+            "unprotected_figures": unprotected_figures,
+        })  # fmt: skip
+
+    @model_validator(mode="after")
+    def _claims_what_it_may(self) -> "ReleaseRecord":
+        if self.dataset.governed and (self.claim is None or self.lifetime is None):
+            raise ValueError("a release of governed data has a claim, and its dataset a lifetime claim")
+        if self.rng != "os" and self.claim is not None:
+            raise ValueError("a release without real randomness makes no claim")
+        if self.unprotected_figures and self.lifetime is None:
+            raise ValueError("that unprotected figures were seen qualifies a lifetime claim, and there is none")
+        if CUT_FIGURE in self.released and self.claim is not None:
+            raise ValueError("how many documents were cut is private wherever something is claimed")
+        return self
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The public labels that the request declares; of summaries, the names of their groups."""
+        parameters = self.request["parameters"]
+        if self.kind == ReleaseKind.SUMMARIES:
+            return tuple(str(group["id"]) for group in parameters["groups"])
+        return tuple(map(str, parameters.get("labels", ())))
+
+    @property
+    def cohorts(self) -> tuple[int, ...]:
+        """The cohorts of units that it could read, of a dataset that had several then; else none."""
+        return tuple(map(int, self.request.get("cohorts", ())))
+
+    @property
+    def parent(self) -> int | None:
+        """The release that it extends, if it does."""
+        return parent_of(self.events)
+
+    @property
+    def templates(self) -> dict[str, str]:
+        """The templates that the request writes out; none where the wording is the default one."""
+        asked = self.request["prompt"]
+        return {name: str(asked[name]) for name in TEMPLATES if asked.get(name) is not None}
+
+    @property
+    def declared(self) -> PublicMetadata:
+        """What the request declares about what is published from the dataset."""
+        return PublicMetadata.model_validate(self.request.get("public_metadata", {}))
+
+    def to_json(self) -> dict[str, Json]:
+        """The stable stored form."""
+        return self.model_dump(exclude={"unprotected_figures"} if self.unprotected_figures is None else None)
+
+    def to_bytes(self) -> bytes:
+        """The content of `release.json`."""
+        return document(self.to_json())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "ReleaseRecord":
+        """Read `release.json`.
+
+        Raises:
+            FileUnfit: another format than this almoner reads, a field too many or too few, a value out of form.
+        """
+        stored = parse_document(data, RECORD)
+        if isinstance(stored, dict) and stored.get("format") != FORMAT:
+            raise FileUnfit(RECORD, f"is in {_format_named(stored.get('format'))}; this almoner reads {FORMAT}")
+        found = read_as(cls, stored, RECORD)
+        if found.to_bytes() != data:
+            raise FileUnfit(RECORD, "holds an event or a policy that is not in its stored form")
+        return found
+
+
+def _format_named(stated: object) -> str:
+    """The format that a record states; what is no name of one is not repeated."""
+    return stated if isinstance(stated, str) and _FORMAT_NAME.fullmatch(stated) else "no format of a release"
+
+
+_FORMAT_NAME = re.compile(r"almoner-release/[0-9]{1,6}")
+
+
+def planned_events(request: Mapping[str, Any]) -> list[PrivacyEvent]:
+    """What the approved plan invokes.
+
+    Raises:
+        KeyError, TypeError, ValueError: an event is not one of ours, or its instalments are not its loss.
+    """
+    events = []
+    for invocation in request["plan"]["invocations"]:
+        event = PrivacyEvent.from_json(invocation["event"])
+        parts = [Amount(int(part["rho"]), int(part["delta"])) for part in invocation["instalments"]]
+        if total(parts) != event.loss:
+            raise ValueError("the instalments of an event are not its loss")
+        events.append(event)
+    return events
+
+
+def claim_of_plan(events: Sequence[PrivacyEvent], request: Mapping[str, Any]) -> Claim | None:
+    """The request's claim; (0, 0) where it rests on nothing charged; none at all without protection."""
+    if any(event.mechanism in UNPROTECTED for event in events):
+        return None
+    if vouched(events) == Amount():
+        return state_claim(events, 0, 0)
+    return state_claim(events, request["epsilon"], request["delta"])

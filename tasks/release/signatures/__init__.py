@@ -1,0 +1,1 @@
+"""Signatures of bundles, approvals and checkpoints."""

@@ -1,0 +1,202 @@
+"""Signed decisions as a bundle carries them, and the rules they must satisfy."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from models_db.errors import Refused
+from models_db.services.catalogue.principals import plain_name
+from models_db.services.catalogue.requests import configuration
+from models_db.services.lifecycle.gates import Decision
+from models_db.tables import Approval, Principal
+from models_db.values.amounts import total
+from models_db.values.canonical_json import Json, digest
+from models_db.values.gates import Gate
+from tasks.common.files import FileUnfit, document, parse_document
+from tasks.common.strict_model import Digest, Name, Strict, read_as
+from tasks.release.file_names import APPROVALS
+from tasks.release.record import ReleaseRecord, Standing
+from tasks.release.signatures import ed25519
+
+GATES: Final = (Gate.SPEND, Gate.MOTION, Gate.PUBLISH)
+"""At the gate `motion` a standing authorisation was approved, which then stands for the decision at the spend gate."""
+
+
+class SignedDecision(Strict):
+    """One steward's decision, with everything needed to check its signature; `request` may number a motion."""
+
+    request: Annotated[int, Field(ge=1)]
+    gate: Annotated[Gate, Field(strict=False)]
+    subject_sha256: Digest
+    decision: Literal["approve", "reject"]
+    reason: str
+    expires_at: str
+    approver: Name
+    public_key: str
+    signature: str
+    on_behalf_of: Name | None = None
+    """Who delegated the decision to the approver; left out of the file where nobody did."""
+
+    @classmethod
+    def of(cls, approval: Approval, approver: Principal, on_behalf_of: str | None = None) -> "SignedDecision":
+        """A row of the ledger, who took the decision, and the name of whoever had delegated it."""
+        return cls.model_validate({
+            "request": approval.request_id if approval.motion_id is None else approval.motion_id,
+            "gate": approval.gate,
+            "subject_sha256": approval.subject_digest,
+            "decision": approval.decision,
+            "reason": approval.reason,
+            "expires_at": approval.expires_at,
+            "approver": approver.name,
+            "public_key": approver.public_key,
+            "signature": approval.signature,
+            "on_behalf_of": on_behalf_of,
+        })  # fmt: skip
+
+    @property
+    def names(self) -> set[str]:
+        """Approver and delegator, as names are compared."""
+        return {plain_name(name) for name in (self.approver, self.on_behalf_of) if name is not None}
+
+    @property
+    def authentic(self) -> bool:
+        """Whether the approver's key signed exactly this decision."""
+        decision = Decision(
+            self.request,
+            self.gate,
+            self.subject_sha256,
+            self.decision,
+            self.reason,
+            self.expires_at,
+            self.on_behalf_of,
+        )
+        return ed25519.verify(self.public_key, self.signature, decision.statement(self.approver))
+
+
+def require_approved(decisions: Iterable[SignedDecision], record: ReleaseRecord, artifact: str) -> None:
+    """Check that both gates were passed for exactly this request and these bytes.
+
+    Expiry is not checked here: a bundle carries no times to check it against; the ledger did so at each step.
+
+    Raises:
+        NotApproved: a decision is missing, forged, a rejection, for something else, or by the wrong person.
+    """
+    subjects = subjects_of(record, artifact)
+    decisions = list(decisions)
+    keys: dict[str, str] = {}
+    for person in (record.people.requester, record.people.runner):
+        _acquaint(keys, person.name, person.public_key, "spend")
+    for number, decision in enumerate(decisions):
+        _check_decision(decision, record, subjects)
+        _acquaint(keys, decision.approver, decision.public_key, decision.gate)
+        if any((other.gate, other.public_key) == (decision.gate, decision.public_key) for other in decisions[:number]):
+            raise NotApproved(decision.gate, f"{decision.approver!r} decided twice")
+    _check_counts(decisions, record)
+    if record.standing:
+        _check_covered(record.standing, record)
+
+
+def subjects_of(record: ReleaseRecord, artifact: str) -> dict[str, tuple[int, str]]:
+    """What decisions on a release are about: number and digest, by gate."""
+    found = {"spend": (record.release, record.request_sha256), "publish": (record.release, artifact)}
+    return found | ({"motion": (record.standing.number, record.standing.digest)} if record.standing else {})
+
+
+def _acquaint(keys: dict[str, str], name: str, key: str, gate: str) -> None:
+    """Note in `keys` ({plain name: key}) that `name` acts with `key`; one person has one name and one key."""
+    if keys.setdefault(plain_name(name), key) != key:
+        raise NotApproved(gate, f"{name!r} has two keys")
+    if list(keys.values()).count(key) > 1:
+        raise NotApproved(gate, f"{name!r} and somebody else have one key")
+
+
+def _check_decision(decision: SignedDecision, record: ReleaseRecord, subjects: Mapping[str, tuple[int, str]]) -> None:
+    number, subject = subjects.get(decision.gate, (0, ""))
+    for wrong, reason in (
+        (decision.decision != "approve", "a steward rejected it"),
+        (decision.request != number, "a decision is on another request"),
+        (decision.subject_sha256 != subject, "a decision is on something else"),
+        (not decision.reason.strip(), "a decision has no reason"),
+        (not record.policy.several_roles and _took_part(decision, record), "its approver asked for it or ran it"),
+        (not decision.authentic, "a signature does not fit"),
+    ):
+        if wrong:
+            raise NotApproved(decision.gate, reason)
+
+
+def _took_part(decision: SignedDecision, record: ReleaseRecord) -> bool:
+    """Whether the approver, or whoever delegated to them, is the requester or the runner, by key or by name."""
+    others = (record.people.requester, record.people.runner)
+    return any(decision.public_key == other.public_key or plain_name(other.name) in decision.names for other in others)
+
+
+def _check_covered(standing: Standing, record: ReleaseRecord) -> None:
+    """Check that the standing authorisation is for exactly such requests, and for as much as this one costs."""
+    said, cost = standing.said, total([event.loss for event in record.events])
+    for wrong, reason in (
+        (said.dataset != record.dataset.name, "the standing authorisation is for another dataset"),
+        (said.config_digest != digest(configuration(record.request)), "it is for another configuration of requests"),
+        (cost.rho > int(said.rho) or cost.delta > int(said.delta_fail), "the release costs more than it allows a run"),
+    ):
+        if wrong:
+            raise NotApproved("motion", reason)
+
+
+def _check_counts(decisions: Sequence[SignedDecision], record: ReleaseRecord) -> None:
+    needed = required_approvals(record)
+    for gate in GATES:
+        given = len(voices(decisions, gate))
+        if given < needed[gate]:
+            raise NotApproved(gate, f"{given} of {needed[gate]} approvals")
+
+
+def required_approvals(record: ReleaseRecord) -> Mapping[str, int]:
+    """How many stewards each gate needs for the record's dataset; a standing authorisation opens the spend gate."""
+    rules = record.policy.rules_for(record.dataset.name)
+    spend, motion = (0, rules.motion) if record.standing else (rules.spend, 0)
+    return {"spend": spend, "motion": motion, "publish": rules.publish}
+
+
+def voices(decisions: Iterable[SignedDecision], gate: str) -> list[set[str]]:
+    """The keys that decided at `gate`, one set for each voice: delegate and delegator have one between them."""
+    groups: list[tuple[set[str], set[str]]] = []
+    for one in decisions:
+        if one.gate == gate:
+            joined = [group for group in groups if group[0] & one.names]
+            groups = [group for group in groups if not group[0] & one.names]
+            names = one.names.union(*(group[0] for group in joined))
+            groups.append((names, {one.public_key}.union(*(group[1] for group in joined))))
+    return [keys for _, keys in groups]
+
+
+def approvals_document(decisions: Iterable[SignedDecision]) -> bytes:
+    """The content of `approvals.json`: by gate, then approver, so that it tells no order in time."""
+    ordered = sorted(decisions, key=lambda d: (GATES.index(d.gate), d.approver))
+    return document([decision.model_dump(exclude_none=True) for decision in ordered])
+
+
+def read_approvals(data: bytes) -> list[SignedDecision]:
+    """Read `approvals.json`.
+
+    Raises:
+        FileUnfit: it is not one of ours, or not in its one order and spelling.
+    """
+    stored: Json = parse_document(data, APPROVALS)
+    if not isinstance(stored, list):
+        raise FileUnfit(APPROVALS, "is not a list of decisions")
+    found = [read_as(SignedDecision, one, APPROVALS) for one in stored]
+    if approvals_document(found) != data:
+        raise FileUnfit(APPROVALS, "is out of order, or spelt otherwise than we spell it")
+    return found
+
+
+class NotApproved(Refused):
+    """A gate is not passed for exactly what would be published."""
+
+    def __init__(self, gate: str, reason: str) -> None:
+        super().__init__(
+            f"The {gate} gate is not passed: {reason}.",
+            "Let the stewards decide with `almoner approve`; any change of request or bytes voids earlier decisions.",
+            {"gate": gate, "reason": reason},
+        )

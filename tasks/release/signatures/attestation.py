@@ -1,0 +1,174 @@
+"""The attestation of a release: a DSSE envelope around its statement, signed by the stewards and the publisher.
+
+A steward signs the statement when approving the files, and the publisher when delivering them; a key's id is its public
+key. Any DSSE and in-toto tool can read the envelope.
+"""
+
+import hashlib
+from base64 import standard_b64encode
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from models_db.errors import Refused
+from models_db.values.canonical_json import canonical
+from tasks.common.files import FileTable, FileUnfit, document, parse_document, read_document
+from tasks.common.strict_model import Digest, Strict, read_as
+from tasks.release.errors import ArtifactChanged
+from tasks.release.file_names import ATTESTATION, RECORD
+from tasks.release.record import ReleaseRecord
+from tasks.release.signatures.ed25519 import SigningKey
+from tasks.release.signatures.in_toto_statement import statement
+
+if TYPE_CHECKING:  # securesystemslib loads boto3 where it finds it: a third of a second for who signs nothing
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]  # its documented place, without __all__
+
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+
+
+class DsseSignature(Strict):
+    """One signature of an envelope; `keyid` is the public key, `sig` base64."""
+
+    keyid: Digest
+    sig: str
+
+
+class StoredEnvelope(Strict):
+    """`attestation.json`, as DSSE 1.0 writes an envelope."""
+
+    payload: str
+    payloadType: Literal["application/vnd.in-toto+json"]  # noqa: N815 - DSSE's name
+    signatures: tuple[DsseSignature, ...]
+
+
+def attestation_payload(folder: Path, files: FileTable) -> bytes:
+    """What a steward signs beside the approval of a draft: its statement.
+
+    Args:
+        files: the draft's table of files, as the ledger has it.
+
+    Raises:
+        ArtifactChanged: the draft's record is not the one in `files`.
+        FileUnfit: it is no record.
+    """
+    data = read_document(folder / RECORD)
+    if hashlib.sha256(data).hexdigest() != files[RECORD]["sha256"]:
+        raise ArtifactChanged(RECORD, "has other content")
+    return statement(ReleaseRecord.from_bytes(data), files)
+
+
+def attest(payload: bytes, key: SigningKey) -> str:
+    """One DSSE signature of `payload`, as JSON text: `{"keyid": public key, "sig": base64}`."""
+    signature = bytes.fromhex(key.sign(_envelope(payload).pae()))
+    return canonical({"keyid": key.public_key, "sig": standard_b64encode(signature).decode()}).decode()
+
+
+def envelope(payload: bytes, attestations: Iterable[str]) -> "Envelope":
+    """An envelope with these signatures; by key, so that it tells no order in time.
+
+    Raises:
+        FileUnfit: one of them is not in its form.
+    """
+    found = {one.keyid: one for one in map(_read_signature, attestations)}
+    signatures = [found[key].model_dump() for key in sorted(found)]
+    return _decoded(_envelope(payload).to_dict() | {"signatures": signatures})
+
+
+def envelope_document(made: "Envelope") -> bytes:
+    """The content of `attestation.json`."""
+    return document(made.to_dict())
+
+
+def read_envelope(data: bytes) -> "Envelope":
+    """Read `attestation.json`.
+
+    Raises:
+        FileUnfit: it is no envelope of ours, has a key twice, or is spelt otherwise than we spell it.
+    """
+    stored = read_as(StoredEnvelope, parse_document(data, ATTESTATION), ATTESTATION)
+    keys = [one.keyid for one in stored.signatures]
+    if keys != sorted(set(keys)):
+        raise FileUnfit(ATTESTATION, "has a key twice, or its signatures out of order")
+    found = _decoded(stored.model_dump(mode="json"))
+    if envelope_document(found) != data:
+        raise FileUnfit(ATTESTATION, "is not in its one spelling")
+    return found
+
+
+def _decoded(stored: dict[str, Any]) -> "Envelope":
+    from securesystemslib.dsse import Envelope
+
+    try:
+        return Envelope.from_dict(stored)
+    except ValueError:
+        raise FileUnfit(ATTESTATION, "is not in base64") from None
+
+
+def require_attested(
+    found: "Envelope",
+    payload: bytes,
+    *,
+    stewards: Collection[str],
+    threshold: int,
+    publisher: str,
+    voices: Sequence[AbstractSet[str]] | None = None,
+) -> None:
+    """Check that stewards and publisher signed exactly this statement, and nobody else.
+
+    Args:
+        stewards: public keys of those whose publish approval counts.
+        threshold: how many of them must have signed.
+        voices: their keys, in one set those that count once between them; without it each counts.
+
+    Raises:
+        NotAttested: another statement, a signature too few, too many or false.
+    """
+    if found.payload != payload:
+        raise NotAttested("it states something else than these files and their record")
+    if not set(found.signatures) <= {publisher, *stewards}:
+        raise NotAttested("somebody signed who neither approved nor published")
+    for signer in found.signatures:
+        _require_signatures(found, [signer], 1, "a signature does not fit")
+    _require_signatures(found, [publisher], 1, "the publisher has not signed")
+    groups = [{key} for key in stewards] if voices is None else voices
+    signed = [min(found.signatures.keys() & keys) for keys in groups if found.signatures.keys() & keys]
+    _require_signatures(found, signed, threshold, f"{len(signed)} of {threshold} approvers signed")
+
+
+def _require_signatures(found: "Envelope", keys: Collection[str], threshold: int, otherwise: str) -> None:
+    from securesystemslib.exceptions import VerificationError
+
+    try:
+        found.verify([_key(one) for one in sorted(set(keys))], threshold)
+    except (VerificationError, ValueError):
+        raise NotAttested(otherwise) from None
+
+
+def _key(public_key: str) -> "SSlibKey":
+    from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]
+
+    return SSlibKey(public_key, "ed25519", "ed25519", {"public": public_key})
+
+
+def _envelope(payload: bytes) -> "Envelope":
+    from securesystemslib.dsse import Envelope
+
+    return Envelope(payload, PAYLOAD_TYPE, {})
+
+
+def _read_signature(attestation: str) -> DsseSignature:
+    return read_as(DsseSignature, parse_document(attestation.encode() + b"\n", ATTESTATION), ATTESTATION)
+
+
+class NotAttested(Refused):
+    """The attestation of a release is not what its files and its approvers say."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The attestation does not hold: {reason}.",
+            "Every steward whose approval counts signs the statement when approving with `almoner approve`; approvals"
+            " made otherwise do not count here.",
+            {"reason": reason},
+        )

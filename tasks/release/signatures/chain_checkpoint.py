@@ -1,0 +1,58 @@
+"""A signed link of the audit chain that travels with a bundle.
+
+Whoever keeps an old bundle can later prove that the ledger was rewritten or cut. It holds the hash of the chain's
+head, but neither its number nor a time: these would tell how many attempts a release took.
+"""
+
+from typing import Final, Literal
+
+from models_db.values.canonical_json import canonical
+from tasks.common.files import document, parse_document
+from tasks.common.strict_model import Digest, Strict, read_as
+from tasks.release.file_names import CHECKPOINT
+from tasks.release.signatures import ed25519
+
+FORMAT: Final = "almoner-checkpoint/1"
+
+
+class Checkpoint(Strict):
+    """The head of the audit chain when this artifact was published."""
+
+    format: Literal["almoner-checkpoint/1"] = FORMAT
+    artifact_sha256: Digest
+    ledger_head: Digest
+    public_key: Digest
+    signature: str
+
+    @classmethod
+    def signed(cls, artifact: str, ledger_head: str, key: ed25519.SigningKey) -> "Checkpoint":
+        """Sign a checkpoint."""
+        statement = _statement(artifact, ledger_head)
+        return cls(
+            artifact_sha256=artifact,
+            ledger_head=ledger_head,
+            public_key=key.public_key,
+            signature=key.sign(statement),
+        )
+
+    @property
+    def authentic(self) -> bool:
+        """Whether its key signed exactly this checkpoint."""
+        return ed25519.verify(self.public_key, self.signature, _statement(self.artifact_sha256, self.ledger_head))
+
+    def to_bytes(self) -> bytes:
+        """The content of `checkpoint.json`."""
+        return document(self.model_dump())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Checkpoint":
+        """Read `checkpoint.json`.
+
+        Raises:
+            FileUnfit: it is not one of ours.
+        """
+        return read_as(cls, parse_document(data, CHECKPOINT), CHECKPOINT)
+
+
+def _statement(artifact: str, ledger_head: str) -> bytes:
+    return canonical({"format": FORMAT, "artifact_sha256": artifact, "ledger_head": ledger_head})

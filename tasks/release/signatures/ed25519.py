@@ -1,0 +1,251 @@
+"""Ed25519 signatures (RFC 8032) and the key file of a home.
+
+Public keys and signatures are lowercase hexadecimal: one key and one signature have exactly one spelling, so a
+changed character is always a changed meaning. The private key is a PKCS 8 PEM file of mode 0600; nothing prints it.
+"""
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from models_db.errors import EnvironmentProblem, UsageError
+from tasks.common.files import sync_folder, write_new
+from tasks.release.signatures import openssh
+from tasks.release.signatures.ed25519_point import is_persons_key
+
+PUBLIC_KEY = re.compile(r"[0-9a-f]{64}")
+SIGNATURE = re.compile(r"[0-9a-f]{128}")
+LARGEST_KEY_FILE = 64 << 10
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """A private key in memory; its text form shows the public half only."""
+
+    public_key: str
+    _private: Ed25519PrivateKey = field(repr=False, compare=False)
+
+    @classmethod
+    def create(cls, path: Path) -> "SigningKey":
+        """Draw a key and write it to the new file `path` (0600, on disk when this returns).
+
+        Raises:
+            SigningKeyUnusable: there is a file already, or it cannot be made.
+        """
+        key = cls._of(Ed25519PrivateKey.generate())
+        key.save(path)
+        return key
+
+    @classmethod
+    def load(cls, path: Path) -> "SigningKey":
+        """Read a key.
+
+        Raises:
+            SigningKeyUnusable: it is missing, no Ed25519 key, or open to other users.
+        """
+        pem = _secret(path)
+        try:
+            private = load_pem_private_key(pem, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise SigningKeyUnusable(path, "is not a private key") from None  # the cause may quote the file
+        if not isinstance(private, Ed25519PrivateKey):
+            raise SigningKeyUnusable(path, "is not an Ed25519 key")
+        return cls._of(private)
+
+    @classmethod
+    def from_openssh(cls, path: Path, passphrase: Callable[[], str]) -> "SigningKey":
+        """Read a private key that `ssh-keygen -t ed25519` made; `passphrase` is asked once, if it has one.
+
+        Raises:
+            SigningKeyUnusable: it is missing, or open to other users.
+            OpenSSHKeyUnfit: another type, another format, or a wrong passphrase.
+        """
+        data = _secret(path)
+        try:
+            return cls._of(openssh.private_key(data, passphrase))
+        except openssh.NotOpenSSH as unfit:
+            raise OpenSSHKeyUnfit(path, str(unfit)) from None
+
+    def save(self, path: Path) -> None:
+        """Write the key to the new file `path`: 0600, whole or not at all, on disk when this returns.
+
+        Raises:
+            SigningKeyUnusable: there is a file already, or it cannot be made.
+        """
+        pem = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+        try:
+            write_new(draft, pem, 0o600)
+            try:
+                os.link(draft, path, follow_symlinks=False)  # unlike a rename, it never replaces
+            finally:
+                draft.unlink()
+            sync_folder(path.parent)
+        except FileExistsError:
+            raise SigningKeyUnusable(path, "is there already, and a key is never replaced") from None
+        except OSError as error:
+            raise SigningKeyUnusable(path, f"cannot be written: {error.strerror}") from None
+
+    @classmethod
+    def _of(cls, private: Ed25519PrivateKey) -> "SigningKey":
+        return cls(private.public_key().public_bytes_raw().hex(), private)
+
+    @property
+    def fingerprint(self) -> str:
+        """The short name of the public key."""
+        return fingerprint(self.public_key)
+
+    def sign(self, message: bytes) -> str:
+        """The signature of `message`: 128 hexadecimal digits."""
+        return self._private.sign(message).hex()
+
+
+def home_key(path: Path, imported: Path | None, passphrase: Callable[[], str]) -> SigningKey:
+    """The key of a home, at `path`: the one that is there, else a copy of the OpenSSH key `imported`, else a new one.
+
+    Raises:
+        SigningKeyUnusable, OpenSSHKeyUnfit: one of them cannot be used, or `imported` is not the key that is there.
+    """
+    if imported is None:
+        return SigningKey.load(path) if path.exists() else SigningKey.create(path)
+    key = SigningKey.from_openssh(imported, passphrase)
+    if not path.exists():
+        key.save(path)
+    elif SigningKey.load(path) != key:
+        raise SigningKeyUnusable(path, "is there already and is another key, and a key is never replaced")
+    return key
+
+
+def verify(public_key: str, signature: str, message: bytes) -> bool:
+    """Whether `signature` is this key's on exactly these bytes; False for anything malformed.
+
+    A key under which several messages could have one signature (`curve`) verifies nothing.
+    """
+    if not PUBLIC_KEY.fullmatch(public_key) or not SIGNATURE.fullmatch(signature):
+        return False
+    encoded = bytes.fromhex(public_key)
+    if not is_persons_key(encoded):
+        return False
+    try:
+        Ed25519PublicKey.from_public_bytes(encoded).verify(bytes.fromhex(signature), message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def parse_public_key(given: str | Path) -> str:
+    """Somebody's public key, to be enrolled or trusted: 64 hexadecimal digits.
+
+    Args:
+        given: 64 hexadecimal digits, a line `ssh-ed25519 AAAA... comment`, or a file that holds either (`.pub`).
+
+    Raises:
+        NotAPublicKey: it is none of these, another type of key, or no key a person can have (`curve`).
+    """
+    text = "" if isinstance(given, Path) else given.strip()
+    if not PUBLIC_KEY.fullmatch(text.lower()) and not openssh.LINE.match(text):
+        text = _public_file(Path(given))
+    return _persons_key(text)
+
+
+def checked_public_key(text: str) -> str:
+    """`text` as a public key.
+
+    Raises:
+        NotAPublicKey: it is not 64 hexadecimal digits.
+    """
+    key = text.strip().lower()
+    if not PUBLIC_KEY.fullmatch(key):
+        raise NotAPublicKey
+    return key
+
+
+def fingerprint(public_key: str) -> str:
+    """A public key as `ssh-keygen -l` names it, `SHA256:...`, for people to compare."""
+    return openssh.fingerprint(bytes.fromhex(public_key))
+
+
+def _secret(path: Path) -> bytes:
+    """The content of a file that only its owner may read."""
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            data = file.read(LARGEST_KEY_FILE)
+    except OSError as error:
+        raise SigningKeyUnusable(path, f"cannot be read: {error.strerror}") from None
+    if mode & 0o077:
+        raise SigningKeyUnusable(path, f"is open to other users (mode {mode:04o})")
+    return data
+
+
+def _public_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST_KEY_FILE).decode("utf-8").strip()
+    except (OSError, ValueError):
+        raise NotAPublicKey("it is neither a key nor a file with one") from None
+    if "PRIVATE KEY" in text:
+        raise NotAPublicKey("that file holds a private key, which nobody else may see")
+    return text
+
+
+def _persons_key(text: str) -> str:
+    if openssh.LINE.match(text):
+        if "\n" in text:
+            raise NotAPublicKey("it is more than one line")
+        try:
+            key = openssh.public_key_of_line(text)
+        except openssh.NotOpenSSH as unfit:
+            raise NotAPublicKey(f"it {unfit}") from None
+    else:
+        key = bytes.fromhex(checked_public_key(text))
+    if not is_persons_key(key):
+        raise NotAPublicKey("no private key belongs to it")
+    return key.hex()
+
+
+class SigningKeyUnusable(EnvironmentProblem):
+    """A key file that cannot be used, or would be overwritten."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"The signing key {path} {reason}.",
+            f"Only its owner may read it (`chmod 600 {path}`, after finding out who has seen it); restore a lost one"
+            " from a backup.",
+            {"key": str(path), "reason": reason},
+        )
+
+
+class OpenSSHKeyUnfit(UsageError):
+    """An OpenSSH private key that cannot be imported."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"The OpenSSH key {path} {reason}.",
+            "Name the private file (not the `.pub`) of an Ed25519 key; `ssh-keygen -t ed25519` makes one.",
+            {"key": str(path), "reason": reason},
+        )
+
+
+class NotAPublicKey(UsageError):
+    """A public key that is none."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(
+            f"That is no public key we can use: {reason}." if reason else "A public key is 64 hexadecimal digits.",
+            "Ask its owner for the public key that `almoner init` showed, or for the `.pub` file of an Ed25519 key.",
+            {"reason": reason},
+        )

@@ -1,0 +1,54 @@
+"""The in-toto Statement of a release: which files, made by which mechanisms, at which claim, under which policy.
+
+It follows from the record and the table of files, byte for byte, so it is stored nowhere but in the envelope that its
+signers signed. It says neither how much of a budget is spent nor when: both would tell of attempts and crashes.
+
+Evolution: a field's meaning never changes; a new field is a new predicate type and a new format of the record.
+"""
+
+from typing import Final
+
+from models_db.values.canonical_json import Json, canonical, digest
+from tasks.common.files import FileTable
+from tasks.release.record import ReleaseRecord
+
+STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE: Final = "urn:almoner:dp-release:v1"
+"""A name and nothing to fetch: verification is offline."""
+
+_FROM_THE_RECORD: Final = (
+    "format",
+    "release",
+    "dataset",
+    "kind",
+    "mechanism",
+    "claim",
+    "events",
+    "lifetime",
+    "cap_changes",
+    "standing",
+    "unprotected_figures",
+    "model",
+    "request_sha256",
+    "policy",
+    "people",
+    "code_sha256",
+    "libraries",
+    "rng",
+)
+
+
+def statement(record: ReleaseRecord, files: FileTable) -> bytes:
+    """The canonical bytes of the statement on a draft's `files`."""
+    return canonical({
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": name, "digest": {"sha256": files[name]["sha256"]}} for name in sorted(files)],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": _predicate(record, files),
+    })  # fmt: skip
+
+
+def _predicate(record: ReleaseRecord, files: FileTable) -> Json:
+    stored = record.to_json()
+    stated = {name: stored[name] for name in _FROM_THE_RECORD if name in stored}  # the record leaves out what is unset
+    return stated | {"artifact_sha256": digest(files), "policy_sha256": record.request["policy"]}

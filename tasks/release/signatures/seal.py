@@ -1,0 +1,40 @@
+"""The publisher's signature on a bundle: on SHA256SUMS, and through it on every file."""
+
+from typing import Final, Literal
+
+from tasks.common.files import document, parse_document
+from tasks.common.strict_model import Digest, Strict, read_as
+from tasks.release.file_names import SUMS_SIGNATURE
+from tasks.release.signatures import ed25519
+
+FORMAT: Final = "almoner-signature/1"
+
+
+class Seal(Strict):
+    """`SHA256SUMS.sig`: a public key and its signature on the bytes of SHA256SUMS."""
+
+    format: Literal["almoner-signature/1"] = FORMAT
+    public_key: Digest
+    signature: str
+
+    @classmethod
+    def on(cls, sums: bytes, key: ed25519.SigningKey) -> "Seal":
+        """Sign the bytes of SHA256SUMS."""
+        return cls(public_key=key.public_key, signature=key.sign(sums))
+
+    def fits(self, sums: bytes) -> bool:
+        """Whether its key signed exactly these bytes."""
+        return ed25519.verify(self.public_key, self.signature, sums)
+
+    def to_bytes(self) -> bytes:
+        """The content of `SHA256SUMS.sig`."""
+        return document(self.model_dump())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Seal":
+        """Read `SHA256SUMS.sig`.
+
+        Raises:
+            FileUnfit: it is not one of ours.
+        """
+        return read_as(cls, parse_document(data, SUMS_SIGNATURE), SUMS_SIGNATURE)

@@ -1,0 +1,1 @@
+"""Sentences about a release that several documents share."""

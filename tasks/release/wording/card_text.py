@@ -1,0 +1,225 @@
+"""The fixed words of a card, each a promise or a warning: they change together with docs/privacy-guarantee.md."""
+
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import Final
+
+from models_db.values.internal_view import CONDITIONAL
+from tasks.common.strict_model import figure
+from tasks.release.claim import Claim
+from tasks.release.text_rows import part
+from tasks.values.release_kinds import ReleaseKind
+
+NO_CLAIM: Final = "No differential privacy is claimed for this release."
+PUBLIC_DATA: Final = "Its owner has marked the dataset as public, and the texts may repeat it word for word."
+
+EXTERNAL: Final = (
+    "The model is behind an API, **external model: sees only DP outputs**: it was told public words, and values that a"
+    " mechanism above had released, and no private text left the machine that holds it."
+)
+
+LIMITS: Final = """\
+## What is not protected
+
+- **Other people.** A record protects its unit. Whoever else is mentioned in it is not a unit of this claim.
+- **One person under several units** (two ids, two records without an id field, or another dataset): the losses add up.
+- **What is true of many.** General knowledge can say something about a person, even one who was never in the data.
+- **Small groups.** What few units have in common is drowned on purpose: rare cases are missing or wrong in these texts,
+  and no quality is promised.
+- **The people and machines that hold the data.** Trust is central: whoever runs the software sees the private text. The
+  claim is about what leaves, not about access rights, backups or theft.
+- **What can be watched from outside the release**: when and for how long something ran, memory, electricity.
+- **Choices made past the ledger.** If somebody looked at the private text, or at an unprotected measurement, to write
+  the description, to choose parameters or to decide about publication, the figures above no longer hold.
+- **The public model.** What it had memorised before it came here is not covered.
+- **Delta** is not zero: with about that probability the bound of epsilon may fail, in whatever way.
+- **Faults** in this software, its libraries or the operating system's random numbers would not show in the texts."""
+
+VERIFY: Final = """\
+## Check it yourself
+
+`almoner verify-release DIR --key PUBLIC_KEY`, without network or database, recomputes every mechanism's loss and
+epsilon, and checks all digests and signatures. Get the publisher's public key from a source you trust: without one the
+check shows that the files belong together, not who made them. `sha256sum -c SHA256SUMS` needs no almoner.
+
+A release that is out can be retracted, but not called back. Later bundles of the publisher list what was retracted:
+`almoner verify-release DIR --revocations LATER_BUNDLE` tells whether this one was."""
+
+_FILES: Final = """\
+## Files
+
+| file | content |
+| --- | --- |
+| `texts.jsonl` | the {content} a line; nothing else of the corpus is included |
+| `texts.parquet` | the same rows in columns |
+| `checklist.md` | the questions of NIST SP 800-226, with what the record answers and what it cannot |
+| `croissant.json` | this description for machines: Croissant 1.1 with its Responsible AI terms |
+| `deployment.yaml` | a draft for the OpenDP registry of deployments |
+| `report.html` | this release on one page, for a browser or a printer |
+{explorer}| `evaluation.json` | the measurements, with method and source |
+| `release.json` | the record: claim, mechanisms, parameters, request, policy; what is generated follows from it |
+| `approvals.json` | the signed decisions |
+| `attestation.json` | claim and digests as an in-toto statement, signed by those who approved, and by the publisher |
+| `revocations.json` | artifacts that the publisher had retracted when this bundle was delivered |
+| `checkpoint.json` | the head of the publisher's audit chain, signed |
+| `SHA256SUMS`, `SHA256SUMS.sig` | digests of all of these, and their signature |"""
+_EXPLORER_ROW: Final = "| `explorer.html` | the insights as a map and a tree to look through, for a browser |\n"
+
+
+def files(kind: str, *, labelled: bool) -> str:
+    """What is in the bundle; the lines of `texts.jsonl` as `tasks.release.text_rows` makes them."""
+    label = f", `{part(kind)}`" if labelled else ""
+    if kind == ReleaseKind.INSIGHTS:
+        content = "insights, one JSON object (`id`, `parent`, `level`, `name`, `text`, `keywords`, `size`)"
+    elif kind == ReleaseKind.RECORDS:
+        content = f"records, one JSON object (`id`{label}, `raw`, and `record` where `raw` is a JSON object)"
+    else:
+        content = f"texts, one JSON object (`id`{label}, `text`)"
+    return _FILES.format(content=content, explorer=_EXPLORER_ROW if kind == ReleaseKind.INSIGHTS else "")
+
+
+TEMPLATES: Final = (
+    "The model was told this, with `{description}`, `{label}` and `{reference}` filled in (`{reference}` is the private"
+    " text of one unit; where no template has it, it stands as an earlier answer):"
+)
+TEMPLATES_OF_MEANS: Final = (
+    "The model was told this, with `{description}` and `{label}` filled in. Where `{reference}` stands it was given no"
+    " text, but the soft tokens that the adapter made of the noisy mean of a group. In which words it read the private"
+    " texts before, one at a time, stands among the parameters below (`documents are read as`):"
+)
+TEMPLATES_OF_PUBLIC: Final = (
+    "The model was told this, with `{description}` and `{label}` filled in, and beside it values that were released. In"
+    " which words stands among the parameters below. It was shown no private text:"
+)
+LABELS: Final = (
+    "Labels: a public set that the request declares, not one that was read off the data. A unit was read under one of"
+    " those that its documents carry; a label that no unit has was generated all the same."
+)
+GROUPS_ARE: Final = "Groups: one text for each of a public list, which was not read off the data."
+GROUPS: Final = (
+    "A unit that wrote in several groups was read for {}, which a key chose, and the claim counts every one that it may"
+    " have been read for. A group in which no unit wrote has a text all the same; nothing here says which group that"
+    " is, and such a text says nothing about its group."
+)
+OF_A_UNIT: Final = "A unit's documents"
+OF_A_GROUP: Final = "A unit's documents in one group"
+CUT: Final = (
+    "{} are joined in an order that a key fixes, and cut: at {tokens} tokens, and before that at"
+    " {characters} characters for each of these tokens. Longer ones count by their beginning only. How many were cut is"
+    " private and stands nowhere."
+)
+
+EXTENDS: Final = (
+    "These texts were made of values that release {release} of the same dataset had released, and no private text was"
+    " read for them. The claim is that of release {release} and covers both together: this one cost the dataset nothing"
+    " more."
+)
+
+BEFOREHAND: Final = "These figures were fixed and approved before private text was read; none was computed afterwards."
+CHOICES: Final = (
+    "It holds as long as each choice - what to ask, what to publish, when to stop - follows from protected outputs and"
+    " public facts alone."
+)
+OPINION: Final = (
+    "It is a report and admits nothing; for token draws its fixed grid of orders puts it a little above the tight"
+    " figure."
+)
+MEASURED_BY_EXPOSURE: Final = {
+    "public": (
+        "**Public**: computed from the released texts and public models alone, after the figures of the claim were"
+        " fixed."
+    ),
+    "charged": (
+        "**Charged**: computed from private data by a mechanism whose cost is part of the claim above; noise and all."
+    ),
+    "internal": (
+        "**Internal**: computed from the corpus without protection. That is done of public data only, and nothing is"
+        " promised about it."
+    ),
+}
+OUTSIDE: Final = (
+    "**Outside the bounds of its policy:** {}. It could leave only because everybody who approved it overrode that, by"
+    " name and with a reason, which stands in `approvals.json`."
+)
+MEASURED_HOW: Final = "Method and source of each: `evaluation.json`."
+
+DECLARED: Final = "Declared with the dataset or the request, and read off nothing:"
+
+CAP_CHANGES: Final = (
+    "**The dataset's budget was changed.** Stewards replaced its lifetime claim by another one. Where an earlier card"
+    " states less for the dataset, it holds no longer: the claim above does. Every change there was:"
+)
+COHORTS: Final = (
+    "**Cohorts.** The dataset grows. A unit stays for good in the cohort that was the newest when it first came in, and"
+    " every cohort has a budget of its own: new units bring theirs, and known ones keep what they have left. The claim"
+    " of the dataset holds for every unit of every cohort. This release could read units of {} alone."
+)
+UNPROTECTED_FIGURES: Final = (
+    "**Unprotected figures were seen.** Since {since}, {people} who may see the private data had seen figures of an"
+    " earlier release of this account that were computed from it without protection, before this release was made."
+    " {conditional}"
+)
+SPEND: Final = "Approved before private text was read (at least {})"
+STANDING: Final = (
+    "Nobody decided on this run by itself before private text was read: **a standing authorisation** for runs of its"
+    " configuration, in `release.json`, stood for that. Approved once for all of them"
+)
+DECISIONS: Final = (
+    "the signed decisions, with names, reasons and on whose behalf, are in `approvals.json`. A delegate and whoever"
+    " delegated count once."
+)
+
+SEVERAL_ROLES: Final = (
+    "**The policy in force lets one person ask for, approve and run the same release**: an approval need not be a"
+    " second pair of eyes."
+)
+SEPARATE_ROLES: Final = "The policy in force does not let anybody approve what they asked for or ran."
+
+RANDOMNESS: Final = {
+    "os": "Random numbers: the operating system's, without a seed.",
+    "deterministic-not-private": "Random numbers: a repeatable test generator. **NOT PRIVATE.**",
+}
+
+_EXACT = Context(prec=30, rounding=ROUND_CEILING, Emax=10**7, Emin=-(10**7))
+_SHOWN = Context(prec=4, rounding=ROUND_CEILING, Emax=10**7, Emin=-(10**7))
+_MILLION = Decimal(10**6)
+
+
+def unprotected_figures(since: str, people: int) -> str:
+    """That unprotected figures of the account were seen, and what follows; without names."""
+    counted = "one person" if people == 1 else f"{people} people"
+    return UNPROTECTED_FIGURES.format(since=since, people=counted, conditional=CONDITIONAL)
+
+
+def in_words(claim: Claim) -> str:
+    """What epsilon and delta mean for an attacker."""
+    if claim.rho == claim.delta_fail == "0":
+        return "No private text had a part in it: without the dataset it would have come out the same way."
+    times, right = plain_bounds(claim)
+    return (
+        "**What an attacker cannot do.** Take somebody who knows every other record, this software and all its"
+        " parameters, and reads all of this release. Whatever there is to find in it, finding it is at most"
+        f" {times} as likely with a unit in the data as without it, and the other way round, give or take a probability"
+        f" of {claim.delta}. Who must guess at even odds whether the unit was in the data is right in at most"
+        f" {right} % of all cases. This is a ceiling for the worst case, not an estimate; it rises fast with"
+        " epsilon.\n\n"
+        "**What an attacker can learn.** What many records have in common: how such texts are written, and what usually"
+        " goes with what."
+    )
+
+
+def plain_bounds(claim: Claim) -> tuple[str, str]:
+    """`bounds` of a claim in words: how many times as likely, and how often right, in percent."""
+    factor, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
+    times = f"{figure(factor)} times" if factor < _MILLION else "e to the power of epsilon, more than a million, times"
+    return times, figure(right)
+
+
+def bounds(epsilon: Decimal, delta: Decimal) -> tuple[Decimal, Decimal]:
+    """e^epsilon, and the best rate (percent) of guessing membership at even odds, both rounded up to four digits.
+
+    Kairouz, Oh, Viswanath, ICML 2015: the two error rates of any test satisfy a + e^epsilon b >= 1 - delta and
+    e^epsilon a + b >= 1 - delta, so (a + b)/2 >= (1 - delta)/(1 + e^epsilon).
+    """
+    factor = _EXACT.exp(epsilon)
+    wrong = (1 - delta) / (1 + factor.next_plus(_EXACT))  # rounded by the default context: 28 digits
+    return _SHOWN.plus(factor), min(_SHOWN.plus(100 * (1 - wrong)), Decimal(100))

@@ -1,0 +1,156 @@
+"""What attacks on a public twin found (`almoner attack run`), as a report tells it.
+
+A steward may not see attacks on the release itself before deciding: they are judged by private data (PRIVACY §7). The
+same configuration on a *public* corpus can be attacked by anybody; beside it stand its run without protection and the
+corpus itself, so that an attack that cannot win at all shows as one.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+from models_db.values.canonical_json import Json
+from tasks.reporting.audience_filter import Content, Fact
+from tasks.reporting.number_format import number
+from tasks.values.metric_result import MetricResult, Value
+
+Verdict: TypeAlias = Literal["wins", "does not win", "says nothing", "not measured"]
+
+RUNS: Final = {"request": "as released", "non_private": "without protection", "copy": "the corpus itself"}
+"""The runs of a stored result, in the order in which they are shown; the first is the release's configuration."""
+
+TRIES: Final = {
+    "membership_embedding": "to tell by similar texts who was in the corpus",
+    "membership_likelihood": "to tell by unusual words who was in the corpus",
+    "membership_overlap": "to tell by copied words who was in the corpus",
+    "canary_membership": "to tell planted secrets from others of the same form",
+    "canary_exposure": "to find planted secrets again among many",
+    "identifier_extraction": "to find addresses, numbers and names of the corpus",
+    "attribute_inference": "to guess something about a person from similar texts",
+    "replay": "to find texts of the corpus again, word for word or nearly so",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One attack on one run.
+
+    Attributes:
+        run: as in RUNS.
+        line: the result in one line.
+        wins: whether it finds more than it finds of people who were not there, beyond the 95 % intervals; null where
+            that could not be measured.
+        auc, auc_low, auc_high: area under the curve, where the attack has one; 0.5 is chance.
+    """
+
+    run: str
+    line: str
+    wins: bool | None
+    auc: Value = None
+    auc_low: Value = None
+    auc_high: Value = None
+
+    @classmethod
+    def of(cls, run: str, found: MetricResult) -> "Run":
+        """A stored result."""
+        ends = (found.values.get(f"auc{end}") for end in ("", "_low", "_high"))
+        return cls(RUNS[run], found.line, wins(found.values), *ends)
+
+
+@dataclass(frozen=True)
+class TwinAttack(Content):
+    """One attack on the twin; the first run is under the release's configuration, the others protect nothing."""
+
+    place: ClassVar[str] = "attacks"
+    name: str
+    tries: str
+    runs: tuple[Run, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """`says nothing` where it does not win without protection either."""
+        protected, *others = self.runs
+        if protected.wins is None:
+            return "not measured"
+        if protected.wins:
+            return "wins"
+        return "does not win" if any(one.wins for one in others) else "says nothing"
+
+    def to_json(self) -> dict[str, Json]:
+        """With its verdict."""
+        return super().to_json() | {"verdict": self.verdict}
+
+
+@dataclass(frozen=True)
+class Twin(Content):
+    """The corpus that was attacked in place of the private one.
+
+    Attributes:
+        same_code: whether the software that made the twin is that of the release.
+    """
+
+    place: ClassVar[str] = "twin"
+    corpus: str
+    members: int
+    nonmembers: int
+    canaries: int
+    same_code: bool
+
+
+@dataclass(frozen=True)
+class TwinAttacks:
+    """The twin and every attack on it."""
+
+    twin: Twin
+    attacks: tuple[TwinAttack, ...]
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any], code: str) -> "TwinAttacks":
+        """A finished result as `almoner attack run` stores it; `code` is the digest of the release's software.
+
+        Raises:
+            KeyError, ValueError: it is not one.
+        """
+        runs = {one["name"]: [MetricResult.from_json(each) for each in one["results"]] for one in stored["runs"]}
+        if any(each.exposure != "public" for results in runs.values() for each in results):
+            raise ValueError("an attack on a public twin is public")
+        names = [each.name for each in runs["request"]]
+        found = {run: {each.name: each for each in results} for run, results in runs.items()}
+        attacks = tuple(TwinAttack(name, TRIES.get(name, name), tuple(_runs_of(name, found))) for name in names)
+        members, nonmembers, canaries = (int(stored[key]) for key in ("members", "nonmembers", "canaries"))
+        twin = Twin(str(stored["twin"]["name"]), members, nonmembers, canaries, stored["code"] == code)
+        return cls(twin, attacks)
+
+    def facts(self) -> Iterator[Fact]:
+        """They read public data only."""
+        yield Fact("public", self.twin)
+        yield from (Fact("public", attack) for attack in self.attacks)
+
+
+def wins(values: Mapping[str, Value]) -> bool | None:
+    """Whether an attack's figures are above what it finds where nothing can have leaked; None without figures.
+
+    The area under the curve against 0.5; exposure against chance; shares against the same share for held-out people.
+    An interval has to lie above the other one, or above the level, as a whole.
+    """
+    pairs = [
+        ("auc_low", 0.5),
+        ("exposure_mean_low", number(values.get("exposure_by_chance"))),
+        *((low, number(values.get(f"held_out_{high}"))) for low, high in _shares(values)),
+    ]
+    known = [(number(values.get(low)), level) for low, level in pairs if values.get(low) is not None]
+    found = [low > level for low, level in known if low is not None and level is not None]
+    return any(found) if found else None
+
+
+def _shares(values: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
+    """(lower end, name of the upper end) of every share that is also measured of held-out people."""
+    for name in values:
+        if name.endswith("_share_low") and f"held_out_{name}" in values:
+            yield name, f"{name.removesuffix('_low')}_high"
+
+
+def _runs_of(name: str, found: Mapping[str, Mapping[str, MetricResult]]) -> Iterator[Run]:
+    for run in RUNS:
+        if name in found.get(run, {}):
+            yield Run.of(run, found[run][name])

@@ -1,0 +1,138 @@
+"""`explorer.html`: the insights of a release as a map and a tree to look through, without a network.
+
+A function of the record and the rows alone, the same to the byte wherever it is made; it holds nothing that the other
+files of the bundle do not hold. Words of people and models are shown as text: written into the page they are escaped,
+and in the data of its script nothing can end the script. What the page may do is fixed by its own policy: one script
+and one style sheet, each by its digest, no address, no frame, no form, no markup made of strings.
+
+Without a script the page is a list to unfold; that list is also what is printed.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from tasks.release.record import ReleaseRecord
+from tasks.release.wording.insight_text import deviation_of, reading, rounded
+from tasks.reporting.html_report import environment, shown
+from tasks.reporting.plain_language import claim_part
+from tasks.values.insight import Insight
+
+_ENDS_A_SCRIPT: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+@dataclass(frozen=True)
+class Node:
+    """An insight with those below it, as the page shows it.
+
+    Attributes:
+        size: in words; None where none was measured.
+        noise: the standard deviation of its size, where it is known.
+    """
+
+    insight: Insight
+    below: tuple["Node", ...]
+    size: str | None
+    noise: str | None
+
+
+def explorer_html(record: ReleaseRecord, insights: Sequence[Insight]) -> str:
+    """The page for these nodes, parents before their children, numbered from 1."""
+    style, script = _part("style.css", "tasks.reporting") + _part("explorer.css"), _part("explorer.js")
+    noisy, noises = record.claim is not None, _noises(insights, deviation_of(record))
+    data = _harmless(_data(insights, noises, noisy=noisy))
+    return environment("tasks.reporting").get_template("explorer.html").render(
+        record=record,
+        clusters=f"{sum(node.level == 0 for node in insights):,}",
+        groups=f"{sum(node.level > 0 for node in insights):,}",
+        claim=claim_part(record),
+        reading=[_marked(paragraph) for paragraph in reading(record)],
+        nodes=_nested(insights, noises, noisy=noisy),
+        policy=_policy(style, script),
+        style=Markup(style),  # noqa: S704 - a file of ours
+        script=Markup(script),  # noqa: S704 - a file of ours
+        data=Markup(data),  # noqa: S704 - no sign in it can end the script, see `_harmless`
+    )  # fmt: skip
+
+
+def size_words(size: int, *, noisy: bool) -> str:
+    """A size in words: `about 1,204 units`."""
+    figure = f"{size:,}".replace("-", "\N{MINUS SIGN}")
+    return f"{'about ' if noisy else ''}{figure} {'unit' if size == 1 else 'units'}"
+
+
+def _noises(insights: Sequence[Insight], deviation: Decimal | None) -> list[str | None]:
+    """The standard deviation of each size: the noise of each cluster is drawn by itself, so variances add up."""
+    if deviation is None:
+        return [None] * len(insights)
+    below = [int(node.level == 0) for node in insights]
+    for node in reversed(insights):
+        if node.parent is not None:
+            below[node.parent - 1] += below[node.number - 1]
+    return [
+        None if node.size is None else rounded(deviation * Decimal(clusters).sqrt())
+        for node, clusters in zip(insights, below, strict=True)
+    ]
+
+
+def _nested(insights: Sequence[Insight], noises: Sequence[str | None], *, noisy: bool) -> tuple[Node, ...]:
+    """The nodes at the top, with all below them."""
+    below: dict[int | None, list[Node]] = {}
+    for node, noise in zip(reversed(insights), reversed(noises), strict=True):
+        size = None if node.size is None else size_words(node.size, noisy=noisy)
+        made = Node(node, tuple(reversed(below.pop(node.number, []))), size, noise)
+        below.setdefault(node.parent, []).append(made)
+    return tuple(reversed(below.get(None, [])))
+
+
+def _data(insights: Sequence[Insight], noises: Sequence[str | None], *, noisy: bool) -> Mapping[str, Any]:
+    """What the script shows: a row for each node, in their order; a parent is a number from 1, or 0 at the top."""
+    return {
+        "noisy": noisy,
+        "rows": [
+            [
+                node.parent or 0,
+                node.level,
+                shown(node.topic.name),
+                shown(node.topic.description),
+                [shown(keyword) for keyword in node.keywords],
+                node.size,
+                noise,
+            ]
+            for node, noise in zip(insights, noises, strict=True)
+        ],
+    }
+
+
+def _harmless(data: Mapping[str, Any]) -> str:
+    """JSON that can stand inside a script element: no sign of it can end the element, or open another."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return "".join(_ENDS_A_SCRIPT.get(sign, sign) for sign in text)
+
+
+def _policy(style: str, script: str) -> str:
+    """What the page may do, whatever stands in it."""
+    return (
+        f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}';"
+        " base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return b64encode(sha256(text.encode()).digest()).decode()
+
+
+def _marked(paragraph: str) -> list[tuple[str, bool]]:
+    """The parts of a paragraph, each with whether it stands out."""
+    return [(part, bool(number % 2)) for number, part in enumerate(paragraph.split("**")) if part]
+
+
+def _part(name: str, package: str = "tasks.reporting") -> str:
+    return files(package).joinpath("templates", name).read_text("utf-8")

@@ -1,0 +1,122 @@
+"""The claim in sentences that need no mathematics; the promises are those of the card."""
+
+import re
+from decimal import ROUND_CEILING, Decimal
+from typing import Final
+
+from tasks.common.strict_model import figure
+from tasks.release import claim as claims
+from tasks.release.record import Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
+from tasks.release.wording import card_text
+from tasks.reporting.number_format import small
+from tasks.reporting.sections import Claim, NoClaim
+
+_SAYABLE: Final = Decimal(1_000_000)
+RELATION: Final = "one unit more or less"
+
+
+def claim_part(record: ReleaseRecord) -> Claim | NoClaim:
+    """What the release promises, or why it promises nothing."""
+    found = record.claim
+    if found is None:
+        return NoClaim((card_text.NO_CLAIM, card_text.PUBLIC_DATA))
+    free = found.rho == found.delta_fail == "0"
+    times, right = (None, None) if free else _bounds(found)
+    return Claim(
+        protects=protects(record),
+        sentences=(*_sentences(found, times, right), *_extends(record)),
+        epsilon=found.epsilon,
+        delta=small(found.delta),
+        rho=found.rho,
+        delta_fail=small(found.delta_fail),
+        relation=RELATION,
+        replace_epsilon=up(found.replace_one.epsilon),
+        replace_delta=small(found.replace_one.delta),
+        times=times,
+        right=right,
+        conversion=found.conversion,
+        lifetime=_lifetime(record.lifetime, record.unprotected_figures) if record.lifetime else None,
+        second_opinion=_opinion(record.second_opinion) if record.second_opinion else None,
+        not_promised=limits(),
+    )
+
+
+def _extends(record: ReleaseRecord) -> list[str]:
+    return [card_text.EXTENDS.format(release=record.parent)] if record.parent else []
+
+
+def protects(record: ReleaseRecord) -> str:
+    """Whose presence in the data is hidden."""
+    name, unit = record.dataset.name, record.dataset.unit
+    if unit == "record":
+        return f"Each single record of {name}: whether it is in the data at all."
+    return (
+        f"Everybody in {name}, as its field {unit} tells them apart: all records with one {unit} count as one, however"
+        " many they are, and whether they are in the data at all stays hidden."
+    )
+
+
+def limits() -> tuple[tuple[str, str], ...]:
+    """The card's list of what is not protected, each point as the words that stand out and those that follow."""
+    points = " ".join(card_text.LIMITS.split()).split(" - ")[1:]
+    return tuple(_headed(point) for point in points)
+
+
+def _headed(point: str) -> tuple[str, str]:
+    found = re.match(r"\*\*(.+?)\*\*(.*)", point)
+    return (found[1], found[2]) if found else ("", point)
+
+
+def _bounds(found: claims.Claim) -> tuple[str, str]:
+    factor, right = card_text.bounds(Decimal(found.epsilon), Decimal(found.delta))
+    return (figure(factor) if factor < _SAYABLE else "more than a million"), figure(right)
+
+
+_UNTOUCHED: Final = "No private text had a part in it: without the dataset it would have come out the same way."
+_FINDING: Final = (
+    "Take somebody who knows every other record and reads all of this release. Whatever there is to find in it, finding"
+    " it is at most {times} times as likely with one unit in the data as without it, and the other way round, give or"
+    " take a probability of {delta}."
+)
+_GUESSING: Final = (
+    "Asked to guess at even odds whether a unit is in the data, they are right in at most {right} % of cases; tossing a"
+    " coin gives 50 %. This is the ceiling for the worst case, not an estimate."
+)
+_EXCHANGING: Final = (
+    "If one unit is exchanged for another instead of added or removed, the same release has epsilon {epsilon} at delta"
+    " {delta}."
+)
+
+
+def _sentences(found: claims.Claim, times: str | None, right: str | None) -> list[str]:
+    if times is None or right is None:
+        return [_UNTOUCHED]
+    other = found.replace_one
+    return [
+        _FINDING.format(times=times, delta=small(found.delta)),
+        _GUESSING.format(right=right),
+        _EXCHANGING.format(epsilon=up(other.epsilon), delta=small(other.delta)),
+        card_text.BEFOREHAND,
+    ]
+
+
+def _lifetime(lifetime: Lifetime, seen: UnprotectedFigures | None) -> str:
+    together = " Several datasets share this budget." if lifetime.shared else ""
+    condition = f" {card_text.unprotected_figures(seen.since, seen.people).replace('**', '')}" if seen else ""
+    return (
+        f"Everything ever run on the dataset, this release included, is together (epsilon {lifetime.epsilon},"
+        f" delta {small(lifetime.delta)})-differentially private; a ledger refuses what would exceed that.{together}"
+        f"{condition}"
+    )
+
+
+def _opinion(found: SecondOpinion) -> str:
+    return (
+        f"{found.library} ({found.accountant} accountant), from the stored events alone: epsilon {found.epsilon} at"
+        f" delta {small(found.delta)}. {card_text.OPINION}"
+    )
+
+
+def up(epsilon: str) -> str:
+    """An epsilon to four places, never less than it is."""
+    return figure(Decimal(epsilon).quantize(Decimal("0.0001"), ROUND_CEILING))

@@ -1,0 +1,178 @@
+"""What a release itself tells: of its record, its measurements, its texts and the decisions on it, and of nothing else.
+
+These are the files of a bundle, so whoever has one can make the same facts, and the same page, again.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from statistics import median
+from typing import Final
+
+from tasks.evaluation.bound_override import overridden
+from tasks.evaluation.policy_bounds import Outcome, outcomes
+from tasks.release.record import ReleaseRecord
+from tasks.release.signatures.approvals import SignedDecision
+from tasks.reporting.audience_filter import Fact
+from tasks.reporting.number_format import small
+from tasks.reporting.plain_language import claim_part
+from tasks.reporting.sections import (
+    Decision,
+    Demand,
+    Figure,
+    Lengths,
+    Measured,
+    Mechanism,
+    Node,
+    Parameter,
+    Release,
+    Sample,
+)
+from tasks.text.words import words
+from tasks.values.insight import Insight
+from tasks.values.metric_result import MetricResult
+
+SAMPLES: Final = 6
+SAMPLE_WORDS: Final = 160
+BINS: Final = 12
+_ROUND: Final = tuple(digit * 10**power for power in range(12) for digit in (1, 2, 5))
+
+
+@dataclass(frozen=True)
+class Text:
+    """A line of `texts.jsonl`."""
+
+    number: int
+    text: str
+    label: str | None = None
+    insight: Insight | None = None
+
+
+def texts_of(rows: Iterable[tuple[str, str | None]], insights: Iterable[Insight] = ()) -> list[Text]:
+    """Texts and their labels, numbered as in the file; of a release of insights, with the nodes that they describe."""
+    nodes = chain(insights, repeat(None))
+    return [Text(number, text, label, next(nodes)) for number, (text, label) in enumerate(rows, 1)]
+
+
+def release_facts(
+    record: ReleaseRecord,
+    metrics: Sequence[MetricResult],
+    texts: Sequence[Text],
+    decisions: Iterable[SignedDecision] = (),
+) -> Iterator[Fact]:
+    """Everything that the files of a release tell; the metrics keep their own exposure."""
+    yield Fact("public", _release(record, texts))
+    yield Fact("public", claim_part(record))
+    yield from (Fact("public", part) for part in (*_mechanisms(record), *_parameters(record)))
+    yield from demand_facts(record, metrics)
+    yield from map(metric_fact, metrics)
+    yield from (Fact("public", sample) for sample in samples(texts))
+    if texts:
+        yield Fact("public", lengths(texts))
+    yield from (Fact("public", _decision(one)) for one in decisions)
+
+
+def metric_fact(result: MetricResult) -> Fact:
+    """A metric, told to whom its own exposure allows."""
+    found = tuple(figures(result.name, result.values))
+    said = Measured(result.name, result.exposure, result.line, found, result.source, result.method)
+    return Fact(result.exposure, said)
+
+
+def demand_facts(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> Iterator[Fact]:
+    """The policy's bounds with what was measured; who may see a figure may see whether it is inside."""
+    measured = {metric.name: metric for metric in metrics}
+    required = record.policy.rules_for(record.dataset.name).required
+    for found in outcomes(required, measured):
+        exposure = measured[found.metric].exposure if found.metric in measured else "public"
+        yield Fact(exposure, _demand(found))
+
+
+def samples(texts: Sequence[Text]) -> Iterator[Sample]:
+    """Some of the texts, evenly spread over the file; which ones follows from their number alone."""
+    count = min(SAMPLES, len(texts))
+    for text in (texts[number * len(texts) // count] for number in range(count)):
+        found = list(re.finditer(r"\S+", text.text))
+        kept = text.text if len(found) <= SAMPLE_WORDS else text.text[: found[SAMPLE_WORDS - 1].end()]
+        yield Sample(text.number, text.label, kept, max(0, len(found) - SAMPLE_WORDS), _node(text.insight))
+
+
+def _node(insight: Insight | None) -> Node | None:
+    if insight is None:
+        return None
+    return Node(insight.topic.name, insight.level, insight.size, insight.keywords)
+
+
+def lengths(texts: Sequence[Text]) -> Lengths:
+    """A histogram of words a text: at most a dozen bins of one round width, from 0."""
+    counted = [len(words(text.text)) for text in texts]
+    width = next(each for each in _ROUND if each * BINS > max(counted))
+    bins = max(counted) // width + 1
+    counts = [0] * bins
+    for one in counted:
+        counts[one // width] += 1
+    edges = tuple(number * width for number in range(bins + 1))
+    empty = sum(not text.text for text in texts)
+    return Lengths(len(texts), empty, f"{median(counted):g}", max(counted), edges, tuple(counts))
+
+
+def _release(record: ReleaseRecord, texts: Sequence[Text]) -> Release:
+    return Release(
+        number=record.release,
+        dataset=record.dataset.name,
+        governed=record.dataset.governed,
+        kind=record.kind,
+        mechanism=record.mechanism,
+        model=record.model.name,
+        licence=record.model.licence,
+        prompt=record.prompt,
+        texts=len(texts),
+        labels=record.labels,
+        requester=record.people.requester.name,
+        runner=record.people.runner.name,
+        request_sha256=record.request_sha256,
+    )
+
+
+def _mechanisms(record: ReleaseRecord) -> Iterator[Mechanism]:
+    for event in record.events:
+        parameters = tuple((name, str(value)) for name, value in sorted(event.parameters.items()))
+        yield Mechanism(event.mechanism, event.count, event.loss.rho_text, small(event.loss.delta_text), parameters)
+
+
+def _parameters(record: ReleaseRecord) -> Iterator[Parameter]:
+    yield from (Parameter(name, value, False) for name, value in sorted(record.facts.items()))
+    yield from (Parameter(name, value, True) for name, value in sorted(record.released.items()))
+
+
+def _demand(found: Outcome) -> Demand:
+    value = None if found.value is None else str(found.value)
+    return Demand(found.metric, found.figure or "", value, found.allowed, found.met)
+
+
+def _decision(one: SignedDecision) -> Decision:
+    return Decision(one.gate, one.approver, one.on_behalf_of, one.decision, one.reason, True, overridden(one.reason))
+
+
+def figures(metric: str, values: Mapping[str, str | int | None]) -> Iterator[Figure]:
+    """The figures by name, as they are stored, with the ends of their intervals beside them."""
+    stems = {name: stem for name in values if (stem := _stem(name, metric, values)) is not None}
+    ends = {f"{stem}_{end}" for stem in stems.values() for end in ("low", "high")}
+    for name, value in sorted(values.items()):
+        if name in stems:
+            yield Figure(name, value, values[f"{stems[name]}_low"], values[f"{stems[name]}_high"])
+        elif name not in ends:
+            yield Figure(name, value)
+
+
+def _stem(name: str, metric: str, values: Mapping[str, str | int | None]) -> str | None:
+    """What the interval of a figure is called without its end: of `x`, `x`; of `x_share`, also `x`."""
+    if f"{name}_share" in values or name.endswith(("_low", "_high")):
+        return None
+    own = ("interval",) if name == metric else ()  # perplexity's
+    return next((stem for stem in (name, name.removesuffix("_share"), *own) if _ends(stem) <= values.keys()), None)
+
+
+def _ends(stem: str) -> set[str]:
+    return {f"{stem}_low", f"{stem}_high"}

@@ -1,0 +1,1 @@
+"""Adapters: stored weights and their metadata."""

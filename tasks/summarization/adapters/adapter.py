@@ -1,0 +1,242 @@
+"""The adapter: from hidden states to vectors that may be averaged, and from their mean to soft tokens.
+
+    vectors = adapter.represent(rows.values, rows.valid)      # [N, c*r], each row by itself
+    mean = <clipped, averaged over a public n, noised: tasks.mechanisms.vectors.noisy_mean>
+    table = adapter.soft_tokens(mean, noise)                  # [m, D], post-processing
+
+After the one-shot mechanism of "Differentially Private Summarization with Large Language Models", §4.2, which averages
+whole hidden states and maps the mean by a perceptron. What is ours, all of it fitted to public data alone:
+
+* **Fewer coordinates.** Noise of standard deviation s in each of d coordinates has norm s * sqrt(d); hidden states of
+  documents differ along few directions. So they are centred (their public mean has five times the norm of what they
+  differ by, and would use up the clip norm) and projected onto the first r principal directions.
+* **Several centres.** With c > 1, a unit's vector stands in the block of its nearest public centre, so that what
+  different people say is not averaged into what nobody said. A unit still has ONE vector of the same norm, so the
+  concatenated mean costs what one mean costs.
+* **Shrinkage.** The level of the noise is public. Each coordinate of the noisy mean is pulled to its public average by
+  t^2 / (t^2 + s^2), t^2 being the variance of that coordinate among public groups: the best linear estimate. With much
+  noise the adapter says what suits every group, instead of nonsense.
+* **Words.** Some soft tokens are the embeddings of the words that the shrunk mean is about, by the model's own head
+  (`adapter_lens`): a perceptron that has seen a few dozen groups cannot name what none of them was about.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from tasks.summarization.adapters.logit_lens import Lens
+from tasks.summarization.adapters.metadata import AdapterMeta
+
+_LEAST_VARIANCE: Final = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Where units' vectors lie; everything is float32 on the CPU and fitted to public hidden states.
+
+    Attributes:
+        mean: [D], subtracted from a hidden state.
+        projection: [r, D], orthonormal rows.
+        centres: [c, r].
+        group_mean, group_variance: [c * r], of the mean vectors of public groups.
+    """
+
+    mean: Tensor
+    projection: Tensor
+    centres: Tensor
+    group_mean: Tensor
+    group_variance: Tensor
+
+    @torch.inference_mode()
+    def represent(self, hidden: Tensor, valid: Tensor | None = None) -> Tensor:
+        """As `Adapter.represent`."""
+        rows = hidden.detach().to("cpu", torch.float32)
+        taken = rows.isfinite().all(1) if valid is None else valid.cpu() & rows.isfinite().all(1)
+        out = torch.zeros((len(rows), self.centres.numel()))
+        # One buffer for all rows: a product's last bits may depend on where in memory a row begins.
+        centred = torch.empty_like(self.mean)
+        for number in torch.nonzero(taken).flatten().tolist():
+            torch.sub(rows[number], self.mean, out=centred)
+            self._place(torch.mv(self.projection, centred), out[number])
+        return out
+
+    def _place(self, projected: Tensor, row: Tensor) -> None:
+        """Write float32 [r] into the block of its nearest centre; of equally near ones the first."""
+        r = len(projected)
+        block = int((self.centres - projected).square().sum(1).argmin())
+        row[block * r : (block + 1) * r] = projected
+
+    def seen(self, means: Tensor, noise: Tensor) -> "Seen":
+        """What is known of groups once the noise is accounted for.
+
+        Args:
+            means: float32 [B, c * r], noisy.
+            noise: float32 [B], the standard deviation of the noise in each entry.
+        """
+        variance = self.group_variance.clamp_min(_LEAST_VARIANCE)
+        kept = variance / (variance + noise.square()[:, None])
+        shrunk = (means - self.group_mean) * kept
+        blocks = shrunk.view(len(means), *self.centres.shape)
+        trust = (kept * variance).sum(1) / variance.sum()
+        return Seen(shrunk / variance.mean().sqrt(), blocks @ self.projection, trust)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Noisy means of B groups, shrunk towards the public average of groups.
+
+    Attributes:
+        scaled: float32 [B, c * r], about 1 in size.
+        directions: float32 [B, c, D], for each centre the difference from the public average as a hidden state.
+        trust: float32 [B], the share of groups' variance that the noise leaves: 1 without noise.
+    """
+
+    scaled: Tensor
+    directions: Tensor
+    trust: Tensor
+
+
+class Decoder(nn.Module):
+    """The perceptron: what is seen of B groups -> [B, m, D], its last `words` rows being words where trust is 1.
+
+    Attributes:
+        scale: the root mean square of the model's embeddings, so that its output begins as large as they are.
+        unsaid: float32 [words, D], what stands in the place of a word where trust is 0; between, a mixture does.
+    """
+
+    def __init__(self, inputs: int, hidden: int, soft_tokens: int, words: int, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(inputs + 1, hidden)
+        self.second = nn.Linear(hidden, (soft_tokens - words) * width)
+        self.unsaid = nn.Parameter(torch.zeros((words, width)))
+        self.register_buffer("scale", torch.ones(()))
+        self.scale: Tensor
+        self.words = words
+        self._shape = (soft_tokens - words, width)
+
+    def forward(self, seen: Seen, mean: Tensor, lens: Lens | None) -> Tensor:
+        """float32 [B, m, D].
+
+        Args:
+            mean: float32 [D], the public mean of hidden states.
+            lens: of the model; needed if there are words.
+        """
+        trust = seen.trust[:, None]
+        inner = nn.functional.gelu(self.first(torch.cat([seen.scaled, trust], dim=1)))
+        learned: Tensor = (self.second(inner) * self.scale).view(-1, *self._shape)
+        if not self.words or lens is None:
+            return learned
+        said = lens.embeddings[words_of(seen, mean, lens, self.words)]
+        mixed = trust[..., None] * said + (1 - trust[..., None]) * self.unsaid * self.scale
+        return torch.cat([learned, mixed], dim=1)
+
+
+def words_of(seen: Seen, mean: Tensor, lens: Lens, count: int) -> Tensor:
+    """int64 [B, count]: places in the lens; the first centres name one more where `count` cannot be shared evenly."""
+    centres = seen.directions.shape[1]
+    shares = [count // centres + (number < count % centres) for number in range(centres)]
+    return torch.cat([lens.words(seen.directions[:, n], mean, share) for n, share in enumerate(shares)], dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """A frozen, public function from hidden states to soft tokens.
+
+    Attributes:
+        lens: of the model that it is used with; needed if it has words.
+    """
+
+    meta: AdapterMeta
+    space: Space
+    decoder: Decoder
+    lens: Lens | None = None
+
+    def represent(self, hidden: Tensor, valid: Tensor | None = None) -> Tensor:
+        """The vector of each row: its projection, in the block of its nearest centre, zeros elsewhere.
+
+        Each row by itself, bit for bit the same wherever it stands and whoever stands beside it (PRIVACY §4.2 point
+        1): a product of its own for every row, of one shape, from one place in memory, on the CPU. Nothing is clipped
+        here; that is the mechanism's work.
+
+        Args:
+            hidden: [N, D], last hidden states of the reading prompt (`adapter_prompts.reading_pieces`).
+            valid: bool [N]; a row that is not valid, or not finite, contributes exactly zero.
+
+        Returns:
+            float32 [N, c * r] on the CPU.
+        """
+        if hidden.dim() != 2 or hidden.shape[1] != self.meta.width:
+            raise ValueError(f"hidden states must be [N, {self.meta.width}], not {list(hidden.shape)}")
+        return self.space.represent(hidden, valid)
+
+    @torch.inference_mode()
+    def soft_tokens(self, mean: Tensor, noise: float = 0.0) -> Tensor:
+        """The soft tokens of one group: post-processing of its noisy mean.
+
+        Args:
+            mean: [c * r], the noisy mean of the group's vectors.
+            noise: the standard deviation of the noise in each of its entries, that is sigma / n; a public number.
+
+        Returns:
+            float32 [m, D] on the CPU, finite.
+        """
+        found: Tensor = self.decoder(self._seen(mean, noise), self.space.mean, self.lens)[0]
+        return found
+
+    @torch.inference_mode()
+    def words(self, mean: Tensor, noise: float = 0.0) -> tuple[int, ...]:
+        """The token ids of the words among the soft tokens, for people; arguments as `soft_tokens`."""
+        if self.lens is None:
+            return ()
+        places = words_of(self._seen(mean, noise), self.space.mean, self.lens, self.meta.words)[0]
+        return tuple(self.lens.tokens[places].tolist())
+
+    def _seen(self, mean: Tensor, noise: float) -> Seen:
+        if tuple(mean.shape) != (self.meta.vector_width,):
+            raise ValueError(f"a mean must be [{self.meta.vector_width}], not {list(mean.shape)}")
+        one = mean.detach().to("cpu", torch.float32)[None]
+        if not one.isfinite().all() or not 0 <= noise < float("inf"):
+            raise ValueError("a mean and its noise must be finite")
+        return self.space.seen(one, torch.tensor([noise]))
+
+
+SPACE_TENSORS: Final = ("mean", "projection", "centres", "group_mean", "group_variance")
+
+
+def tensors_of(space: Space, decoder: Decoder) -> dict[str, Tensor]:
+    """Everything that is stored, by name."""
+    fitted = {name: getattr(space, name) for name in SPACE_TENSORS}
+    learned = {f"decoder.{name}": value for name, value in decoder.state_dict().items()}
+    return {name: value.detach().float().contiguous() for name, value in (fitted | learned).items()}
+
+
+def shapes_of(meta: AdapterMeta) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor that an adapter with this meta data has."""
+    r, c, width, vector = meta.dimensions, meta.centres, meta.width, meta.vector_width
+    return {
+        "mean": (width,),
+        "projection": (r, width),
+        "centres": (c, r),
+        "group_mean": (vector,),
+        "group_variance": (vector,),
+        "decoder.scale": (),
+        "decoder.unsaid": (meta.words, width),
+        "decoder.first.weight": (meta.hidden_units, vector + 1),
+        "decoder.first.bias": (meta.hidden_units,),
+        "decoder.second.weight": ((meta.soft_tokens - meta.words) * width, meta.hidden_units),
+        "decoder.second.bias": ((meta.soft_tokens - meta.words) * width,),
+    }
+
+
+def from_tensors(meta: AdapterMeta, tensors: dict[str, Any], lens: Lens | None) -> Adapter:
+    """An adapter from what was stored; the shapes are those of `shapes_of`.
+
+    Args:
+        lens: of its model; needed if it has words.
+    """
+    decoder = Decoder(meta.vector_width, meta.hidden_units, meta.soft_tokens, meta.words, meta.width)
+    decoder.load_state_dict({name: tensors[f"decoder.{name}"] for name in decoder.state_dict()})
+    space = Space(**{name: tensors[name] for name in SPACE_TENSORS})
+    return Adapter(meta, space, decoder.eval().requires_grad_(False), lens)

@@ -1,0 +1,257 @@
+"""The adapters of this machine: `<models folder>/adapters/<digest>/`, each written once and never changed.
+
+adapter.safetensors   tensors, and the meta data in its header; its SHA-256 names the folder
+adapter.json          the same meta data, for people
+losses.jsonl          the course of the training; losses.svg shows it
+
+Finding and describing adapters imports no torch. Every read of an adapter hashes its file first.
+
+AdapterUnknown (UsageError), AdapterAmbiguous (UsageError), AdapterNameTaken (UsageError)
+AdapterUnfit (UsageError)           made for another model
+AdapterDamaged (EnvironmentProblem) its file is not the one that its name says, or is no adapter
+"""
+
+import hashlib
+import json
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from models_db.errors import EnvironmentProblem, UsageError
+from models_db.values.canonical_json import canonical
+from models_db.values.requests import as_json
+from tasks.inference.catalogue.model_store import models_folder
+from tasks.summarization.adapters.metadata import AdapterMeta, KnownAdapter
+
+if TYPE_CHECKING:
+    from tasks.inference.network.language_model import LanguageModel
+    from tasks.summarization.adapters.adapter import Adapter
+
+TENSORS: Final = "adapter.safetensors"
+META: Final = "adapter.json"
+LOSSES: Final = "losses.jsonl"
+CURVE: Final = "losses.svg"
+
+_KEY = "almoner"
+_SHORTEST_PREFIX = 6
+
+
+def adapters_folder() -> Path:
+    """Where adapters are kept."""
+    return models_folder() / "adapters"
+
+
+def adapter_folder(digest: str) -> Path:
+    """The folder of one adapter."""
+    return adapters_folder() / digest
+
+
+def list_adapters(damaged: Callable[["AdapterDamaged"], None] = lambda problem: None) -> list[KnownAdapter]:
+    """Every adapter of this machine, by name and then by digest.
+
+    Args:
+        damaged: told of each that cannot be read; it is left out, and keeps nobody from the others.
+    """
+    found = []
+    for digest in _digests():
+        try:
+            found.append(KnownAdapter(digest, read_meta(digest)))
+        except AdapterDamaged as problem:
+            damaged(problem)
+    return sorted(found, key=lambda each: (each.meta.name, each.digest))
+
+
+def find_adapter(named: str) -> KnownAdapter:
+    """The adapter of that digest, of that name, or whose digest begins so (with six digits or more).
+
+    Raises:
+        AdapterUnknown, AdapterAmbiguous.
+        AdapterDamaged: it was named by its whole digest.
+    """
+    digests = _digests()
+    if named in digests:
+        return KnownAdapter(named, read_meta(named))
+    every = list_adapters()
+    found = [each for each in every if each.meta.name == named]
+    if not found and re.fullmatch(f"[0-9a-f]{{{_SHORTEST_PREFIX},63}}", named):
+        found = [each for each in every if each.digest.startswith(named)]
+    if not found:
+        raise AdapterUnknown(named, [each.meta.name for each in every])
+    if len(found) > 1:
+        raise AdapterAmbiguous(named, [each.digest for each in found])
+    return found[0]
+
+
+def require_name_free(name: str) -> None:
+    """Check that no adapter has that name yet.
+
+    Raises:
+        AdapterNameTaken.
+    """
+    for each in list_adapters():
+        if each.meta.name == name:
+            raise AdapterNameTaken(name, each.digest)
+
+
+def read_meta(digest: str) -> AdapterMeta:
+    """The meta data of an adapter, from the header of its file.
+
+    Raises:
+        AdapterUnknown: there is none of that digest.
+        AdapterDamaged: the file is another one.
+    """
+    return _meta_in(_verified(digest), digest)
+
+
+def require_fit(known: KnownAdapter, model: str, model_digest: str | None = None, width: int | None = None) -> None:
+    """Check that an adapter belongs to a model; what is None is not known yet.
+
+    Raises:
+        AdapterUnfit.
+    """
+    meta = known.meta
+    if meta.model != model:
+        raise AdapterUnfit(known, f"it was trained for the model {meta.model!r}, not for {model!r}")
+    if model_digest is not None and meta.model_digest != model_digest:
+        raise AdapterUnfit(known, f"it was trained for other weights of {model!r}")
+    if width is not None and meta.width != width:
+        raise AdapterUnfit(known, f"it takes hidden states of width {meta.width}; those of {model!r} have {width}")
+
+
+def load_adapter(known: KnownAdapter, model: "LanguageModel") -> "Adapter":
+    """The adapter, for the model that is going to use it.
+
+    Raises:
+        AdapterUnknown, AdapterDamaged, AdapterUnfit.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    from tasks.summarization.adapters.adapter import from_tensors, shapes_of
+    from tasks.summarization.adapters.logit_lens import lens_of
+
+    require_fit(known, model.name, model.digest, model.width)
+    data = _verified(known.digest)
+    try:
+        tensors = load(data)
+    except (SafetensorError, ValueError, KeyError) as problem:
+        raise AdapterDamaged(known.digest, f"its tensors cannot be read ({type(problem).__name__})") from None
+    if {name: tuple(value.shape) for name, value in tensors.items()} != shapes_of(known.meta):
+        raise AdapterDamaged(known.digest, "its tensors have other shapes than its header says")
+    if not all(bool(value.isfinite().all()) for value in tensors.values()):
+        raise AdapterDamaged(known.digest, "some of its numbers are not finite")
+    return from_tensors(known.meta, tensors, lens_of(model) if known.meta.words else None)
+
+
+def save_adapter(meta: AdapterMeta, tensors: Mapping[str, Any], course: Mapping[str, str]) -> KnownAdapter:
+    """Write an adapter; the folder appears whole or not at all.
+
+    Args:
+        tensors: `adapter.tensors_of`.
+        course: the texts of LOSSES and CURVE.
+    """
+    from safetensors.torch import save
+
+    written = canonical(as_json(meta)).decode()
+    data = save(dict(tensors), {_KEY: written})
+    known = KnownAdapter(hashlib.sha256(data).hexdigest(), meta)
+    made = adapters_folder() / f".new-{secrets.token_hex(8)}"
+    made.mkdir(parents=True)
+    try:
+        (made / TENSORS).write_bytes(data)
+        (made / META).write_text(json.dumps({"digest": known.digest, **json.loads(written)}, indent=2) + "\n")
+        for name, text in course.items():
+            (made / name).write_text(text)
+        if not adapter_folder(known.digest).exists():
+            made.rename(adapter_folder(known.digest))
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return known
+
+
+def _digests() -> list[str]:
+    folder = adapters_folder()
+    if not folder.is_dir():
+        return []
+    return sorted(each.name for each in folder.iterdir() if re.fullmatch("[0-9a-f]{64}", each.name))
+
+
+def _verified(digest: str) -> bytes:
+    """The bytes of an adapter's file, which are those that its name says."""
+    path = adapter_folder(digest) / TENSORS
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise AdapterUnknown(digest, []) from None
+    except OSError as problem:
+        raise AdapterDamaged(digest, f"its file cannot be read ({problem.strerror})") from None
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise AdapterDamaged(digest, "its digest is another")
+    return data
+
+
+def _meta_in(data: bytes, digest: str) -> AdapterMeta:
+    """The meta data in a safetensors header, which is eight bytes of length and then JSON."""
+    try:
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        return AdapterMeta.model_validate_json(header["__metadata__"][_KEY])
+    except (ValueError, KeyError, TypeError) as problem:
+        raise AdapterDamaged(digest, f"its header cannot be read ({type(problem).__name__})") from None
+
+
+class AdapterUnknown(UsageError):
+    """No adapter of that name or digest."""
+
+    def __init__(self, named: str, known: list[str]) -> None:
+        super().__init__(
+            f"There is no adapter {named!r} on this machine.",
+            f"It has: {', '.join(known) or 'none'}. Train one with `almoner adapter train`; see docs/adapters.md.",
+            {"adapter": named},
+        )
+
+
+class AdapterAmbiguous(UsageError):
+    """A name that several adapters have."""
+
+    def __init__(self, named: str, digests: list[str]) -> None:
+        super().__init__(
+            f"{len(digests)} adapters are called {named!r}, or begin so.",
+            f"Name one by its digest: {', '.join(each[:16] for each in digests)}.",
+            {"adapter": named, "digests": digests},
+        )
+
+
+class AdapterNameTaken(UsageError):
+    """A new adapter with the name of another."""
+
+    def __init__(self, name: str, digest: str) -> None:
+        super().__init__(
+            f"There is an adapter {name!r} already.",
+            "Choose another --name; adapters are never changed.",
+            {"adapter": name, "digest": digest},
+        )
+
+
+class AdapterUnfit(UsageError):
+    """An adapter with a model that is not its own."""
+
+    def __init__(self, known: KnownAdapter, reason: str) -> None:
+        super().__init__(
+            f"The adapter {known.meta.name!r} cannot be used: {reason}.",
+            "Name the adapter's own model, or train an adapter for this one.",
+            {"adapter": known.digest, "model": known.meta.model},
+        )
+
+
+class AdapterDamaged(EnvironmentProblem):
+    """A file that is not the adapter that its folder names."""
+
+    def __init__(self, digest: str, reason: str) -> None:
+        super().__init__(
+            f"The adapter {digest[:16]} on this machine is damaged: {reason}.",
+            f"Delete its folder in {adapters_folder()} and train it again, or copy it anew.",
+            {"adapter": digest},
+        )

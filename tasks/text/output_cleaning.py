@@ -1,0 +1,95 @@
+"""What a model wrote, as lines that can be published; and whether it speaks of what it was asked about."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from tasks.text.stop_words import STOP_WORDS
+from tasks.text.words import plain_words
+
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})  # control, format, half a surrogate pair, private use, unassigned
+_SENTENCE = re.compile(r"\S.*?[.!?…。！？]+(?=\s|$|(?<=[。！？]))")
+_FEWEST_DIFFERENT = 0.5
+_STEM = 4
+_MOST_REPEATED = 2
+
+
+def line(written: object, longest: int | None = None) -> str:
+    """One line without characters that nobody sees; nothing for what is no text.
+
+    Args:
+        longest: in characters; what is longer is cut.
+    """
+    if not isinstance(written, str):
+        return ""
+    seen = "".join(" " if unicodedata.category(sign) in _UNSEEN else sign for sign in written)
+    joined = " ".join(unicodedata.normalize("NFC", seen).split())
+    return joined if longest is None else joined[:longest].rstrip()
+
+
+def plainly(text: str) -> str:
+    """The words of a text alone: equal for texts that differ in case and signs."""
+    return " ".join(plain_words(text)) or text
+
+
+def whole_words(text: str, limit: int) -> str:
+    """A line that was written up to a limit, without the word that the limit may have cut."""
+    return text if len(text) < limit else _ended(text.split()[:-1]) or text
+
+
+def first_words(text: str, most: int) -> str:
+    """The first words of a line."""
+    words = text.split()
+    return text if len(words) <= most else _ended(words[:most])
+
+
+def _ended(words: list[str]) -> str:
+    """What is left of a line that was cut, without words that cannot stand last."""
+    while len(words) > 1 and words[-1].casefold() in STOP_WORDS:
+        words = words[:-1]
+    return " ".join(words).rstrip(" ,;:-")
+
+
+def sentences(text: str, most: int) -> str:
+    """The first finished sentences of a line; if there is none, the line itself with a full stop."""
+    found = _SENTENCE.findall(text)[:most]
+    return " ".join(found) if found else text and text.rstrip(" ,;:-") + "."
+
+
+def rambles(text: str) -> bool:
+    """Whether a line goes round in circles: half of its words, or more, are there already."""
+    words = plain_words(text)
+    return len(set(words)) <= _FEWEST_DIFFERENT * len(words)
+
+
+def tells(name: str) -> bool:
+    """Whether a name has a word with a letter that is no stop word."""
+    return any(word not in STOP_WORDS and any(map(str.isalpha, word)) for word in plain_words(name))
+
+
+def spoken_of(text: str, lines: Iterable[str]) -> int:
+    """How many of `lines` have a word of which `text` speaks.
+
+    A word is spoken of if a word of the text begins with its first four letters, so that `recipe` and `recipes` are
+    alike; in scripts without spaces, wherever they stand. Stop words do not count.
+    """
+    words, folded = set(plain_words(text)), unicodedata.normalize("NFC", text).casefold()
+    return sum(any(_speaks_of(words, folded, word) for word in _telling(one)) for one in lines)
+
+
+def stutters(name: str) -> bool:
+    """Whether a name says two words twice, or one three times; stop words do not count."""
+    words = _telling(name)
+    return len(words) - len(set(words)) >= _MOST_REPEATED
+
+
+def _telling(text: str) -> list[str]:
+    words = plain_words(text)
+    return [word for word in words if word not in STOP_WORDS] or words
+
+
+def _speaks_of(words: set[str], folded: str, word: str) -> bool:
+    stem = word[:_STEM]
+    if not stem.isascii() and stem in folded:
+        return True
+    return word in words or (len(word) >= _STEM and any(own.startswith(stem) for own in words))

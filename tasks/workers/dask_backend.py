@@ -1,0 +1,248 @@
+"""Workers on a Dask cluster: the user's, or one of this machine that lives as long as the run.
+
+Nothing is handed to Dask's scheduler as a task: it would do it again when a worker dies, and keep what it was given.
+The scheduler says which workers there are; each is then called directly, through Dask's own connections (TLS and all),
+and one connection is one worker of ours. When either end dies, the other sees the connection close.
+
+A cluster of this machine listens on the loopback address, with keys that only its own processes have, no dashboard and
+no spilling to disk.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import dask
+
+_QUIET = ("distributed", "distributed.client", "distributed.worker", "distributed.scheduler", "distributed.nanny")
+dask.config.set({"logging": dict.fromkeys(_QUIET, "critical")})  # read once, when `distributed` is imported
+
+from distributed import Client, LocalCluster  # noqa: E402
+from distributed.comm import connect  # noqa: E402
+from distributed.core import Status  # noqa: E402
+
+from tasks.common.task_errors import TaskFailed  # noqa: E402
+from tasks.workers.errors import ClusterUnreachable, NoWorkers  # noqa: E402
+from tasks.workers.mailbox import Desk  # noqa: E402
+from tasks.workers.pool import Asked, Body, Crew, Line, Spoken, WorkerDied, packed, unpacked  # noqa: E402
+
+OPERATION = "almoner_desk"
+CONNECT_S = 10
+LOCAL = {
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.scheduler.http.routes": [],  # pages about tasks, and requests that end workers
+    "distributed.worker.http.routes": [],
+}
+
+
+class DaskRunner:
+    """Its workers sit on those of a cluster, in the order of their addresses, one after the other.
+
+    Args:
+        address: the scheduler's; None for a cluster of this machine.
+        count: workers of a cluster of this machine.
+        scratch: a private folder, for what Dask puts on disk.
+
+    Raises:
+        ClusterUnreachable: there is no scheduler there.
+        NoWorkers: the cluster has none.
+    """
+
+    def __init__(self, address: str | None, count: int, scratch: Path) -> None:
+        for name in _QUIET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        self.elsewhere = address is not None
+        self._folder, self._crews = scratch / f"dask-{os.getpid()}", list[Crew]()
+        self._cluster: Any = None
+        self._client: Any = None
+        # Not the client's own loop: when the scheduler goes away, connections to workers are no affair of it.
+        self._loop = asyncio.new_event_loop()
+        self._looping = Thread(target=self._loop.run_forever, name="dask seats", daemon=True)
+        self._looping.start()
+        try:
+            if address is None:
+                self._cluster = _local(count, self._folder)
+            where = address or self._cluster
+            client = partial(Client, where, timeout=CONNECT_S, direct_to_workers=True, set_as_default=False)
+            self._client = _within(2 * CONNECT_S, client)
+            self._places()
+        except NoWorkers:
+            self.close()
+            raise
+        except Exception as problem:  # noqa: BLE001 - its words may be those of any layer below
+            self.close()
+            raise ClusterUnreachable("dask", type(problem).__name__) from None
+
+    def start(self, bodies: Sequence[Body]) -> Crew:
+        """A seat for each body.
+
+        Raises:
+            NoWorkers: the cluster has none.
+            WorkerDied: one went away before it was begun.
+        """
+        client, places = self._client, self._places()
+        chosen = [places[number % len(places)] for number in range(len(bodies))]
+        try:
+            _within(CONNECT_S, partial(client.run, _open_desks, workers=sorted(set(chosen))))
+        except Exception as problem:  # noqa: BLE001 - whatever the cluster says of a worker that went away
+            raise WorkerDied(type(problem).__name__) from None
+        heard: SimpleQueue[Spoken] = SimpleQueue()
+        talks = [
+            _Talk(number, heard, address, client.connection_args, packed(body))
+            for number, (address, body) in enumerate(zip(chosen, bodies, strict=True))
+        ]
+        crew = Crew([_Seat(talk, self._loop) for talk in talks], heard)
+        self._crews.append(crew)
+        return crew
+
+    def _places(self) -> list[str]:
+        client = self._client
+        with suppress(Exception):  # what it says of a scheduler that went away is not for us to tell apart
+            _within(2 * CONNECT_S, partial(client.wait_for_workers, 1, timeout=CONNECT_S))
+            if found := sorted(_within(CONNECT_S, client.nthreads)):
+                return found
+        raise NoWorkers("dask")
+
+    def close(self) -> None:
+        """Hang up; a cluster of this machine ends."""
+        for crew in self._crews:
+            crew.end()
+        for each in (self._client, self._cluster):
+            if each is not None:
+                with suppress(Exception):  # it may be gone already
+                    _within(2 * CONNECT_S, partial(each.close, timeout=CONNECT_S))
+        if not self.elsewhere:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._looping.join()
+        self._loop.close()
+
+
+def _local(count: int, folder: Path) -> LocalCluster:
+    folder.mkdir(mode=0o700, parents=True)
+    with dask.config.set(LOCAL):
+        return LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            security=True,  # keys made now, for these processes alone
+            dashboard_address="127.0.0.1:0",  # an empty server: `http.routes` has none
+            memory_limit=0,
+            local_directory=str(folder),
+            silence_logs=logging.CRITICAL,
+        )
+
+
+def _within(seconds: float, function: Callable[[], Any]) -> Any:
+    """Its result; some calls of a client wait for ever when the scheduler goes away meanwhile.
+
+    Raises:
+        TimeoutError: it is not there in time. And whatever it raises.
+    """
+    found: Future[Any] = Future()
+
+    def call() -> None:
+        try:
+            found.set_result(function())
+        except BaseException as problem:  # noqa: BLE001 - it is raised again below
+            found.set_exception(problem)
+
+    Thread(target=call, daemon=True).start()
+    return found.result(seconds)
+
+
+@dataclass(frozen=True)
+class _Talk:
+    """What one connection to one of Dask's workers is for.
+
+    Attributes:
+        number, heard: of the worker in its crew, and where what it says goes.
+        address, how: of Dask's worker, and what is needed to be let in.
+        body: packed.
+    """
+
+    number: int
+    heard: "SimpleQueue[Spoken]"
+    address: str
+    how: dict[str, Any]
+    body: bytes
+
+    async def hold(self, answers: "asyncio.Queue[bytes]") -> None:
+        """Until it has said its last word, or the connection is lost; either is heard."""
+        try:
+            comm = await connect(self.address, timeout=CONNECT_S, **self.how)
+            try:
+                await comm.write({"op": OPERATION, "reply": False, "body": self.body})
+                while isinstance(message := unpacked((await comm.read())["said"]), Asked):
+                    self.heard.put((self.number, message))
+                    await comm.write({"answer": await answers.get()})
+                self.heard.put((self.number, message))
+            finally:
+                comm.abort()
+        except (OSError, asyncio.CancelledError) as problem:  # Dask's errors of connections are among them
+            self.heard.put((self.number, WorkerDied(type(problem).__name__)))
+        except Exception as problem:  # noqa: BLE001 - what cannot be read may be quoted in it
+            self.heard.put((self.number, TaskFailed.of("listen", problem)))
+
+
+class _Seat:
+    """One worker of ours, seen from the run."""
+
+    def __init__(self, talk: _Talk, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._answers = loop, asyncio.Queue[bytes]()
+        self._talking = asyncio.run_coroutine_threadsafe(talk.hold(self._answers), loop)
+
+    def tell(self, what: object) -> None:
+        """Send it."""
+        self._loop.call_soon_threadsafe(self._answers.put_nowait, packed(what))
+
+    def end(self) -> None:
+        """Hang up: it ends when it asks next."""
+        self._talking.cancel()
+        with suppress(CancelledError, TimeoutError):
+            self._talking.result(CONNECT_S)
+
+
+# --- On the workers --------------------------------------------------------------------------------------------
+
+
+def _open_desks(dask_worker: Any) -> None:
+    """From now on this worker can be called. It is told through the scheduler, to which it says nothing."""
+    dask_worker.handlers[OPERATION] = _sit
+
+
+async def _sit(comm: Any, body: bytes) -> Status:
+    """One call: a body at a desk, until it has ended or the caller is gone."""
+    desk = Desk(partial(_carried, body))
+    said = desk.begin()
+    try:
+        while isinstance(message := await asyncio.wrap_future(said), Asked):
+            await comm.write({"said": packed(message)})
+            said = desk.answer(unpacked((await comm.read())["answer"]))
+        await comm.write({"said": packed(message)})
+    except OSError:
+        pass  # the run is gone
+    finally:
+        desk.leave()
+    return Status.dont_reply
+
+
+def _carried(body: bytes, line: Line) -> object:
+    """Read in the desk's own thread, because it may have to import a lot."""
+    made: Body = unpacked(body)
+    return made(line)

@@ -1,0 +1,204 @@
+"""Workers that a run has started, and the one way in which both sides speak.
+
+A worker does one thing, its body. It may ask, and waits for each answer; its last word is what the body returns, or a
+named error. The run hears the workers in the order in which they speak. So a worker that nobody answers does nothing
+more, and whoever is asked has the last say: that is all that the ledger's promises need (docs/decisions/0026, 0059).
+
+What goes wrong in a body is told as a named error, or by its type and place (`TaskFailed`): no text travels with it.
+"""
+
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeAlias
+
+from models_db.errors import AlmonerError, EnvironmentProblem
+from tasks.common.task_errors import TaskFailed
+
+
+class Line(Protocol):
+    """A worker's way to the run."""
+
+    def ask(self, what: object) -> Any:
+        """Say something and return the answer.
+
+        Raises:
+            RunGone: nobody will answer any more.
+        """
+
+
+Body: TypeAlias = Callable[[Line], object]
+"""What a worker does. It travels as it stands: a function of a module with its arguments."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a worker wants to know or to tell; it waits for the answer."""
+
+    what: Any
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a body has returned."""
+
+    result: object
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why a body has returned nothing; a name, and public facts."""
+
+    problem: AlmonerError
+
+
+Message: TypeAlias = Asked | Ended | Failed
+
+
+class RunGone(BaseException):  # not an Exception: no handler of a body's own work should take it for a failure
+    """Nobody listens to this worker any more."""
+
+
+def carried_out(body: Body, line: Line) -> Message:
+    """A worker's whole life. Nothing it prints or raises may quote a text, so it does neither.
+
+    Raises:
+        RunGone: nobody wants to know how it ended.
+    """
+    try:
+        return Ended(body(line))
+    except RunGone:
+        raise
+    except AlmonerError as problem:
+        return Failed(problem)
+    except BaseException as problem:  # noqa: BLE001 - it may quote private text
+        return Failed(TaskFailed.of("work", problem))
+
+
+class Member(Protocol):
+    """One worker, seen from the run."""
+
+    def tell(self, what: object) -> None:
+        """Answer what it asked last; who has died is noticed when it is listened to."""
+
+    def end(self) -> None:
+        """It does nothing more when this returns, or nothing that anybody hears of. May be called twice."""
+
+
+Spoken: TypeAlias = tuple[int, Message | AlmonerError]
+"""Which worker, and what it says; an error where it will never say anything again."""
+
+
+@dataclass
+class Crew:
+    """Workers at work; use as a context, which ends them.
+
+    Attributes:
+        members: by number.
+        heard: what they have said and nobody has listened to.
+    """
+
+    members: Sequence[Member] = ()
+    heard: "SimpleQueue[Spoken]" = field(default_factory=SimpleQueue)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End all of them."""
+        for member in self.members:
+            member.end()
+
+    def hear(self) -> tuple[int, Asked | Ended]:
+        """The next that one of them says, and its number.
+
+        Raises:
+            WorkerDied: one ended without a word.
+            AlmonerError: what one of them was refused.
+        """
+        number, said = self.heard.get()
+        match said:
+            case Asked() | Ended():
+                return number, said
+            case Failed(problem):
+                raise problem
+            case problem:
+                raise problem
+
+    def hear_all(self) -> list[Any]:
+        """The first that each of them asks, by number; nobody is answered yet.
+
+        Raises:
+            As `hear`.
+        """
+        first: dict[int, object] = {}
+        while len(first) < len(self.members):
+            number, said = self.hear()
+            first[number] = said.what if isinstance(said, Asked) else None
+        return [first[number] for number in range(len(self.members))]
+
+    def tell(self, number: int, what: object) -> None:
+        """Answer one of them."""
+        self.members[number].tell(what)
+
+    def serve(self, answer: Callable[[int, Any], object]) -> list[Any]:
+        """Answer each of them until all have ended; what they returned, by number.
+
+        Raises:
+            As `hear`, and whatever `answer` raises: then no one is answered any more.
+        """
+        results: dict[int, object] = {}
+        while len(results) < len(self.members):
+            number, said = self.hear()
+            match said:
+                case Asked(what):
+                    self.tell(number, answer(number, what))
+                case Ended(result):
+                    results[number] = result
+        return [results[number] for number in range(len(self.members))]
+
+
+class Runner(Protocol):
+    """Starts workers somewhere; closed at the end of a run, with all that it has started."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether workers may be on other machines, of which this process knows neither devices nor memory."""
+
+    def start(self, bodies: Sequence[Body]) -> Crew:
+        """A worker for each body.
+
+        Raises:
+            EnvironmentProblem: they cannot be had.
+        """
+
+    def close(self) -> None:
+        """End everything."""
+
+
+def packed(what: object) -> bytes:
+    """What travels between processes. They trust each other: both are of one run (docs/decisions/0059)."""
+    return pickle.dumps(what, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked(data: bytes) -> Any:
+    """The other way; never for anything that has lain on a disk."""
+    return pickle.loads(data)  # noqa: S301 - a message of this run's own peer
+
+
+class WorkerDied(EnvironmentProblem):
+    """A worker ended without saying why."""
+
+    def __init__(self, how: str, code: int | None = None) -> None:
+        super().__init__(
+            f"A worker died ({how}). What was drawn until then is kept.",
+            "Go on with `almoner run`, and fewer --workers if memory was short: a killed one often means that.",
+            {"how": how, "exit_code": code},
+        )

@@ -1,0 +1,164 @@
+"""Workers on a Ray cluster: the user's, or one of this machine that lives as long as the run.
+
+A worker is an actor that is never restarted and whose calls are never repeated: Ray would give the same answer twice.
+When the run dies, Ray ends its actors; when an actor dies, the call that waits for it says so.
+
+A cluster of this machine listens on 127.0.0.1 (`tasks.workers.backend_settings`) and lets in who has a token that only
+its own processes have; it has no dashboard, no usage statistics and no spilling to disk, and its files lie in a private
+folder that is removed with it.
+"""
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read when it is imported
+
+import ray
+from ray.exceptions import RayError
+
+from tasks.common.task_errors import TaskFailed
+from tasks.workers.errors import ClusterUnreachable, NoGpus, NoWorkers
+from tasks.workers.mailbox import Desk
+from tasks.workers.pool import Body, Crew, Line, Message, Spoken, WorkerDied, packed, unpacked
+
+BEGIN_S = 300
+LOOPBACK = "127.0.0.1"
+QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
+
+
+class RayRunner:
+    """Its workers are actors, which Ray spreads over the nodes.
+
+    Args:
+        address: of the head; None for a cluster of this machine.
+        count: workers of a cluster of this machine.
+        gpus: how many each worker has for itself. Ray shows it no others, and starts it where they are free.
+
+    Raises:
+        ClusterUnreachable: there is no head there.
+    """
+
+    def __init__(self, address: str | None, count: int, gpus: int = 0) -> None:
+        self.elsewhere = address is not None
+        self._gpus = gpus
+        self._folder: str | None = None
+        self._crews: list[Crew] = []
+        try:
+            if address is None:
+                self._folder = tempfile.mkdtemp(prefix="almoner-ray-")  # 0700; sockets need a short path
+                _local(count, self._folder)
+            else:
+                ray.init(address=address, **QUIET)
+        except (OSError, RuntimeError, ValueError, RayError) as problem:
+            self.close()
+            raise ClusterUnreachable("ray", type(problem).__name__) from None
+
+    def start(self, bodies: Sequence[Body]) -> Crew:
+        """An actor for each body.
+
+        Raises:
+            NoWorkers, NoGpus: Ray cannot place them.
+        """
+        heard: SimpleQueue[Spoken] = SimpleQueue()
+        options = {"max_restarts": 0, "max_task_retries": 0, "num_cpus": 0, "num_gpus": self._gpus}
+        kind = ray.remote(scheduling_strategy="SPREAD", **options)(_Seated)
+        actors = [kind.remote() for _ in bodies]
+        ready, _ = ray.wait([actor.ready.remote() for actor in actors], num_returns=len(actors), timeout=BEGIN_S)
+        if len(ready) < len(actors):
+            for actor in actors:
+                ray.kill(actor)  # it would take a place as soon as one is free
+            raise NoGpus("ray", len(bodies)) if self._gpus else NoWorkers("ray")
+        pairs = zip(actors, bodies, strict=True)
+        crew = Crew([_Worker(number, *pair, heard) for number, pair in enumerate(pairs)], heard)
+        self._crews.append(crew)
+        return crew
+
+    def close(self) -> None:
+        """Leave; a cluster of this machine ends."""
+        for crew in self._crews:
+            crew.end()
+        ray.shutdown()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _local(count: int, folder: str) -> None:
+    """Start a cluster of this machine, which nobody on another one can reach.
+
+    Raises:
+        NotOnLoopback: it listens elsewhere, because Ray was imported before it was told.
+    """
+    ray.init(
+        num_cpus=count,
+        num_gpus=0,
+        include_dashboard=False,
+        _node_ip_address=LOOPBACK,
+        _temp_dir=folder,
+        _system_config={"automatic_object_spilling_enabled": False},
+        **QUIET,
+    )
+    if ray.util.get_node_ip_address() != LOOPBACK:
+        raise NotOnLoopback
+
+
+class NotOnLoopback(RuntimeError):
+    """A cluster of this machine that other machines could reach."""
+
+
+class _Worker:
+    """One actor, and a thread that waits for what it says."""
+
+    def __init__(self, number: int, actor: Any, body: Body, heard: "SimpleQueue[Spoken]") -> None:
+        self._number, self._actor, self._heard = number, actor, heard
+        self._ask(actor.begin.remote(packed(body)))
+
+    def tell(self, what: object) -> None:
+        """Send it."""
+        self._ask(self._actor.answer.remote(packed(what)))
+
+    def end(self) -> None:
+        """The actor's process is killed."""
+        with suppress(RayError, ValueError):
+            ray.kill(self._actor)
+
+    def _ask(self, said: Any) -> None:
+        Thread(target=self._listen, args=(said,), daemon=True).start()
+
+    def _listen(self, said: Any) -> None:
+        heard: Message | WorkerDied | TaskFailed
+        try:
+            heard = unpacked(ray.get(said))
+        except RayError as problem:
+            heard = WorkerDied(type(problem).__name__)
+        except Exception as problem:  # noqa: BLE001 - what cannot be read may be quoted in it
+            heard = TaskFailed.of("listen", problem)
+        self._heard.put((self._number, heard))
+
+
+class _Seated:
+    """The actor: a body at a desk."""
+
+    def ready(self) -> None:
+        """It is there."""
+
+    def begin(self, body: bytes) -> bytes:
+        """What the body says first."""
+        self._desk = Desk(partial(_carried, body))
+        return packed(self._desk.begin().result())
+
+    def answer(self, what: bytes) -> bytes:
+        """What it says next."""
+        return packed(self._desk.answer(unpacked(what)).result())
+
+
+def _carried(body: bytes, line: Line) -> object:
+    made: Body = unpacked(body)
+    return made(line)

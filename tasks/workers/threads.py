@@ -1,0 +1,60 @@
+"""Workers as threads of this process: for machines where one process is to have the GPU, and for small jobs."""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+from tasks.common.task_errors import TaskFailed
+from tasks.workers.mailbox import Desk
+from tasks.workers.pool import Body, Crew, Message, Spoken, packed, unpacked
+
+
+@dataclass
+class ThreadRunner:
+    """A thread for each worker. What is said is copied, as if it travelled: workers share nothing."""
+
+    elsewhere: bool = field(default=False, init=False)
+    _crews: list[Crew] = field(default_factory=list, init=False, repr=False)
+
+    def start(self, bodies: Sequence[Body]) -> Crew:
+        """A thread for each body."""
+        heard: SimpleQueue[Spoken] = SimpleQueue()
+        crew = Crew([_Worker(number, body, heard) for number, body in enumerate(bodies)], heard)
+        self._crews.append(crew)
+        return crew
+
+    def close(self) -> None:
+        """End them all."""
+        for crew in self._crews:
+            crew.end()
+
+
+class _Worker:
+    def __init__(self, number: int, body: Body, heard: "SimpleQueue[Spoken]") -> None:
+        self._number, self._heard, self._ended = number, heard, threading.Event()
+        self._desk = Desk(unpacked(packed(body)))
+        self._listen(self._desk.begin())
+
+    def tell(self, what: object) -> None:
+        """Hand it over."""
+        self._listen(self._desk.answer(unpacked(packed(what))))
+
+    def end(self) -> None:
+        """A thread cannot be stopped: it ends when it asks next, and is waited for."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._desk.leave()
+            self._desk.join()
+
+    def _listen(self, said: "Future[Message]") -> None:
+        said.add_done_callback(lambda found: self._heard.put((self._number, _copied(found.result()))))
+
+
+def _copied(said: Message) -> Message | TaskFailed:
+    try:
+        copied: Message = unpacked(packed(said))
+    except Exception as problem:  # noqa: BLE001 - it may quote what it could not copy
+        return TaskFailed.of("work", problem)
+    return copied

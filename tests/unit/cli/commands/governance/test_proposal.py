@@ -1,0 +1,36 @@
+"""What proposals say in the end, and motions as programs read them."""
+
+import pytest
+
+from cli.commands.dataset.budget import window_of
+from cli.framework.proposal_view import as_data, asked_of_stewards, waits
+from flows.datasets.budget_view import Window
+from models_db.values.amounts import Amount
+from tests.unit.flows.approvals.test_propose_change import a_row
+
+
+def test_a_proposal_names_the_next_command() -> None:
+    told = [str(line) for line in waits(3, 2)]
+    assert told == [
+        "Proposed as motion 3; it takes effect when 2 different stewards approved.",
+        asked_of_stewards(3),
+    ]
+    assert "`almoner approve 3 --gate motion --reason" in told[1]
+
+
+def test_a_dry_run_proposes_nothing() -> None:
+    (told,) = waits(None, 1)
+    assert told == "It would need the approval of 1 steward. Dry run: nothing was proposed."
+
+
+def test_amounts_are_texts_and_what_is_not_there_is_left_out() -> None:
+    found = as_data(a_row("cap", epsilon="9", rho=Amount(5 * 10**11, 7)))
+    assert (found["motion"], found["rho"], found["delta_fail"]) == (1, "0.5", "0.000000000000000007")
+    assert not {"number", "runs", "until", "request_id"} & set(found)
+    assert "rho" not in as_data(a_row("retraction", request_id=4))
+
+
+@pytest.mark.parametrize(("number", "window"), [(1, 1), (2, 1), (3, 2), (7, 2), (8, 3)])
+def test_releases_have_their_turn_window_by_window(number: int, window: int) -> None:
+    """Two fit into what is left of this window, five into each that follows."""
+    assert window_of(Window("week", Amount(50), Amount(30), "a", "b"), Amount(10), number) == window

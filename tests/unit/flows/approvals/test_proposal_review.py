@@ -1,0 +1,183 @@
+"""Motions as stewards see them: a new cap, a schedule, a retraction."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from flows.approvals.build_review import at_spend
+from flows.approvals.decide import ApprovalUnusable, check, sign_elsewhere
+from flows.approvals.offline_approval import ApprovalFileUnfit, read_ask, write_ask
+from flows.approvals.proposal_review import MotionQuestion, at_motion
+from models_db.policies.policy import Policy
+from models_db.services.catalogue import requests
+from models_db.services.lifecycle.proposals import said
+from models_db.tables import Motion as Row
+from models_db.values.canonical_json import canonical, digest
+from models_db.values.standing_terms import cost_of
+from tasks.accounting.lifetime_claims import lifetime_claim
+from tasks.release.record import Person
+from tasks.release.signatures.ed25519 import SigningKey
+from tests.unit.flows.asking import BUDGET, a_question, steward, text_of
+from tests.unit.tasks.publishing.builders import a_request, people
+
+ANA = people().requester
+CONFIGURATION = requests.configuration(json.loads(canonical(a_request())))
+EMPTY = {
+    "epsilon": None,
+    "delta": None,
+    "rho": None,
+    "delta_fail": None,
+    "delta_conversion": None,
+    "runs": None,
+    "until": None,
+    "config_digest": None,
+    "publication": None,
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "cap": {
+        "epsilon": "12",
+        "delta": "0.000001",
+        "rho": str(lifetime_claim("12", "0.000001").cap.rho),
+        "delta_fail": str(10**11),
+        "delta_conversion": str(9 * 10**11),
+    },
+    "standing": {
+        "rho": str(cost_of(CONFIGURATION).rho),
+        "delta_fail": "0",
+        "runs": 4,
+        "until": "2027-01-31T00:00:00.000000Z",
+        "config_digest": digest(CONFIGURATION),
+    },
+    "retraction": {"publication": 3},
+}
+
+
+def a_motion(
+    kind: str = "cap", *stewards: Person, motion: dict[str, Any] | None = None, **changes: Any
+) -> MotionQuestion:
+    """Motion 2, proposed by ana."""
+    says = EMPTY | KINDS[kind] | {
+        "motion": kind,
+        "dataset": "clinic",
+        "reason": "the study goes on",
+        "nonce": "5a" * 16,
+        "expires_at": "9999-01-01T00:00:00.000000Z",
+    } | (motion or {})  # fmt: skip
+    return MotionQuestion.model_validate(
+        {
+            "number": 2,
+            "state": "open",
+            "motion": says,
+            "configuration": CONFIGURATION if kind == "standing" else None,
+            "proposer": ANA,
+            "policy": Policy(),
+            "stewards": stewards,
+            "given": (),
+            "counted": 0,
+            "budget": BUDGET,
+            "release": {"number": 1, "state": "published", "request": a_request()} if kind == "retraction" else None,
+        }
+        | changes
+    )
+
+
+def test_a_cap_shows_both_claims_and_says_that_it_raises() -> None:
+    told = text_of(at_motion(a_motion(), None))
+    for fact in (
+        "Dataset clinic - Motion 2, motion gate",
+        "It RAISES what the dataset may ever lose",
+        "The budget grows 1.987 times: epsilon grows 1.5 times, rho grows 1.987 times, delta stays the same.",
+        "epsilon, lifetime | 8 | 12",
+        "rho | 1.04544313257 | 2.077136227553",
+        "epsilon spent so far | 2.1519 | 2.1519",
+        "the study goes on",
+        "proposed by | ana",
+        "approved so far | 0 of 2",
+    ):
+        assert fact in told
+
+
+def test_a_lower_cap_raises_nothing() -> None:
+    lower = a_motion(motion={"rho": str(lifetime_claim("4", "0.000001").cap.rho), "epsilon": "4"})
+    told = text_of(at_motion(lower, None))
+    assert "RAISES" not in told
+    assert "The budget shrinks" in told
+
+
+def test_a_schedule_shows_one_run_all_runs_and_the_one_configuration() -> None:
+    told = text_of(at_motion(a_motion("standing"), None))
+    for fact in (
+        "one run | rho at most 0.266313639024",
+        "runs | at most 4, until 2027-01-31",
+        "all runs together | rho at most 1.065254556096",
+        "before | 2.1519 | 0.1",
+        "after all runs | 8.5221 | 1.165254556096",
+        "cap | 8 | 1.04544313257",
+        "parameters.samples | 2",
+        "token_draw | 48 | 0.266313639024",
+    ):
+        assert fact in told
+
+
+def test_a_retraction_says_what_it_calls_back_and_that_nothing_comes_back() -> None:
+    told = text_of(at_motion(a_motion("retraction"), None))
+    for fact in ("Release 1 (published)", "epsilon | 4", "what it spent stays spent", "publication | 3"):
+        assert fact in told
+
+
+def test_ones_own_motion_is_pointed_out() -> None:
+    assert "You proposed this motion yourself." in text_of(at_motion(a_motion("retraction"), ANA.public_key))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_digest_is_the_ledgers(kind: str) -> None:
+    """What the ledger stores and signs is what is computed from a file."""
+    says = a_motion(kind).motion
+    row = Row(
+        kind=kind, reason=says["reason"], nonce=says["nonce"], expires_at=says["expires_at"], epsilon=says["epsilon"],
+        delta=says["delta"], runs=says["runs"], until=says["until"], config_digest=says["config_digest"],
+        publication_id=says["publication"],
+        **{name: None if says[name] is None else int(says[name]) for name in ("rho", "delta_fail", "delta_conversion")},
+    )  # fmt: skip
+    assert at_motion(a_motion(kind), None).subject_digest == digest(said(row, "clinic"))
+
+
+def test_another_configuration_than_the_motions_is_refused() -> None:
+    with pytest.raises(ValidationError, match="not the one that the motion names"):
+        a_motion("standing", configuration=CONFIGURATION | {"mechanism": "non_private"})
+    with pytest.raises(ValidationError, match="not the one that the motion names"):
+        a_motion("cap", configuration=CONFIGURATION)
+
+
+@pytest.mark.parametrize("change", [{"motion": "gift"}, {"colour": "red"}, {"rho": "-1"}, {"runs": 0}, {"dataset": ""}])
+def test_what_is_no_motion_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        at_motion(a_motion("cap", motion=change), None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_motion_is_signed_elsewhere(tmp_path, kind: str) -> None:
+    key = SigningKey.create(tmp_path / "sue.key")
+    asked = a_motion(kind, steward(key))
+    write_ask(tmp_path / "ask.json", "motion", asked, None)
+    found = read_ask(tmp_path / "ask.json", key.public_key, tmp_path)
+    assert text_of(found).splitlines()[0] == "Dataset clinic - Motion 2, motion gate"
+    signed = sign_elsewhere(key, found, "fine")
+    assert json.loads(signed.stated.statement("sue"))["motion"] == 2
+    check(at_motion(asked, None), signed)
+    request = at_spend(a_question(steward(key), number=2), None)
+    with pytest.raises(ApprovalUnusable):
+        check(request, signed)
+    for changed in (a_motion(kind, steward(key), motion={"reason": "other"}), a_motion(kind, steward(key), number=3)):
+        with pytest.raises(ApprovalUnusable):
+            check(at_motion(changed, None), signed)
+
+
+def test_a_motion_does_not_pass_for_a_request(tmp_path) -> None:
+    key = SigningKey.create(tmp_path / "sue.key")
+    for number, (gate, question) in enumerate((("spend", a_motion()), ("motion", a_question()))):
+        write_ask(tmp_path / f"{number}.json", gate, question, None)
+        with pytest.raises(ApprovalFileUnfit):
+            read_ask(tmp_path / f"{number}.json", key.public_key, tmp_path)

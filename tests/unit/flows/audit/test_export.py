@@ -1,0 +1,238 @@
+"""The record in other tools' forms: nothing is lost on the way, and a spreadsheet computes nothing of it."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator, FormatChecker
+from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
+
+from flows.audit import export as exporting
+from flows.audit.export import FORMULA, Form, as_cells, as_json, export
+from flows.workspace.workspace import Record
+from flows.workspace.yaml_files import FileUnwritable
+from models_db.home import ProjectHome
+from models_db.services.audit import chain, log
+from models_db.services.audit.log import Link, LogFilter
+from models_db.services.lifecycle import attempts
+from models_db.sessions.read_only import ReadingDatabase
+from tasks.common.progress import listening
+from tests.conftest import Ledgers
+from tests.support import MECHANISMS, TEN, World, append_link, planned
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def world(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
+    """Attempts that ended in every way, and a link that would like to be a formula."""
+    with ledgers.new(request.param) as database:
+        world = World.create(database)
+        world.dataset()
+        world.published()
+        for reason in ("Interrupted", "OutOfMemory", "Swept"):
+            attempt = world.running()
+            world.hold(attempt, planned(TEN, TEN))
+            world.arm(attempt)
+            with database.write() as session:
+                attempts.fail(session, world.runner, attempt, reason)
+        with database.write() as session:
+            append_link(session, chain.Actor(1, "=cmd|' /C calc'!A0"), "@kind", {"reason": "=1+1"}, "+clinic")
+        yield world
+
+
+@pytest.fixture
+def record(world: World, tmp_path: Path) -> Record:
+    return Record(ProjectHome(tmp_path), ReadingDatabase(world.database.url), "")
+
+
+def links(world: World, wanted: LogFilter) -> list[Link]:
+    with world.database.read() as session:
+        return list(log.stream(session, wanted))
+
+
+def written(record: Record, form: Form, wanted: LogFilter | None = None) -> str:
+    to = record.home.root / "record.txt"
+    to.unlink(missing_ok=True)
+    count = export(record, wanted or LogFilter(), form, to).count
+    text = to.read_bytes().decode()
+    assert count == len(text.splitlines()) - (form is Form.CSV)
+    return text
+
+
+@pytest.mark.parametrize("wanted", [LogFilter(), LogFilter(dataset="clinic", kind="ledger"), LogFilter(dataset="no")])
+def test_json_lines_are_the_links(world: World, record: Record, wanted: LogFilter) -> None:
+    found = [json.loads(line) for line in written(record, Form.JSONL, wanted).splitlines()]
+    assert found == [as_json(link) for link in links(world, wanted)]
+
+
+def test_the_chain_can_be_checked_from_json_lines_alone(world: World, record: Record) -> None:
+    """An export is worth something without the ledger: bodies are canonical, so each hash can be computed again."""
+    found = [json.loads(line) for line in written(record, Form.JSONL).splitlines()]
+    for line, link in zip(found, links(world, LogFilter()), strict=True):
+        assert json.dumps(line["body"], sort_keys=True, separators=(",", ":"), ensure_ascii=False) == link.body
+
+
+def test_csv_comes_back(world: World, record: Record) -> None:
+    rows = list(csv.reader(io.StringIO(written(record, Form.CSV), newline="")))
+    assert tuple(rows[0]) == exporting.COLUMNS
+    expected = [
+        ["" if cell is None else str(cell) for cell in (x.seq, x.at, x.actor, x.kind, x.dataset, x.request_id, x.body)]
+        for x in links(world, LogFilter())
+    ]
+    assert [[cell.removeprefix("'") for cell in row[:7]] for row in rows[1:]] == expected
+
+
+def test_no_cell_of_the_csv_begins_like_a_formula(record: Record) -> None:
+    cells = [cell for row in csv.reader(io.StringIO(written(record, Form.CSV), newline="")) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(FORMULA) and not cell.startswith("'")]
+    assert {"'=cmd|' /C calc'!A0", "'@kind", "'+clinic"} <= set(cells)
+
+
+@given(st.text(min_size=1), st.sampled_from(["", *FORMULA]))
+def test_any_text_is_harmless_and_comes_back(text: str, begin: str) -> None:
+    link = Link(1, "", "", "", begin + text, "", None, None, "{}")
+    cell = as_cells(link)[2]
+    assert cell[0] not in "=+-@\t\r\n＝＋－＠"
+    assert (cell[1:] if cell.startswith("'") else cell) == begin + text
+
+
+def test_of_a_failed_export_nothing_is_left(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(exporting, "as_json", fails)
+    to = record.home.root / "record.jsonl"
+    with pytest.raises(ZeroDivisionError):
+        export(record, LogFilter(), Form.JSONL, to)
+    assert not to.exists()
+
+
+def test_a_file_that_is_there_is_kept(record: Record) -> None:
+    to = record.home.root / "record.jsonl"
+    to.write_text("mine")
+    with pytest.raises(FileUnwritable):
+        export(record, LogFilter(), Form.JSONL, to)
+    assert to.read_text() == "mine"
+
+
+@pytest.mark.parametrize("form", Form)
+def test_it_tells_how_far_it_is(world: World, record: Record, form: Form) -> None:
+    told: list[tuple[str, int, int]] = []
+    with listening(lambda *what: told.append(what)):
+        written(record, form)
+    with world.database.read() as session:
+        end = chain.head(session).seq
+    assert told[-1] == ("links", end, end)
+
+
+# --- OpenLineage ----------------------------------------------------------------------------------------------------
+
+TEXT = {"type": "string"}
+URI = {"type": "string", "format": "uri", "pattern": "^[a-z]+:"}
+SCHEMA = {
+    "type": "object",
+    "required": ["eventTime", "producer", "schemaURL", "eventType", "run", "job"],
+    "additionalProperties": False,
+    "properties": {
+        "eventTime": {"type": "string", "format": "date-time"},
+        "producer": URI,
+        "schemaURL": {"const": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"},
+        "eventType": {"enum": ["START", "COMPLETE", "FAIL", "ABORT"]},
+        "run": {
+            "type": "object",
+            "required": ["runId", "facets"],
+            "additionalProperties": False,
+            "properties": {
+                "runId": {"type": "string", "format": "uuid"},
+                "facets": {
+                    "type": "object",
+                    "required": ["dpBudget"],
+                    "properties": {
+                        "dpBudget": {
+                            "type": "object",
+                            "required": ["_producer", "_schemaURL", "dataset", "epsilon", "delta", "rho", "mechanisms"],
+                            "additionalProperties": False,
+                            "properties": {
+                                "_producer": URI, "_schemaURL": URI, "dataset": TEXT, "epsilon": TEXT, "delta": TEXT,
+                                "rho": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$"}, "failureDelta": TEXT,
+                                "mechanisms": {"type": "array", "items": TEXT},
+                            },
+                        }
+                    },
+                },
+            },
+        },
+        "job": {"type": "object", "required": ["namespace", "name"]},
+        "inputs": {"type": "array", "items": {"type": "object", "required": ["namespace", "name"]}},
+        "outputs": {"type": "array", "items": {"type": "object", "required": ["namespace", "name"]}},
+    },
+}  # fmt: skip
+
+
+def lineage(record: Record, wanted: LogFilter | None = None) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in written(record, Form.OPENLINEAGE, wanted).splitlines()]
+
+
+def test_every_event_has_the_form_of_the_standard(record: Record) -> None:
+    """What the standard demands of a run event, and what our facet promises."""
+    validator = Draft202012Validator(SCHEMA, format_checker=FormatChecker())
+    found = lineage(record)
+    assert found
+    for event in found:
+        validator.validate(event)
+        datetime.fromisoformat(event["eventTime"])
+
+
+def test_the_clients_own_classes_take_the_events_back(record: Record) -> None:
+    for event in lineage(record):
+        again = RunEvent(
+            eventTime=event["eventTime"],
+            producer=event["producer"],
+            eventType=RunState(event["eventType"]),
+            run=Run(event["run"]["runId"]),
+            job=Job(event["job"]["namespace"], event["job"]["name"]),
+        )
+        assert again.schemaURL == event["schemaURL"]
+
+
+def test_each_attempt_starts_and_ends_once(record: Record) -> None:
+    found = lineage(record)
+    by_run: dict[str, list[str]] = {}
+    for event in found:
+        by_run.setdefault(event["run"]["runId"], []).append(event["eventType"])
+    assert list(by_run.values()) == [["START", "COMPLETE"], ["START", "ABORT"], ["START", "FAIL"], ["START", "ABORT"]]
+    assert all(UUID(run).version == 5 for run in by_run)
+    assert lineage(record) == found
+
+
+def test_the_facet_tells_what_was_armed_so_far(record: Record) -> None:
+    facets = [event["run"]["facets"]["dpBudget"] for event in lineage(record)]
+    assert [(f["rho"], f["mechanisms"]) for f in facets[:4]] == [
+        ("0", list(MECHANISMS)),
+        ("0.00000000001", ["token_draw"]),
+        ("0", list(MECHANISMS)),
+        ("0.00000000001", ["token_draw"]),  # one of two instalments
+    ]
+    assert {(f["dataset"], f["epsilon"]) for f in facets} == {("clinic", "1")}
+
+
+def test_lineage_is_filtered_like_everything_else(record: Record) -> None:
+    ends = [e["eventType"] for e in lineage(record, LogFilter(kind="run.failed", mechanism="token_draw"))]
+    assert ends == ["ABORT", "FAIL", "ABORT"]
+    assert [e["eventType"] for e in lineage(record, LogFilter(request_id=1))] == ["START", "COMPLETE"]
+    for nothing in (LogFilter(mechanism="other"), LogFilter(dataset="no"), LogFilter(kind="ledger")):
+        assert lineage(record, nothing) == []
+
+
+def test_only_what_was_completed_has_an_output(record: Record) -> None:
+    for event in lineage(record):
+        named = [output["name"] for output in event["outputs"]]
+        assert named == ([event["job"]["name"]] if event["eventType"] == "COMPLETE" else [])
+        assert [source["name"] for source in event["inputs"]] == ["clinic"]

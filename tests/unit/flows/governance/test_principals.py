@@ -1,0 +1,37 @@
+"""Days of grants, in UTC."""
+
+import pytest
+
+from flows.governance.principals import NotADay, PeriodUnfit, period
+from models_db.database.base import moment
+
+
+def test_a_period_is_whole_days() -> None:
+    start, end = period("2090-01-01", "2090-01-31")
+    assert (start, end) == ("2090-01-01T00:00:00.000000Z", "2090-02-01T00:00:00.000000Z")
+
+
+def test_without_days_it_begins_now_and_has_no_end() -> None:
+    before = moment()
+    start, end = period(None, None)
+    assert before <= start <= moment()
+    assert end is None
+
+
+def test_the_last_day_counts() -> None:
+    today = moment()[:10]
+    start, end = period(None, today)
+    assert end is not None
+    assert start < end
+
+
+@pytest.mark.parametrize(("since", "until"), [(None, "2020-01-01"), ("2090-01-02", "2090-01-01")])
+def test_no_day_at_all_is_refused(since: str | None, until: str) -> None:
+    with pytest.raises(PeriodUnfit):
+        period(since, until)
+
+
+@pytest.mark.parametrize("written", ["tomorrow", "2090-02-30", "9999-12-31", "2090-01-01T00:00", ""])
+def test_what_is_no_day_is_refused(written: str) -> None:
+    with pytest.raises(NotADay):
+        period(None, written)

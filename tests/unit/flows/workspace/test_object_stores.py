@@ -1,0 +1,176 @@
+"""stores.yaml: what a home says of buckets, what is refused, and where credentials come from."""
+
+import pytest
+import yaml
+
+from flows.workspace.object_stores import StoresOpen, buckets_of, source_at
+from models_db.home import ProjectHome
+from models_db.values.requests import FileInvalid
+from tasks.object_storage.address import Address
+from tasks.object_storage.bucket import opened
+from tasks.object_storage.bucket_settings import Bucket, Buckets
+from tasks.object_storage.errors import (
+    BucketMissing,
+    CredentialsUnset,
+    EndpointUnsafe,
+    StoreDenied,
+    StoreExtraMissing,
+    StoreUnreachable,
+)
+
+HERE = Address("clinic", "a.jsonl")
+
+
+@pytest.fixture
+def home(tmp_path):
+    return ProjectHome(tmp_path)
+
+
+def written(home, content, mode=0o600):
+    home.stores.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    home.stores.chmod(mode)
+    return buckets_of(home)
+
+
+def test_no_file_says_nothing(home):
+    assert buckets_of(home).of("clinic") == Bucket()
+
+
+def test_what_is_said_of_a_bucket(home):
+    said = {"endpoint_url": "https://s3.example.org", "region": "eu-central-1", "encryption": "aws:kms", "kms_key": "k"}
+    found = written(home, {"buckets": {"clinic": said}})
+    assert found.of("clinic") == Bucket(**said)
+    assert found.of("other") == Bucket()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o620, 0o604])
+def test_a_file_that_others_may_touch_is_refused(home, mode):
+    with pytest.raises(StoresOpen):
+        written(home, {"buckets": {}}, mode)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"secret": "hunter2"}, {"key": "hunter2"}, {"key_env": "hunter2-x"}, {"key_env": "A"}, {"token_env": "A"},
+        {"endpoint_url": "http://s3.example.org"}, {"endpoint_url": "https://u:hunter2@s3.example.org"},
+        {"endpoint_url": "ftp://127.0.0.1"}, {"encryption": "none"}, {"kms_key": "k"}, {"verify": False},
+        "hunter2",
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_not_repeated(home, said):
+    with pytest.raises(FileInvalid) as refused:
+        written(home, {"buckets": {"clinic": said}})
+    assert "hunter2" not in refused.value.diagnostics()
+
+
+def test_nothing_lies_beside_the_buckets(home):
+    with pytest.raises(FileInvalid):
+        written(home, {"bukets": {"clinic": {}}})
+
+
+def test_a_variable_that_is_named_is_set(monkeypatch):
+    monkeypatch.delenv("NOWHERE", raising=False)
+    with (
+        pytest.raises(CredentialsUnset, match="NOWHERE"),
+        opened(HERE, Buckets({"clinic": Bucket(key_env="NOWHERE", secret_env="NOWHERE")})),
+    ):
+        pass
+
+
+def test_a_profile_that_is_named_is_there(s3):
+    with pytest.raises(StoreDenied, match="profile"), opened(HERE, Buckets({"clinic": Bucket(profile="nobody")})):
+        pass
+
+
+def test_the_environment_cannot_name_an_unsafe_endpoint(s3, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://s3.example.org")
+    with pytest.raises(EndpointUnsafe), opened(HERE, Buckets()):
+        pass
+
+
+def test_files_of_fsspec_cannot_switch_verification_off(s3, monkeypatch):
+    import fsspec.config
+
+    bad = {"use_ssl": False, "anon": True, "client_kwargs": {"verify": False}, "endpoint_url": "http://s3.example.org"}
+    monkeypatch.setitem(fsspec.config.conf, "s3", bad)
+    known = Bucket(endpoint_url="https://s3.example.org", key_env="LAMPLIGHT_KEY", secret_env="LAMPLIGHT_SECRET")
+    with opened(HERE, Buckets({"clinic": known})) as store:
+        system = store._system
+        assert system.endpoint_url == "https://s3.example.org"
+        assert system.client_kwargs == {"region_name": None, "verify": None}
+        assert (system.use_ssl, system.anon) == (True, False)
+        assert system.s3._endpoint.http_session._verify  # a file of authorities, or those of the machine
+
+
+def test_without_credentials_nobody_else_is_asked(s3):
+    """Amazon's library would ask 169.254.169.254, which nobody configured."""
+    with pytest.raises(StoreDenied, match="no credentials"), opened(HERE, _plain(s3)) as store:
+        store.look(HERE)
+
+
+def test_a_machine_s_own_role_is_asked_only_if_somebody_says_so(s3):
+    for role in (False, True):
+        known = Bucket(endpoint_url=s3.url, instance_role=role)
+        with opened(HERE, Buckets({"clinic": known})) as store:
+            providers = store._system.session.get_component("credential_provider").providers
+            assert ("iam-role" in [provider.METHOD for provider in providers]) is role
+
+
+def test_a_certificate_is_checked(s3, tmp_path):
+    with _self_signed(tmp_path) as port:
+        known = Bucket(endpoint_url=f"https://127.0.0.1:{port}", key_env="LAMPLIGHT_KEY", secret_env="LAMPLIGHT_SECRET")
+        with (
+            pytest.raises(StoreUnreachable, match="certificate"),
+            opened(HERE, Buckets({"clinic": known})) as store,
+        ):
+            store.look(HERE)
+
+
+def test_without_the_extra_somebody_says_which_it_is(home, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(StoreExtraMissing, match="not installed") as refused, source_at(home, HERE):
+        pass
+    assert refused.value.facts == {"extra": "s3"}
+
+
+def _plain(s3):
+    return Buckets({"clinic": Bucket(endpoint_url=s3.url, region="us-east-1")})
+
+
+def _self_signed(folder):
+    """A server of TLS whose certificate nobody has signed, until the end of the block."""
+    import socket
+    import threading
+    from contextlib import contextmanager, suppress
+
+    from tests.tls_relay import Authority
+
+    @contextmanager
+    def serving():
+        context = Authority(folder, "nobody").server("127.0.0.1.invalid")
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+
+            def answer():
+                with suppress(OSError):
+                    while True:
+                        client, _ = listening.accept()
+                        with suppress(OSError), client, context.wrap_socket(client, server_side=True) as inside:
+                            inside.recv(1)
+
+            threading.Thread(target=answer, daemon=True).start()
+            yield listening.getsockname()[1]
+            listening.shutdown(socket.SHUT_RDWR)
+
+    return serving()
+
+
+@pytest.mark.parametrize(
+    "problem", [StoreUnreachable(Address("nottes"), "no answer"), BucketMissing(Address("nottes"))]
+)
+def test_who_mistypes_a_bucket_is_told_where_it_was_looked_for(problem):
+    said = problem.diagnostics()
+    assert "'nottes'" in said
+    assert "stores.yaml does not name is looked for at Amazon" in said

@@ -1,0 +1,155 @@
+"""One key is one person, and one name is, however it is spelt; roles have days; a ledger is founded once."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from models_db.database.base import moment
+from models_db.services.catalogue import database_access, datasets, principals
+from models_db.services.catalogue.database_access import LONGEST_ROLE, LoginMeaningless, LoginMismatch
+from models_db.services.catalogue.principals import (
+    Mandate,
+    NameTaken,
+    NotYourRole,
+    PersonNameUnfit,
+    PrincipalUnknown,
+    RoleNotHeld,
+    RoleUnknown,
+    SelfDelegation,
+)
+from models_db.sessions.database import Database
+from models_db.tables.principals import ROLES
+from tests.support import World, execute, later, snapshot
+
+
+def test_the_founder_has_every_role_and_is_found_again(database: Database) -> None:
+    with database.write() as session:
+        founder = principals.found(session, "anna", "key of anna")
+        assert principals.roles_of(session, founder.id) == frozenset(ROLES)
+    with database.write() as session:
+        assert principals.found(session, "somebody", "key of anna") == founder
+        assert principals.is_founded(session)
+
+
+def test_a_ledger_is_founded_once(world: World) -> None:
+    before = snapshot(world.database)
+    with pytest.raises(PrincipalUnknown), world.database.write() as session:
+        principals.found(session, "second", "another key")
+    assert snapshot(world.database) == before
+
+
+def test_a_key_is_one_person(world: World) -> None:
+    anna = world.person("anna")
+    with pytest.raises(NameTaken), world.database.write() as session:
+        principals.enrol(session, world.admin, "bob", "key of anna")
+    with world.database.read() as session:
+        assert principals.identify(session, "key of anna") == anna
+
+
+@pytest.mark.parametrize("alike", ["anna", "ANNA", "Anna"])
+def test_a_name_that_reads_like_another_is_refused(world: World, alike: str) -> None:
+    world.person("anna")
+    before = snapshot(world.database)
+    with pytest.raises(NameTaken), world.database.write() as session:
+        principals.enrol(session, world.admin, alike, "another key")
+    assert snapshot(world.database) == before
+
+
+@pytest.mark.parametrize("unfit", ["", " ", " anna", "an\N{ZERO WIDTH SPACE}na", "an\nna", "a" * 101])
+def test_a_name_that_could_mislead_is_none(world: World, unfit: str) -> None:
+    with pytest.raises(PersonNameUnfit), world.database.write() as session:
+        principals.enrol(session, world.admin, unfit, "another key")
+
+
+def test_a_stranger_is_nobody(world: World) -> None:
+    with world.database.read() as session, pytest.raises(PrincipalUnknown):
+        principals.acting(session, "a key nobody has")
+
+
+@pytest.mark.parametrize("name", ["analyst", "steward", "runner"])
+def test_only_admins_enrol_and_grant(world: World, name: str) -> None:
+    before = snapshot(world.database)
+    with pytest.raises(NotYourRole), world.database.write() as session:
+        principals.enrol(session, getattr(world, name), "friend", "another key")
+    assert snapshot(world.database) == before
+
+
+def test_a_grant_holds_between_its_days(world: World) -> None:
+    start, end = (moment(datetime.now(UTC) + timedelta(days=days)) for days in (1, 2))
+    with world.database.write() as session:
+        principals.grant(session, world.admin, "analyst", "auditor", "for a day", valid_from=start, valid_to=end)
+    with world.database.read() as session:
+        assert principals.roles_of(session, world.analyst.id) == {"analyst"}
+        assert [g.role for g in principals.lasting_grants(session) if g.principal_id == world.analyst.id] == [
+            "analyst",
+            "auditor",
+        ]
+    for ahead, held in ((timedelta(days=1, hours=1), {"analyst", "auditor"}), (timedelta(days=3), {"analyst"})):
+        with later(ahead), world.database.read() as session:
+            assert principals.roles_of(session, world.analyst.id) == held
+
+
+def test_a_role_that_is_not_there_is_not_revoked(world: World) -> None:
+    with world.database.write() as session:
+        with pytest.raises(RoleNotHeld):
+            principals.revoke(session, world.admin, "analyst", "runner", "never was")
+        with pytest.raises(RoleUnknown):
+            principals.grant(session, world.admin, "analyst", "king", "why not")
+
+
+def test_a_mandate_is_for_the_dataset_that_it_names(world: World) -> None:
+    world.dataset()
+    world.dataset("harbour")
+    world.person("deputy", "auditor")
+    mandate = Mandate("clinic", "deputy", moment(), "9999-01-01T00:00:00.000000Z", "away")
+    with pytest.raises(ValueError, match="clinic, not for harbour"), world.database.write() as session:
+        principals.delegate(session, world.steward, datasets.find(session, "harbour").id, mandate, "signature")
+    with world.database.read() as session:
+        assert principals.delegations(session) == []
+
+
+def test_a_vote_is_delegated_to_somebody_else(world: World) -> None:
+    world.dataset()
+    mandate = Mandate("clinic", "steward", moment(), "9999-01-01T00:00:00.000000Z", "for myself")
+    with pytest.raises(SelfDelegation), world.database.write() as session:
+        principals.delegate(session, world.steward, datasets.find(session, "clinic").id, mandate, "signature")
+
+
+def test_a_login_means_nothing_in_a_file(sqlite_database: Database) -> None:
+    world = World.create(sqlite_database)
+    with pytest.raises(LoginMeaningless), sqlite_database.write() as session:
+        principals.enrol(session, world.admin, "anna", "key of anna", login="anna")
+
+
+def test_the_founders_login_is_the_sessions(postgresql_database: Database) -> None:
+    with postgresql_database.write() as session:
+        founder = principals.found(session, "anna", "key of anna")
+        assert principals.find(session, "anna").login == database_access.login(session)
+        assert database_access.owns(session)
+        assert principals.acting(session, "key of anna") == founder
+
+
+def test_whose_login_it_is_not_does_not_act(postgresql_database: Database) -> None:
+    world = World.create(postgresql_database)
+    execute(postgresql_database, "CREATE ROLE passer_by", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO passer_by")
+    try:
+        with postgresql_database.read() as session:
+            session.connection().exec_driver_sql("SET SESSION AUTHORIZATION passer_by")
+            try:
+                assert not database_access.owns(session)
+                with pytest.raises(LoginMismatch) as refused:
+                    principals.acting(session, "key of steward")
+            finally:
+                session.connection().exec_driver_sql("RESET SESSION AUTHORIZATION")
+        assert refused.value.facts == {"principal": "steward", "login": None, "session": "passer_by"}
+    finally:
+        execute(postgresql_database, "DROP OWNED BY passer_by", "DROP ROLE passer_by")
+    assert world.steward.name == "steward"
+
+
+@pytest.mark.parametrize("database", ["clinic", "d" * 40, "d" * 63, "\N{LATIN SMALL LETTER E WITH ACUTE}" * 31])
+def test_groups_have_names_that_postgresql_keeps(database: str) -> None:
+    names = {database_access.group(database, kind) for kind in ("reader", "writer")}
+    assert len(names) == 2
+    assert all(len(name.encode()) <= LONGEST_ROLE for name in names)
+    assert names != {database_access.group(database + "x", kind) for kind in ("reader", "writer")}

@@ -1,0 +1,197 @@
+"""One engine, two kinds of transaction, the settings that both backends need, and the text form of times."""
+
+import sqlite3
+import stat
+from contextlib import closing
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from models_db.database.base import moment
+from models_db.sessions.database import Database, LedgerUnreachable, SchemaOutdated
+from models_db.tables import Principal
+from models_db.writes.database_errors import AlreadyRecorded, Denied, OverCap, translated
+from tests.support import World, execute, fetch, snapshot
+
+PRAGMAS = {
+    "journal_mode": "wal",
+    "synchronous": 2,  # FULL
+    "foreign_keys": 1,
+    "recursive_triggers": 1,
+    "trusted_schema": 0,
+    "busy_timeout": 60_000,
+}
+
+
+@pytest.mark.parametrize("name", PRAGMAS)
+def test_every_sqlite_connection_has_the_pragmas(sqlite_database: Database, name: str) -> None:
+    assert fetch(sqlite_database, f"PRAGMA {name}") == [(PRAGMAS[name],)]
+
+
+def test_postgresql_settings(postgresql_database: Database) -> None:
+    settings = {
+        name: fetch(postgresql_database, f"SHOW {name}")[0][0] for name in ("synchronous_commit", "lock_timeout")
+    }
+    assert settings == {"synchronous_commit": "on", "lock_timeout": "1min"}
+    assert fetch(postgresql_database, "SHOW transaction_isolation") == [("repeatable read",)]
+    with postgresql_database.write() as session:
+        assert session.scalar(text("SHOW transaction_isolation")) == "read committed"
+
+
+def test_the_files_of_a_sqlite_ledger_are_private(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'almoner.db'}")
+    with database.write() as session:
+        session.execute(text("CREATE TABLE t (a INTEGER)"))
+        files = sorted(tmp_path.iterdir())
+        assert [file.name for file in files] == ["almoner.db", "almoner.db-shm", "almoner.db-wal"]
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+def test_a_ledger_that_others_can_read_is_closed_again(tmp_path: Path) -> None:
+    path = tmp_path / "almoner.db"
+    path.touch(mode=0o644)
+    fetch(Database(f"sqlite:///{path}"), "SELECT 1")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_write_is_whole_or_nothing(database: Database) -> None:
+    before = snapshot(database)
+
+    def half(database: Database) -> None:
+        with database.write() as session:
+            session.add(Principal(name="a", public_key="k", created_at=moment()))
+            session.flush()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        half(database)
+    assert snapshot(database) == before
+    execute(database, f"INSERT INTO principal (name, public_key, created_at) VALUES ('a', 'k', '{moment()}')")
+    assert fetch(database, "SELECT name FROM principal") == [("a",)]
+
+
+def test_a_read_writes_nothing(database: Database) -> None:
+    before = snapshot(database)
+    with database.read() as session:
+        session.add(Principal(name="a", public_key="k", created_at=moment()))
+        session.flush()
+    assert snapshot(database) == before
+
+
+def test_what_was_read_stays_readable(world: World) -> None:
+    with world.database.read() as session:
+        found = session.get_one(Principal, world.steward.id)
+    assert found.name == "steward"
+
+
+def test_a_writer_begins_before_it_reads(sqlite_database: Database) -> None:
+    """BEGIN IMMEDIATE: a read that later becomes a write would decide on what it saw before others wrote."""
+    path = sqlite_database.engine.url.database or ""
+    with closing(sqlite3.connect(path, timeout=0)) as other:
+        with sqlite_database.read() as session:
+            session.execute(text("SELECT * FROM account"))
+            other.execute("BEGIN IMMEDIATE")
+            other.rollback()
+        with sqlite_database.write() as session:
+            session.execute(text("SELECT * FROM account"))
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                other.execute("BEGIN IMMEDIATE")
+
+
+def test_a_locked_ledger_is_named(sqlite_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models_db.sessions.database._PRAGMAS", ("busy_timeout=50",))
+    with sqlite_database.write() as session:
+        session.execute(text("SELECT * FROM account"))
+        with pytest.raises(LedgerUnreachable):
+            execute(sqlite_database, "SELECT * FROM account")
+
+
+@pytest.mark.parametrize("query", ["SELECT * FROM no_such_table", "SELECT no_such_column FROM account"])
+def test_another_schema_is_named(database: Database, query: str) -> None:
+    with pytest.raises(SchemaOutdated) as problem:
+        fetch(database, query)
+    assert "almoner init" in problem.value.advice
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:////no/such/folder/almoner.db", "postgresql://me:secret@127.0.0.1:1/almoner?connect_timeout=2"]
+)
+def test_an_unreachable_ledger_is_named_without_its_password(url: str) -> None:
+    with pytest.raises(LedgerUnreachable) as problem, Database(url).read() as session:
+        session.execute(text("SELECT 1"))
+    assert "secret" not in problem.value.diagnostics() + str(problem.value.facts)
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("postgres://h/d", "postgresql+psycopg://h/d"),
+        ("postgresql://h/d", "postgresql+psycopg://h/d"),
+        ("postgresql+psycopg://h/d", "postgresql+psycopg://h/d"),
+    ],
+)
+def test_the_driver_is_chosen(given: str, used: str) -> None:
+    assert Database(given).url == used
+
+
+def test_an_error_quotes_no_values(database: Database) -> None:
+    with pytest.raises(DBAPIError) as problem, database.engine.connect() as connection:
+        connection.execute(text("SELECT no_such_function(:value)"), {"value": "private words"})
+    assert "private words" not in str(problem.value)
+
+
+# --- what the database says, as named errors ------------------------------------------------------------------------
+
+
+def said(database: Database, *statements: str) -> type[Exception]:
+    with pytest.raises((Denied, AlreadyRecorded, OverCap)) as refusal, translated():
+        execute(database, *statements)
+    return refusal.type
+
+
+def principal(id_: int, name: str) -> str:
+    return f"INSERT INTO principal (id, name, public_key, created_at) VALUES ({id_}, '{name}', 'k', '{moment()}')"
+
+
+def test_refusals_have_the_same_names_on_both_backends(world: World) -> None:
+    database = world.database
+    account = "INSERT INTO account (kind, rho_cap, delta_cap, rho_held) VALUES"
+    assert said(database, principal(1, "new")) is AlreadyRecorded
+    assert said(database, principal(9, "steward")) is AlreadyRecorded
+    assert said(database, f"{account} ('root', 5, 5, 1)") is Denied
+    assert said(database, f"{account} ('other', 5, 5, 0)") is Denied
+    assert said(database, "UPDATE principal SET name = 'x'") is Denied
+    assert said(database, f"INSERT INTO cap (account_id, epsilon, delta, delta_conversion, created_at) "
+                          f"VALUES (99, '1', '1', 1, '{moment()}')") is Denied  # fmt: skip
+
+
+def test_a_refusal_names_the_constraint_and_no_value(world: World) -> None:
+    with pytest.raises(Denied, match="ck_account_kind") as refusal, translated():
+        execute(world.database, "INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('private words', 5, 5)")
+    assert "private words" not in refusal.value.diagnostics()
+    assert refusal.value.__cause__ is None
+
+
+def test_other_errors_pass(database: Database) -> None:
+    with pytest.raises(DBAPIError) as problem, translated(), database.engine.connect() as connection:
+        connection.execute(text("SELECT * FROM no_such_table"))
+    assert not isinstance(problem.value, IntegrityError)
+
+
+# --- times ----------------------------------------------------------------------------------------------------------
+
+
+def test_times_have_one_form() -> None:
+    at = datetime(2026, 11, 21, 4, 3, tzinfo=UTC)
+    assert moment(at) == "2026-11-21T04:03:00.000000Z"
+    assert moment(at.astimezone(timezone(timedelta(hours=5)))) == moment(at)
+    assert len(moment()) == 27
+
+
+def test_times_sort_as_text() -> None:
+    at = datetime(2026, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    times = [moment(at + timedelta(microseconds=n)) for n in (-1, 0, 1, 10**9)]
+    assert times == sorted(times)

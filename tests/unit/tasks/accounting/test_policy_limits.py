@@ -1,0 +1,128 @@
+"""A policy's limits as integers: rounded down, and wide enough for every claim within the limits."""
+
+import json
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mpmath import mpf
+
+from models_db.policies.checks import PolicyBounds
+from models_db.policies.policy import Pacing, Policy, Rules
+from models_db.policies.rules import DatasetTerms
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import digest
+from models_db.values.requests import as_json, parse
+from tasks.accounting.policy_limits import bounds_of, terms_of, window_of
+from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount
+from tests.golden.accounting_oracle import delta_at
+
+CAP = lifetime_cap("8", "1e-6").amount
+
+
+def rules(**written: Any) -> Rules:
+    return parse(Policy, {"version": 1} | written, "policy.yaml").rules_for("clinic")
+
+
+def limited(epsilon: str, delta: str) -> Rules:
+    return rules(release={"epsilon_max": epsilon, "delta_max": delta})
+
+
+def test_no_limits_are_no_integers() -> None:
+    assert bounds_of(rules(), CAP) == PolicyBounds()
+
+
+def test_the_largest_rho_is_the_largest() -> None:
+    """The formula of PRIVACY §2 at the bound is within delta_max, one unit above it is not."""
+    bounds = bounds_of(limited("4", "1e-7"))
+    assert bounds.rho_max is not None
+    below, above = (delta_at(mpf(rho) / 10**12, mpf(4)) for rho in (bounds.rho_max, bounds.rho_max + 1))
+    assert below <= mpf("1e-7") * (1 + mpf("1e-22"))
+    assert above > mpf("1e-7")
+    assert bounds.rho_max == release_amount("4", "1e-7").rho
+    assert bounds.delta_max == 10**11
+
+
+def test_a_delta_is_counted_down_to_the_ledgers_unit() -> None:
+    assert bounds_of(limited("4", "1e-18")).delta_max == 1
+
+
+@settings(max_examples=30)
+@given(
+    most=st.decimals("0.01", "20", places=3),
+    share=st.decimals("0.01", "1", places=2),
+    exponent=st.integers(4, 12),
+    smaller=st.integers(0, 3),
+)
+def test_whatever_claims_less_charges_less(most: Decimal, share: Decimal, exponent: int, smaller: int) -> None:
+    bounds = bounds_of(limited(str(most), f"1e-{exponent}"))
+    assert bounds.rho_max is not None
+    assert release_amount(most * share, f"1e-{exponent + smaller}").rho <= bounds.rho_max
+    assert release_amount(most, f"1e-{exponent}").rho == bounds.rho_max
+
+
+def test_limits_that_buy_nothing_are_refused() -> None:
+    with pytest.raises(InvalidTarget):
+        bounds_of(limited("1e-12", "1e-18"))
+
+
+@given(st.integers(1, 1000), st.integers(0, 2**50), st.integers(0, 2**50))
+def test_a_window_is_its_share_rounded_down(permille: int, rho: int, delta: int) -> None:
+    pacing = Pacing(every="week", share=Decimal(permille) / 1000)
+    assert pacing.permille == permille
+    window = window_of(pacing, Amount(rho, delta))
+    for part, whole in ((window.rho, rho), (window.delta, delta)):
+        assert part <= Fraction(whole * permille, 1000) < part + permille + 1
+    assert window_of(pacing, Amount(1000 * rho, 1000 * delta)) == Amount(rho * permille, delta * permille)
+
+
+def test_the_window_needs_a_cap_the_share_does_not() -> None:
+    paced = rules(pacing={"every": "month", "share": "0.125"})
+    assert bounds_of(paced) == PolicyBounds(None, None, "month", 125, None)
+    assert bounds_of(paced, Amount(1000, 100)) == PolicyBounds(None, None, "month", 125, Amount(125, 0))
+
+
+def test_the_ledger_keeps_what_the_database_enforces() -> None:
+    policy = parse(
+        Policy,
+        {
+            "version": 1,
+            "approvals": {"spend": 2},
+            "release": {"epsilon_max": 4, "delta_max": 1e-7},
+            "pacing": {"every": "week", "share": 0.05},
+            "datasets": {
+                "ward": {"release": {"epsilon_max": 1, "delta_max": 1e-8}},
+                "clinic": {"approvals": {"publish": 3, "motion": 4}},
+            },
+        },
+        "policy.yaml",
+    )
+    terms = terms_of(policy)
+    assert terms.digest == digest(as_json(policy)) == digest(json.loads(terms.body))
+    assert (terms.spend_approvals, terms.publish_approvals, terms.motion_approvals) == (2, 1, 2)
+    assert (terms.rho_max, terms.delta_max) == (release_amount("4", "1e-7").rho, 10**11)
+    assert (terms.pacing_period, terms.pacing_permille) == ("week", 50)
+    assert terms.rules == (
+        DatasetTerms("clinic", None, 3, 4, None, None),
+        DatasetTerms("ward", None, None, None, release_amount("1", "1e-8").rho, 10**10),
+    )
+
+
+def test_what_a_dataset_has_in_the_ledger_is_what_its_rules_say() -> None:
+    """A None in its row leaves the policy's own figure; so the database and `rules_for` agree."""
+    for general in ({}, {"release": {"epsilon_max": 4, "delta_max": 1e-7}}):
+        for own in ({}, {"release": {"epsilon_max": 1, "delta_max": 1e-8}}):
+            policy = parse(Policy, {"version": 1, "datasets": {"clinic": own}} | general, "policy.yaml")
+            terms, bounds = terms_of(policy), bounds_of(policy.rules_for("clinic"))
+            assert (terms.rules[0].rho_max or terms.rho_max) == bounds.rho_max
+            assert (terms.rules[0].delta_max or terms.delta_max) == bounds.delta_max
+
+
+def test_rules_that_a_policy_does_not_have_leave_their_columns_empty() -> None:
+    terms = terms_of(Policy())
+    assert (terms.motion_approvals, terms.bars_viewers) == (2, False)
+    limits = (terms.rho_max, terms.delta_max, terms.pacing_period, terms.pacing_permille)
+    assert (*limits, terms.rules) == (None, None, None, None, ())

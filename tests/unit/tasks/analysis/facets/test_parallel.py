@@ -1,0 +1,95 @@
+"""Points and facets by workers are those that the run itself would find, bit for bit."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.analysis.facets.extractor import Extractor, extractor_for
+from tasks.analysis.facets.parallel import SpreadExtractor, spread_extractor
+from tasks.analysis.facets.parameters import FacetSettings
+from tasks.corpus.store import Corpus
+from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.workers import Workers
+from tasks.inference.embeddings import parallel_encoder
+from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
+from tasks.inference.embeddings.parallel_encoder import spread_embedder
+from tasks.inference.embeddings.unit_embeddings import points_of
+from tasks.inference.embeddings.worker_environment import Workplace
+from tasks.insights.private_units import PrivateUnits
+from tasks.insights.run_tools import told_extractor
+from tasks.insights.urania.parameters import UraniaParameters
+from tasks.workers.processes import ProcessRunner
+from tasks.workers.threads import ThreadRunner
+from tests.tiny_embedder import Letters
+from tests.tiny_model import load_tiny_that_ends
+from tests.unit.tasks.analysis.facets.test_model_based import ASKED
+from tests.unit.tasks.generation.workshop import Workshop
+from tests.unit.tasks.insights.test_private_units import SAYING, corpus_of, told
+
+PLACES = (Workplace("cpu", 2**26, 1),) * 2
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return corpus_of(tmp_path / "whole", told(SAYING))
+
+
+@pytest.fixture
+def bench(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Two threads work for it; their embedder counts letters."""
+    monkeypatch.setattr(parallel_encoder, "load_embedder", lambda *_: Letters())
+    runner = ThreadRunner()
+    yield replace(Workshop(corpus).bench(), workers=Workers(partial(load_tiny_that_ends, "tiny"), PLACES, runner))
+    runner.close()
+
+
+def ignore(done: int, of: int) -> None: ...
+
+
+def extractor(bench: Bench, settings: FacetSettings) -> Extractor:
+    return spread_extractor(bench.workers, bench.engine, bench.device, settings, ignore)
+
+
+def test_units_have_the_points_and_facets_that_they_have_alone(bench: Bench, tmp_path: Path) -> None:
+    wanted = UraniaParameters.model_validate({"facets": {"extractor": "yake"}})
+    alone = replace(bench, workers=None)
+    first = PrivateUnits(alone, range(1), told_extractor(wanted, alone), Letters())
+    for cache in (None, tmp_path / "derived"):  # with a cache, an entry is a unit's
+        far = replace(bench, cache=cache)
+        extract = told_extractor(wanted, far)
+        units = PrivateUnits(far, range(1), extract, spread_embedder(far.workers, Letters(), "letters", far.device))
+        assert units.facets == first.facets
+        assert units.points.tobytes() == first.points.tobytes()
+        assert extract.name == told_extractor(wanted, alone).name
+
+
+def test_what_costs_next_to_nothing_stays_here(bench: Bench) -> None:
+    assert not isinstance(extractor(bench, FacetSettings(extractor="rake")), SpreadExtractor)
+    assert isinstance(extractor(bench, FacetSettings(extractor="yake")), SpreadExtractor)
+    letters = Letters()
+    assert spread_embedder(None, letters, "letters", "cpu") is letters
+    assert spread_embedder(bench.workers, letters, "letters", bench.device)(["public"]).shape == (1, 27)
+    assert letters.asked == ["public"]
+    assert points_of(spread_embedder(bench.workers, letters, "letters", bench.device), []).shape == (0, 27)
+
+
+@pytest.mark.slow
+def test_the_model_finds_the_same_facets_in_a_worker(bench: Bench) -> None:
+    settings = FacetSettings(**{**ASKED, "extractor": "model"})
+    here = replace(bench, engine=type(bench.engine)(load_tiny_that_ends("tiny", "cpu"), memory=2**26))
+    texts = SAYING[:6]
+    assert extractor(here, settings)(texts) == extractor_for(settings, here.engine)(texts)
+
+
+@pytest.mark.slow
+def test_two_processes_embed_as_one() -> None:
+    runner, embed = ProcessRunner(), load_embedder(device="cpu")
+    workers: Any = Workers(partial(load_tiny_that_ends, "tiny"), PLACES, runner)
+    far = spread_embedder(workers, embed, EMBEDDER, "cpu")
+    texts = [text or "?" for text in SAYING] * 3
+    assert points_of(far, texts).tobytes() == points_of(embed, texts).tobytes()
+    runner.close()

@@ -1,0 +1,98 @@
+"""Keys: how they are kept, and the one encoding under which they are applied."""
+
+import hashlib
+import hmac
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.corpus.identity.keys import (
+    KeyDamaged,
+    KeyExists,
+    KeyMissing,
+    KeyNotWritable,
+    KeyTooOpen,
+    create_key,
+    keyed_hash,
+    length_prefixed,
+    load_key,
+)
+
+KEY = bytes(range(32))
+
+
+def test_the_encoding_is_the_stated_one() -> None:
+    # label "batch", then "s1", then "é" (two bytes of UTF-8), each behind its 64-bit big-endian length
+    message = b"\0\0\0\0\0\0\0\5batch" + b"\0\0\0\0\0\0\0\2s1" + b"\0\0\0\0\0\0\0\2\xc3\xa9"
+    assert keyed_hash(KEY, "batch", "s1", "é") == hmac.new(KEY, message, hashlib.sha256).digest()
+
+
+PARTS = st.lists(st.text(alphabet="ab\0\1", max_size=4), max_size=4)
+
+
+@given(PARTS, PARTS)
+def test_different_tuples_are_different_messages(one: list[str], other: list[str]) -> None:
+    same = b"".join(map(length_prefixed, one)) == b"".join(map(length_prefixed, other))
+    assert same == (one == other)
+
+
+def test_a_key_comes_back_as_it_was_made(tmp_path: Path) -> None:
+    made = create_key(tmp_path / "a.key")
+    assert len(made) == 32
+    assert load_key(tmp_path / "a.key") == made != create_key(tmp_path / "b.key")
+
+
+def test_a_key_is_0600_even_under_an_open_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        create_key(tmp_path / "a.key")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.key").stat().st_mode) == 0o600
+
+
+def test_a_key_is_never_replaced(tmp_path: Path) -> None:
+    made = create_key(tmp_path / "a.key")
+    with pytest.raises(KeyExists):
+        create_key(tmp_path / "a.key")
+    assert load_key(tmp_path / "a.key") == made
+
+
+def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyNotWritable):
+        create_key(tmp_path / "no-such-folder" / "a.key")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(KeyNotWritable, match="No space left"):
+        create_key(tmp_path / "a.key")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KeyMissing, match=r"a\.key"):
+        load_key(tmp_path / "a.key")
+
+
+@pytest.mark.parametrize("size", [0, 31, 33, 64])
+def test_a_key_of_the_wrong_size_is_refused(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "a.key"
+    path.write_bytes(b"k" * size)
+    path.chmod(0o600)
+    with pytest.raises(KeyDamaged):
+        load_key(path)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644])
+def test_a_key_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "a.key"
+    create_key(path)
+    path.chmod(mode)
+    with pytest.raises(KeyTooOpen, match=f"{mode:04o}"):
+        load_key(path)

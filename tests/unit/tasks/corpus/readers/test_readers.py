@@ -1,0 +1,481 @@
+"""Readers: what every format gives, and the name of everything that can be wrong with a source."""
+
+import contextlib
+import csv
+import json
+import subprocess
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models_db.errors import AlmonerError
+from models_db.values.bounded_json import parse_json
+from tasks.corpus.readers import documents as records
+from tasks.corpus.readers import readers
+from tasks.corpus.readers.documents import (
+    BadDocumentId,
+    BadRecord,
+    MalformedRow,
+    NotAnObject,
+    NoText,
+    NotJson,
+    NotUtf8,
+    NoUnit,
+    RecordTooLong,
+)
+from tasks.corpus.readers.readers import ColumnMissing, UnknownFileType, UnknownFolderUnit, read_documents
+from tasks.corpus.readers.sources import (
+    SourceEmpty,
+    SourceMissing,
+    SourceUnreadable,
+    name_of,
+    source_digest,
+    source_state,
+)
+
+SECRET = "Zebulon Quartermaine"
+GOOD = {"id": "a", "who": "p1", "text": "Good morning."}
+ROWS = [
+    ("d1", "p1", "Grüße, 患者\nsecond line, with a comma"),
+    ("d2", " p2 ", 'He said "no".'),
+    ("d3", "p1", "NUL \0 inside"),
+]
+
+
+def read(path: Path, unit: str | None = "who") -> list[tuple[str | None, str | None, str]]:
+    return [(d.document_id, d.unit, d.text) for d in read_documents(path, unit)]
+
+
+def refusal(path: Path, unit: str | None = "who", **fields: str) -> AlmonerError:
+    """The error of reading `path`; it must not hold the secret anywhere a person or a log could see it."""
+    with pytest.raises(AlmonerError) as caught:
+        list(read_documents(path, unit, **fields))
+    error = caught.value
+    shown = "".join(traceback.format_exception(error)) + error.diagnostics() + repr(error.facts) + repr(error.args)
+    assert SECRET not in shown
+    assert error.advice
+    return error
+
+
+# --- every format ------------------------------------------------------------------------------------------
+
+
+def as_jsonl(path: Path) -> Path:
+    path.write_text("".join(json.dumps({"id": i, "who": w, "text": t}) + "\n" for i, w, t in ROWS), "utf-8")
+    return path
+
+
+def as_csv(path: Path) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("who", "text", "id", "other"), *((w, t, i, "x") for i, w, t in ROWS)])
+    return path
+
+
+def as_parquet(path: Path) -> Path:
+    ids, units, texts = zip(*ROWS, strict=True)
+    pq.write_table(pa.table({"id": ids, "other": [1, 2, 3], "who": units, "text": texts}), path)
+    return path
+
+
+WRITERS = [(as_jsonl, "notes.jsonl"), (as_csv, "notes.CSV"), (as_parquet, "notes.parquet")]
+
+
+@pytest.mark.parametrize(("write", "name"), WRITERS)
+def test_a_table_gives_ids_units_and_texts(tmp_path: Path, write: Callable[[Path], Path], name: str) -> None:
+    expected = [(i, w.strip(), t) for i, w, t in ROWS]
+    assert read(write(tmp_path / name)) == expected
+    assert read(tmp_path / name, unit="id") == [(i, i, t) for i, _, t in ROWS]
+    assert read(tmp_path / name, unit=None) == [(i, None, t) for i, _, t in ROWS]
+
+
+@pytest.mark.parametrize(("write", "name"), WRITERS)
+def test_offsets_grow_to_the_size_of_the_source(tmp_path: Path, write: Callable[[Path], Path], name: str) -> None:
+    path = write(tmp_path / name)
+    offsets = [document.offset for document in read_documents(path, "who")]
+    assert offsets == sorted(offsets)
+    assert offsets[-1] == source_state(path).size == path.stat().st_size
+
+
+@pytest.mark.parametrize(("write", "name"), WRITERS)
+def test_other_field_names_and_no_ids(tmp_path: Path, write: Callable[[Path], Path], name: str) -> None:
+    write(tmp_path / name)
+    found = [d.document_id for d in read_documents(tmp_path / name, "id", text_field="who", id_field="none")]
+    assert found == [None, None, None]
+
+
+def test_a_folder_of_text(tmp_path: Path) -> None:
+    for place, text in {"b/x.txt": "bx", "a/deep/er/y.TXT": "ay", "a.txt": "a", "b/notes.md": "no"}.items():
+        (tmp_path / "n" / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "n" / place).write_text(text)
+    (tmp_path / "n" / "loop").symlink_to(tmp_path / "n")
+    found = list(read_documents(tmp_path / "n", "file"))
+    assert [(d.position, d.document_id, d.unit, d.text) for d in found] == [
+        (1, "a.txt", "a", "a"),
+        (2, "a/deep/er/y.TXT", "y", "ay"),
+        (3, "b/x.txt", "x", "bx"),
+    ]
+    (tmp_path / "n" / "a.txt").unlink()
+    assert [d.unit for d in read_documents(tmp_path / "n", "folder")] == ["a", "b"]
+    assert [d.unit for d in read_documents(tmp_path / "n", None)] == [None, None]
+
+
+@given(st.text().filter(lambda text: bool(text.strip())))
+def test_any_text_survives_jsonl(text: str) -> None:
+    for ascii_only in (True, False):
+        line = json.dumps({"text": text}, ensure_ascii=ascii_only).encode()
+        assert parse_json(line, most_bytes=len(line))["text"] == text
+
+
+def test_blank_lines_and_a_byte_order_mark_are_no_records(tmp_path: Path) -> None:
+    good = json.dumps(GOOD).encode()
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf\r\n" + good + b"\r\n\n  \n" + good.replace(b'"a"', b'"b"'))
+    assert [d.position for d in read_documents(tmp_path / "a.jsonl", "who")] == [2, 5]
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfwho,text\r\np1,one\r\n\r\np2,two")
+    assert [(d.position, d.unit) for d in read_documents(tmp_path / "a.csv", "who")] == [(2, "p1"), (4, "p2")]
+
+
+def test_a_csv_record_is_named_by_the_line_where_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('who,text\np1,"one\ntwo\nthree"\np2,four\n')
+    assert [d.position for d in read_documents(tmp_path / "a.csv", "who")] == [2, 5]
+
+
+def test_a_csv_cell_may_be_long(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("who,text\np1," + "x" * 500_000 + "\n")
+    assert len(read(tmp_path / "a.csv")[0][2]) == 500_000
+
+
+def test_integers_name_units_and_documents(tmp_path: Path, jsonl: Callable[..., Path]) -> None:
+    assert read(jsonl([{"id": 7, "who": 12, "text": "x"}])) == [("7", "12", "x")]
+    pq.write_table(pa.table({"id": [7], "who": [12], "text": ["x"]}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == [("7", "12", "x")]
+
+
+def test_parquet_is_read_in_batches_and_by_row(tmp_path: Path) -> None:
+    count = 3 * readers._ROWS_PER_BATCH + 5
+    pq.write_table(pa.table({"who": list(range(count)), "text": ["x"] * count}), tmp_path / "a.parquet")
+    assert [d.position for d in read_documents(tmp_path / "a.parquet", "who")] == list(range(1, count + 1))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+)
+def test_every_string_type_of_parquet(tmp_path: Path, kind: pa.DataType) -> None:
+    column = pa.array(["ä", "b"]).cast(kind)
+    pq.write_table(pa.table({"who": column, "text": column}), tmp_path / "a.parquet")
+    assert [d.text for d in read_documents(tmp_path / "a.parquet", "who")] == ["ä", "b"]
+
+
+# --- everything that can be wrong with a record ------------------------------------------------------------
+
+BAD_LINES: list[tuple[str, bytes, type[BadRecord]]] = [
+    ("Latin-1", f'{{"who": "p", "text": "{SECRET} é"}}'.encode("latin-1"), NotUtf8),
+    ("a surrogate in bytes", f'{{"who": "p", "text": "{SECRET} '.encode() + b'\xed\xa0\x80"}', NotUtf8),
+    ("half a surrogate pair", f'{{"who": "p", "text": "{SECRET} \\ud800"}}'.encode(), NotUtf8),
+    ("a raw NUL", f'{{"who": "p", "text": "{SECRET} \0"}}'.encode(), NotJson),
+    ("cut off", f'{{"who": "p", "text": "{SECRET}'.encode(), NotJson),
+    ("two objects", f'{{"text": "{SECRET}"}} {{}}'.encode(), NotJson),
+    ("plain text", SECRET.encode(), NotJson),
+    ("a NaN", f'{{"who": NaN, "text": "{SECRET}"}}'.encode(), NotJson),
+    ("too deep", b'{"who": "p", "text": ' + b"[" * 200_000, NotJson),
+    ("a key twice", f'{{"who": "p", "who": "q", "text": "{SECRET}"}}'.encode(), NotJson),
+    ("too many digits", b'{"text": "x", "who": ' + b"9" * 5000 + b"}", NotJson),
+    ("an array", f'["{SECRET}"]'.encode(), NotAnObject),
+    ("a string", f'"{SECRET}"'.encode(), NotAnObject),
+    ("null", b"null", NotAnObject),
+    ("no text field", f'{{"who": "{SECRET}"}}'.encode(), NoText),
+    ("empty text", f'{{"who": "{SECRET}", "text": ""}}'.encode(), NoText),
+    ("blank text", f'{{"who": "{SECRET}", "text": " \\n\\t\\u00a0"}}'.encode(), NoText),
+    ("text is a number", f'{{"who": "{SECRET}", "text": 7}}'.encode(), NoText),
+    ("text is a list", f'{{"who": "p", "text": ["{SECRET}"]}}'.encode(), NoText),
+    ("no unit field", f'{{"text": "{SECRET}"}}'.encode(), NoUnit),
+    ("empty unit", f'{{"who": "", "text": "{SECRET}"}}'.encode(), NoUnit),
+    ("blank unit", f'{{"who": " \\t", "text": "{SECRET}"}}'.encode(), NoUnit),
+    ("unit is null", f'{{"who": null, "text": "{SECRET}"}}'.encode(), NoUnit),
+    ("unit is a float", f'{{"who": 1.5, "text": "{SECRET}"}}'.encode(), NoUnit),
+    ("unit is a boolean", f'{{"who": true, "text": "{SECRET}"}}'.encode(), NoUnit),
+    ("unit is an object", f'{{"who": {{"x": "{SECRET}"}}, "text": "x"}}'.encode(), NoUnit),
+    ("unit is half a pair", f'{{"who": "{SECRET}\\udfff", "text": "x"}}'.encode(), NoUnit),
+    ("id is a list", f'{{"who": "p", "text": "x", "id": ["{SECRET}"]}}'.encode(), BadDocumentId),
+]
+
+
+@pytest.mark.parametrize(("line", "error"), [c[1:] for c in BAD_LINES], ids=[c[0] for c in BAD_LINES])
+def test_a_bad_line_is_named_by_file_and_line(jsonl: Callable[..., Path], line: bytes, error: type[BadRecord]) -> None:
+    problem = refusal(jsonl([GOOD, line, GOOD]))
+    assert type(problem) is error
+    assert "Line 2 of 'notes.jsonl'" in problem.message
+    assert problem.facts == {"file": "notes.jsonl", "position": 2}
+
+
+BAD_ROWS: list[tuple[str, str, type[BadRecord]]] = [
+    ("too few cells", f"{SECRET}\n", MalformedRow),
+    ("too many cells", f"p,x,{SECRET}\n", MalformedRow),
+    ("open quotes", f'p,"{SECRET}\n', MalformedRow),
+    ("text after quotes", f'p,"{SECRET}"x\n', MalformedRow),
+    ("no text", f"{SECRET},\n", NoText),
+    ("no unit", f" ,{SECRET}\n", NoUnit),
+    ("half a pair", f"p,{SECRET}\udfff\n", NotUtf8),
+]
+
+
+@pytest.mark.parametrize(("row", "error"), [c[1:] for c in BAD_ROWS], ids=[c[0] for c in BAD_ROWS])
+def test_a_bad_row_of_csv(tmp_path: Path, row: str, error: type[BadRecord]) -> None:
+    (tmp_path / "a.csv").write_bytes(f"who,text\np,good\n{row}".encode("utf-8", "surrogatepass"))
+    problem = refusal(tmp_path / "a.csv")
+    assert type(problem) is error
+    assert "Line 3 of 'a.csv'" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "error"),
+    [("p", None, NoText), ("p", " ", NoText), (None, SECRET, NoUnit), ("", SECRET, NoUnit)],
+)
+def test_a_bad_row_of_parquet(tmp_path: Path, unit: str | None, text: str | None, error: type[BadRecord]) -> None:
+    pq.write_table(pa.table({"who": ["p", unit], "text": ["good", text]}), tmp_path / "a.parquet")
+    problem = refusal(tmp_path / "a.parquet")
+    assert type(problem) is error
+    assert "Row 2 of 'a.parquet'" in problem.message
+
+
+def test_broken_bytes_in_parquet(tmp_path: Path) -> None:
+    offsets, data = pa.array([0, 4, 4 + len(SECRET) + 1], pa.int32()).buffers()[1], b"good" + SECRET.encode() + b"\xff"
+    texts = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(data))
+    pq.write_table(pa.table({"who": ["p", "q"], "text": texts}), tmp_path / "a.parquet")
+    problem = refusal(tmp_path / "a.parquet")
+    assert type(problem) is NotUtf8
+    assert "Row 2" in problem.message
+
+
+OTHER_COLUMNS = [
+    pa.array([2**62], pa.timestamp("us", tz="Nowhere/Land")),
+    pa.array([[SECRET]]),
+    pa.array([SECRET.encode()]),
+    pa.array([1.5]),
+    pa.array([True]),
+    pa.nulls(1),
+]
+
+
+@pytest.mark.parametrize("column", OTHER_COLUMNS, ids=lambda column: str(column.type))
+def test_other_types_of_parquet_are_refused(tmp_path: Path, column: pa.Array) -> None:
+    good = pa.array(["x"])
+    pq.write_table(pa.table({"who": column, "text": good}), tmp_path / "unit.parquet")
+    pq.write_table(pa.table({"who": good, "text": column}), tmp_path / "text.parquet")
+    pq.write_table(pa.table({"who": column, "text": column}), tmp_path / "both.parquet")
+    assert type(refusal(tmp_path / "unit.parquet")) is NoUnit
+    assert type(refusal(tmp_path / "text.parquet")) is NoText
+    assert type(refusal(tmp_path / "both.parquet")) is NoText
+
+
+def test_a_bad_file_of_a_folder_is_not_named_after_a_person(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    person = folder / SECRET / f"{SECRET}.txt"
+    person.parent.mkdir(parents=True)
+    (folder / "A.txt").write_text("good")
+    person.write_bytes(SECRET.encode() + b"\xff")
+    problem = refusal(folder, "file")
+    assert type(problem) is NotUtf8
+    assert "File 2 of the folder 'notes'" in problem.message
+    assert "sed -n 2p" in problem.advice
+    person.write_text(" \n")
+    assert type(refusal(folder, "file")) is NoText
+    person.write_text("good, but the other file is in no sub-folder")
+    assert type(refusal(folder, "folder")) is NoUnit
+
+
+def test_the_advice_of_a_folder_finds_the_file(tmp_path: Path) -> None:
+    for place in ("a.txt", "a/b.txt", "a-b.txt", "ab/c.txt", "B.TXT", "é.txt", "a/b/c.txt"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text("x")
+    command = "find . -iname '*.txt' | LC_ALL=C sort"
+    listed = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, check=True).stdout.decode().split()
+    assert [f"./{d.document_id}" for d in read_documents(tmp_path, None)] == listed
+
+
+@pytest.mark.parametrize("name", ["notes.jsonl", "notes.csv", "notes"])
+def test_records_have_a_greatest_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for module in (readers, records):
+        monkeypatch.setattr(module, "MAX_RECORD_BYTES", 100)
+    path = tmp_path / name
+    if name == "notes":
+        path.mkdir()
+        (path / "a.txt").write_text("x" * 101)
+    else:
+        path.write_text("who,text\n" * (name == "notes.csv") + f"p,{SECRET}" + "x" * 101)
+    assert type(refusal(path, None if name == "notes" else "who")) is RecordTooLong
+
+
+def test_a_long_cell_of_parquet_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 100)
+    pq.write_table(pa.table({"who": ["p"], "text": [SECRET * 10]}), tmp_path / "a.parquet")
+    assert type(refusal(tmp_path / "a.parquet")) is RecordTooLong
+
+
+# --- everything that can be wrong with a source ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "folder", "no-suffix"])
+def test_a_missing_source(tmp_path: Path, name: str) -> None:
+    assert type(refusal(tmp_path / name)) is SourceMissing
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.json", "a.jsonl.gz", "a"])
+def test_an_unknown_type(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(SECRET)
+    assert type(refusal(tmp_path / name)) is UnknownFileType
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.jsonl", b""), ("b.jsonl", b"\n \n"), ("a.csv", b""), ("b.csv", b"who,text\n"), ("c.csv", b"\xef\xbb\xbf")],
+)
+def test_an_empty_file(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert isinstance(refusal(tmp_path / name), SourceEmpty | ColumnMissing)
+
+
+def test_an_empty_table_and_an_empty_folder(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"who": pa.array([], pa.string()), "text": pa.array([], pa.string())}), tmp_path / "a.parquet"
+    )
+    assert type(refusal(tmp_path / "a.parquet")) is SourceEmpty
+    (tmp_path / "notes" / "sub").mkdir(parents=True)
+    (tmp_path / "notes" / "sub" / "a.md").write_text("x")
+    assert type(refusal(tmp_path / "notes", None)) is SourceEmpty
+
+
+@pytest.mark.parametrize("header", ["id,text", "who,id", "who,text,who", "who,text,text", f"{SECRET},7"])
+def test_a_missing_or_double_column_of_csv(tmp_path: Path, header: str) -> None:
+    (tmp_path / "a.csv").write_text(header + "\n" + ",".join("x" for _ in header.split(",")) + "\n")
+    assert type(refusal(tmp_path / "a.csv")) is ColumnMissing
+
+
+def test_a_missing_or_double_column_of_parquet(tmp_path: Path) -> None:
+    for number, names in enumerate((["who"], ["text"], ["who", "text", "who"])):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.Table.from_arrays([pa.array(["x"])] * len(names), names), path)
+        assert type(refusal(path)) is ColumnMissing
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + SECRET.encode() * 20 + b"PAR1", SECRET.encode()])
+def test_what_is_not_parquet(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.parquet").write_bytes(content)
+    assert type(refusal(tmp_path / "a.parquet")) is SourceUnreadable
+
+
+def test_damaged_parquet(tmp_path: Path) -> None:
+    path = as_parquet(tmp_path / "a.parquet")
+    whole = path.read_bytes()
+    for start in range(4, len(whole) - 8, 97):
+        path.write_bytes(whole[:start] + b"\xff" * 16 + whole[start + 16 :])
+        with contextlib.suppress(AlmonerError):  # and no other error
+            list(read_documents(path, "who"))
+
+
+def test_an_unknown_unit_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    assert type(refusal(tmp_path, "patient_id")) is UnknownFolderUnit
+
+
+def test_an_unreadable_source(tmp_path: Path) -> None:
+    loop = tmp_path / "a.jsonl"
+    loop.symlink_to(loop)
+    assert type(refusal(loop)) is SourceUnreadable
+    for look in (source_state, source_digest):
+        with pytest.raises(SourceUnreadable):
+            look(loop)
+
+
+def test_a_path_that_cannot_even_be_looked_at(tmp_path: Path) -> None:
+    assert type(refusal(tmp_path / ("x" * 5000 + ".jsonl"))) is SourceUnreadable
+
+
+def test_a_read_error_in_the_middle_is_named(
+    tmp_path: Path, jsonl: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(lines: object) -> object:
+        yield json.dumps(GOOD)
+        raise OSError(5, "Input/output error", SECRET)
+
+    monkeypatch.setattr(readers._Lines, "__iter__", failing)
+    problem = refusal(jsonl([GOOD]))
+    assert type(problem) is SourceUnreadable
+    assert "Input/output error" in problem.message
+
+
+def test_problems_of_the_consumer_are_its_own(jsonl: Callable[..., Path]) -> None:
+    def consume() -> None:
+        for _ in read_documents(jsonl([GOOD]), "who"):
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        consume()
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_no_file_stays_open_after_an_error_or_an_early_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = tmp_path / name
+    path.write_text('{"who": "p", "text": "x"}\n[]\n' if name == "a.jsonl" else "who,text\np,x\nq\n")
+    files, really_open = [], Path.open
+
+    def watched(self: Path, mode: str) -> object:
+        files.append(really_open(self, mode))
+        return files[-1]
+
+    monkeypatch.setattr(Path, "open", watched)
+    documents = read_documents(path, "who")
+    next(documents)
+    with pytest.raises(BadRecord) as held:
+        next(documents)
+    assert held.value  # still held, and with it every frame
+    stopped = read_documents(path, "who")
+    next(stopped)
+    stopped.close()
+    assert [file.closed for file in files] == [True, True]
+
+
+def test_documents_hide_their_content(jsonl: Callable[..., Path]) -> None:
+    (document,) = read_documents(jsonl([{"id": SECRET, "who": SECRET, "text": SECRET}]), "who")
+    assert SECRET not in repr(document)
+
+
+# --- the source as a whole ---------------------------------------------------------------------------------
+
+
+def test_state_and_digest_of_a_file_follow_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"one")
+    state, digest = source_state(path), source_digest(path)
+    assert (state, digest) == (source_state(path), source_digest(path))
+    path.write_bytes(b"two!")
+    assert source_state(path) != state
+    assert source_digest(path) != digest
+
+
+def test_the_digest_of_a_folder_does_not_depend_on_where_it_is(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name / "sub").mkdir(parents=True)
+        (tmp_path / name / "sub" / "a.txt").write_text("x")
+    assert source_digest(tmp_path / "one") == source_digest(tmp_path / "two")
+    (tmp_path / "two" / "sub" / "a.txt").rename(tmp_path / "two" / "a.txt")
+    assert source_digest(tmp_path / "one") != source_digest(tmp_path / "two")
+
+
+def test_a_source_is_named_even_as_a_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert name_of(Path()) == tmp_path.name
+
+
+@pytest.mark.parametrize("name", ["mts_dialog", "oasst_en100", "echr_communicated", "newsgroups20_with_emails"])
+def test_real_data_sets_are_read_whole(shared_data: Path, name: str) -> None:
+    path = shared_data / f"{name}.jsonl"
+    expected = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert read(path, "id") == [(r["id"], r["id"], r["text"]) for r in expected]

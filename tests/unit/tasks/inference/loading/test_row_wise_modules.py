@@ -1,0 +1,151 @@
+"""PRIVACY §10.1: a network is read only if every module of it is known to act on rows one by one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from models_db.errors import AlmonerError
+from tasks.inference.catalogue.registry import UnsupportedModel
+from tasks.inference.engine.engine import Engine
+from tasks.inference.loading.loading import require_supported
+from tasks.inference.loading.row_wise_modules import LEAST_CONTEXT, ROWWISE, context_of, require_rowwise
+from tests.unit.tasks.inference.families import LONGROPE, READ, REFUSED, config_of, network_of
+from tests.unit.tasks.inference.fixtures import adopted, tiny_network
+from tests.unit.tasks.inference.rows_at_work import by_row, text
+
+pytestmark = pytest.mark.dear
+
+
+@pytest.mark.parametrize("family", READ)
+def test_every_family_is_read_and_keeps_its_rows_apart(family: str, tmp_path: Path) -> None:
+    network = network_of(*READ[family])
+    network.config.save_pretrained(tmp_path)
+    require_supported(family, tmp_path)
+    model = adopted(network)
+    engine, rows = Engine(model), {"a": text(12, 1), "changed": text(30, 2), "b": text(41, 3)}
+    before = by_row(engine, [rows])
+    for new in (text(64, 9), text(2, 9), []):
+        after = by_row(engine, [rows | {"changed": new}])
+        assert all(torch.equal(before[name], after[name]) for name in "ab"), len(new)
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_every_other_family_is_refused_by_name(family: str, tmp_path: Path) -> None:
+    kind, changes, said = REFUSED[family]
+    config_of(kind, changes).save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModel, match=said) as refusal:
+        require_supported(family, tmp_path)
+    assert refusal.value.exit_code == 2
+    assert refusal.value.facts["model"] == family
+    with pytest.raises(UnsupportedModel):
+        adopted(network_of(kind, changes))
+
+
+MULTIMODAL = {
+    "Gemma-3": {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"]},
+    "Mistral-3": {"model_type": "mistral3"},
+    "LLaVA": {"model_type": "llava"},
+    "Qwen2.5-VL": {"model_type": "qwen2_5_vl"},
+    "Llama 4": {"model_type": "llama4"},
+}
+
+
+@pytest.mark.parametrize("model", MULTIMODAL)
+def test_models_of_images_are_refused_by_name(model: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MULTIMODAL[model]))
+    with pytest.raises(UnsupportedModel) as refusal:
+        require_supported(model, tmp_path)
+    reasons = ("reads images", "sends rows to experts", "makes no language model")
+    assert any(reason in refusal.value.message for reason in reasons)
+
+
+MALFORMED: dict[str, Any] = {
+    "vocab_size": [None, 0, -1, "many"],
+    "hidden_size": [None, 0, -64, [64]],
+    "num_attention_heads": [0, 3.5, None],
+    "num_hidden_layers": [-1, "two"],
+    "num_key_value_heads": [0, 3],
+    "max_position_embeddings": [None, 0],
+    "hidden_act": ["no such function", 7],
+    "rope_parameters": [{"rope_type": "proportional"}, {"rope_type": "unheard of"}, {"rope_type": 3}, 5],
+    "sliding_window": ["wide", -3],
+    "layer_types": [["linear_attention"] * 2, "full"],
+    "quantization_config": [{"quant_method": "awq"}],
+    "head_dim": [0, "x"],
+    "rms_norm_eps": ["small"],
+    "dtype": ["float99"],
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field in MALFORMED for value in MALFORMED[field]])
+def test_a_malformed_configuration_has_a_named_refusal(field: str, value: object, tmp_path: Path) -> None:
+    """Never a traceback: refused from the file, or, where that is no matter of the file, once there are weights."""
+    written = config_of("llama", {}).to_dict() | {field: value}
+    (tmp_path / "config.json").write_text(json.dumps(written))
+    with pytest.raises(AlmonerError) as refusal:
+        require_supported("odd", tmp_path)
+    assert "odd" in refusal.value.message
+
+
+class Normalised(nn.Module):
+    """A part that a row shares with all others."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.norm = inner, nn.BatchNorm1d(64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner: torch.Tensor = self.inner(x)
+        return inner
+
+
+def test_a_normalisation_over_the_batch_is_refused_wherever_it_is() -> None:
+    network = tiny_network()
+    layer = network.model.layers[1]
+    layer.mlp = nn.Sequential(layer.mlp, nn.BatchNorm1d(64))
+    with pytest.raises(UnsupportedModel, match=r"model\.layers\.1\.mlp\.1 \(BatchNorm1d\) normalises over the rows"):
+        adopted(network)
+
+
+def test_a_class_of_somebody_is_refused_whatever_it_is_called() -> None:
+    network = tiny_network()
+    network.model.layers[0].mlp = type("LlamaMLP", (Normalised,), {})(network.model.layers[0].mlp)
+    with pytest.raises(UnsupportedModel, match="normalises over the rows"):
+        require_rowwise("odd", network)
+    plain = type("Linear", (nn.Linear,), {})(64, 300, bias=False)
+    network = tiny_network()
+    network.set_output_embeddings(plain)
+    with pytest.raises(UnsupportedModel, match=r"lm_head \(Linear\) is not known"):
+        require_rowwise("odd", network)
+
+
+def test_what_is_listed_exists() -> None:
+    """A name that transformers does not have any more would wait for another class to take it."""
+    for name in ROWWISE:
+        module, _, kind = name.rpartition(".")
+        assert hasattr(__import__(module, fromlist=[kind]), kind), name
+
+
+@pytest.mark.parametrize("family", ["Llama, longrope", "Llama, dynamic"])
+def test_no_pass_exchanges_a_table_of_angles(family: str) -> None:
+    """Behind the engine's back a row is read at a position that no session allows: the other rows keep every bit."""
+    model = adopted(network_of(*READ[family]))
+    rotary = model.decoder.rotary_emb
+    short, x = torch.arange(8)[None], torch.zeros(1, 8, 64)
+    before = [part.clone() for part in rotary(x, short)]
+    rotary(x, short + 10_000)
+    assert all(torch.equal(one, other) for one, other in zip(before, rotary(x, short), strict=True))
+    long = rotary(x, torch.cat([short, short + 10_000]))
+    assert all(torch.equal(one[0], other[0]) for one, other in zip(before, long, strict=True))
+
+
+def test_the_context_ends_where_layers_stop_seeing_all_of_it() -> None:
+    assert context_of(config_of("llama", {})) == 512
+    assert context_of(config_of("llama", {"rope_parameters": LONGROPE})) == 256
+    assert context_of(config_of("mistral", {"sliding_window": 300})) == 300
+    assert adopted(network_of("mistral", {"sliding_window": 300})).positions == 300
+    assert context_of(config_of("mistral", {"sliding_window": LEAST_CONTEXT})) == LEAST_CONTEXT

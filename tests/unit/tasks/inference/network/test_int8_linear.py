@@ -1,0 +1,136 @@
+"""int8 layers compute exactly what their definition says, and say so where a processor cannot."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tasks.inference.network import int8_linear, replace_layers
+from tasks.inference.network.capabilities import CPU, cpu_capabilities
+from tasks.inference.network.int8_linear import Int8Linear, balanced, quantised_channels, quantised_rows, sums_are_exact
+from tasks.inference.network.replace_layers import SharedProduct, lower
+from tests.unit.tasks.inference.processors import expect_refusal
+
+
+def layer(inputs: int = 96, channels: int = 40, bias: bool = True) -> nn.Linear:
+    """A layer with random weights, some channels much louder than others."""
+    linear = nn.Linear(inputs, channels, bias=bias)
+    with torch.no_grad():
+        linear.weight[::7] *= 30
+    return linear
+
+
+def by_definition(linear: nn.Linear, x: Tensor) -> Tensor:
+    """The formula of the module, with sums of Python's size."""
+    integers, channel_scale = quantised_channels(linear.weight.detach())
+    shifted, row_scale = quantised_rows(x)
+    sums = (shifted.long() - 128) @ integers.long().T
+    y = sums.float() * channel_scale * row_scale
+    return y if linear.bias is None else y + linear.bias.detach()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [1, 5, 28, 64])
+@torch.inference_mode()
+def test_results_are_those_of_the_definition(bias: bool, rows: int) -> None:
+    if expect_refusal("int8"):
+        return
+    linear, x = layer(bias=bias), torch.randn(rows, 96) * torch.logspace(-3, 3, rows)[:, None]
+    torch.testing.assert_close(Int8Linear([linear])(x), by_definition(linear, x), rtol=1e-6, atol=1e-6)
+
+
+@torch.inference_mode()
+def test_results_are_near_those_of_the_layer() -> None:
+    if expect_refusal("int8"):
+        return
+    linear, x = layer(), torch.randn(3, 5, 96)
+    near, own = Int8Linear([linear])(x[:, ::2]), linear(x[:, ::2])
+    assert near.shape == own.shape
+    assert float((near - own).norm() / own.norm()) < 0.02
+
+
+def test_rows_use_all_of_their_scale() -> None:
+    integers, scale = quantised_rows(torch.tensor([[1.0, -2.0, 0.5], [1e-20, 0.0, -1e-20], [0.0, 0.0, 0.0]]))
+    assert (integers.int() - 128).tolist() == [[64, -127, 32], [127, 0, -127], [0, 0, 0]]
+    torch.testing.assert_close(scale[:2, 0] * 127, torch.tensor([2.0, 1e-20]))
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf, -torch.inf])
+@torch.inference_mode()
+def test_what_is_not_finite_stays_in_its_row(broken: float) -> None:
+    if expect_refusal("int8"):
+        return
+    int8, x = Int8Linear([layer()]), torch.randn(6, 96)
+    healthy = int8(x)
+    x[2, 5] = broken
+    sick = int8(x)
+    assert not sick[2].isfinite().any()
+    assert torch.equal(sick[[0, 1, 3, 4, 5]], healthy[[0, 1, 3, 4, 5]])
+
+
+@torch.inference_mode()
+def test_loud_channels_are_balanced() -> None:
+    if expect_refusal("int8"):
+        return
+    linear, x = nn.Linear(96, 40), torch.randn(64, 96)
+    x[:, 3] *= 300
+    largest = x.abs().amax(0)
+
+    def error(int8: Int8Linear) -> float:
+        return float((int8(x) - linear(x)).norm())
+
+    assert error(Int8Linear([linear], largest)) < error(Int8Linear([linear])) / 3
+    silent = balanced(linear.weight.detach(), torch.where(torch.arange(96) == 9, 0.0, largest))
+    assert silent.isfinite().all()
+    assert bool((silent > 0).all())
+
+
+class Counted(Int8Linear):
+    """How often the product runs."""
+
+    runs = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        Counted.runs += 1
+        return super().forward(x)
+
+
+@torch.inference_mode()
+def test_layers_of_one_input_share_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    if expect_refusal("int8"):
+        return
+    monkeypatch.setattr(replace_layers, "Int8Linear", Counted)
+    Counted.runs = 0
+    layers = [layer(channels=40), layer(channels=24, bias=False), layer(channels=8)]
+    shared, x, other = SharedProduct(layers, None), torch.randn(7, 96), torch.randn(7, 96)
+    parts = [shared.part(number, x) for number in (2, 0, 1)]
+    assert Counted.runs == 1
+    for part, linear in zip(parts, (layers[2], layers[0], layers[1]), strict=True):
+        assert torch.equal(part, Int8Linear([linear])(x))
+    assert not shared._parts
+    assert shared._input is None
+    assert torch.equal(shared.part(0, x), parts[1])
+    assert torch.equal(shared.part(1, other), Int8Linear([layers[1]])(other))
+    assert torch.equal(shared.part(1, x), parts[2])
+    assert Counted.runs == 4
+
+
+def test_every_layer_is_replaced() -> None:
+    if expect_refusal("int8"):
+        return
+    gate = nn.ModuleDict({"gate_proj": nn.Linear(8, 16), "up_proj": nn.Linear(8, 16), "down_proj": nn.Linear(16, 8)})
+    network = nn.Sequential(gate, nn.ModuleDict({"q_proj": nn.Linear(8, 8)}), nn.LayerNorm(8))
+    lower(network, "int8", CPU)
+    assert not [module for module in network.modules() if isinstance(module, nn.Linear)]
+    assert len([module for module in network.modules() if isinstance(module, replace_layers.Part)]) == 2
+    assert len([module for module in network.modules() if isinstance(module, Int8Linear)]) == 2
+
+
+def test_sums_that_saturate_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def saturating(rows: Tensor, packed: Tensor, scale: Tensor, zeros: Tensor) -> Tensor:
+        """Sums that stop at 24 bits."""
+        return real(rows, packed, scale, zeros).clamp(-(2.0**24), 2.0**24)
+
+    real = int8_linear._product
+    assert sums_are_exact.__wrapped__() == cpu_capabilities().int8_exact
+    monkeypatch.setattr(int8_linear, "_product", saturating)
+    assert not sums_are_exact.__wrapped__()

@@ -1,0 +1,71 @@
+"""`parameters.precision`: approved with the request, recorded with it, handed to the loader; free of charge."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import flows.releases.execute
+from models_db.values.canonical_json import canonical, digest
+from models_db.values.requests import FileInvalid, as_json
+from tasks.generation.private_decoding.base import FamilyParameters
+from tasks.inference.catalogue.precision import PRECISIONS, Precision, PrecisionMissing
+from tasks.planning.precision_parameters import precision_of
+from tests.unit.tasks.inference.processors import AVX2, WHOLE, use_processor
+from tests.unit.tasks.pricing.test_quote import parameters, priced
+
+
+@pytest.mark.parametrize("mechanism", ["invisible_ink", "private_prediction", "private_icl"])
+def test_it_is_part_of_what_is_approved(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_processor(monkeypatch, WHOLE)
+    full, fewer = priced(mechanism=mechanism), priced(mechanism=mechanism, parameters=parameters(precision="int8"))
+    assert digest(full.body) != digest(fewer.body)
+    assert fewer.body["parameters"] == full.body["parameters"] | {"precision": "int8"}  # type: ignore[operator]
+    assert fewer.plan.facts["precision"] == "int8"
+    assert fewer.plan.loss == full.plan.loss
+    assert [part.event for part in fewer.plan.invocations] == [part.event for part in full.plan.invocations]
+    assert fewer.body["model"] == full.body["model"]
+
+
+def test_the_precision_is_written_out_whether_it_is_said_or_not() -> None:
+    unsaid, said = priced(), priced(parameters=parameters(precision="float32"))
+    assert canonical(unsaid.body) == canonical(said.body)
+    assert as_json(unsaid.parameters)["precision"] == "float32"  # type: ignore[index,call-overload]
+    assert "precision" not in unsaid.plan.facts
+
+
+@pytest.mark.parametrize("precision", ["int4", "", 8, None])
+def test_other_precisions_are_refused(precision: object) -> None:
+    with pytest.raises(FileInvalid, match="precision"):
+        priced(parameters=parameters(precision=precision))
+
+
+def test_what_no_device_here_computes_is_not_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_processor(monkeypatch, AVX2)
+    for precision in ("float32", "bfloat16"):
+        assert priced(parameters=parameters(precision=precision)).parameters
+    with pytest.raises(PrecisionMissing, match="saturate") as refusal:
+        priced(parameters=parameters(precision="int8"))
+    assert refusal.value.exit_code == 3
+    assert "float32 or bfloat16" in refusal.value.advice
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_run_loads_what_was_approved(precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    class Loaded(Exception):
+        """The model was asked for."""
+
+    def load(name: str, device: str, precision: Precision) -> None:
+        asked.append((name, device, precision))
+        raise Loaded
+
+    monkeypatch.setattr(flows.releases.execute, "load", load)
+    use_processor(monkeypatch, WHOLE)
+    wanted: Any = priced(parameters=parameters(precision=precision))
+    assert isinstance(wanted.parameters, FamilyParameters)
+    with pytest.raises(Loaded):
+        flows.releases.execute.prepare(SimpleNamespace(quote=wanted), "cpu", 1)  # type: ignore[arg-type]
+    assert asked == [("tiny", "cpu", precision)]
+    assert precision_of(wanted.parameters) == precision

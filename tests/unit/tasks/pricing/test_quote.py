@@ -1,0 +1,422 @@
+"""The price of a request: public facts in, one canonical body out."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from models_db.errors import AlmonerError
+from models_db.services.lifecycle.ledger import Balance, BudgetExceeded, PlannedInvocation
+from models_db.values.amounts import Amount
+from models_db.values.canonical_json import canonical, digest
+from models_db.values.requests import FileInvalid, PublicMetadata, ReleaseRequest, parse
+from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount, spent_epsilon
+from tasks.evaluation.registry import InternalMetric, UnknownMetric
+from tasks.inference.catalogue.registry import ModelNotPulled, NoRevision, UnknownModel
+from tasks.mechanisms.counts.partition_selection import calibrate_selection
+from tasks.planning.batches import BlockWithoutSample
+from tasks.planning.block_selection import Reading
+from tasks.planning.labels_and_groups import GroupsNeeded
+from tasks.pricing.quote import (
+    ClaimMissing,
+    DatasetFacts,
+    Envelope,
+    ModelFacts,
+    Quote,
+    lifetime_epsilon,
+    model_facts,
+    plan_json,
+    quote,
+    written_request,
+)
+from tasks.release.approved_request import ApprovedRequest, PlanForeign
+from tasks.values.plan import NotForGovernedData, UnknownSystem
+
+pytestmark = pytest.mark.dear
+
+MODEL = ModelFacts("tiny", "1", "d" * 64, "Apache-2.0")
+LIFETIME = lifetime_cap("8", "1e-6")
+WRITTEN: dict[str, Any] = {
+    "dataset": "clinic",
+    "kind": "synthetic_corpus",
+    "mechanism": "invisible_ink",
+    "epsilon": 4.0,
+    "delta": 1.0e-7,
+    "model": "tiny",
+    "parameters": {"samples": 4, "references": 7, "max_new_tokens": 48, "temperature": 1.0},
+    "prompt": {"description": "Short notes."},
+    "evaluation": ["length", "distinct"],
+}
+
+
+def facts(spent: Amount | None = None, held: Amount | None = None, *, governed: bool = True, **changes: Any) -> Any:
+    """A dataset with lifetime epsilon 8, delta 1e-6."""
+    spent, held = spent or Amount(), held or Amount()
+    balance = Balance(LIFETIME.amount, spent, held, LIFETIME.amount - spent - held)
+    given: dict[str, Any] = {
+        "name": "clinic",
+        "unit_field": "patient_id",
+        "relation": "add_or_remove_one",
+        "governed": governed,
+        "population": None,
+        "blocks": 1,
+        "version": 1,
+        "version_uid": "u" * 32,
+        "epsilon_cap": "8",
+        "delta_cap": "0.000001",
+        "delta_conversion": int(LIFETIME.delta_conv * 10**18),
+        "balance": balance,
+    }
+    return DatasetFacts(**given | changes)
+
+
+def priced(dataset: DatasetFacts | None = None, **changes: Any) -> Quote:
+    """WRITTEN with some fields changed, or left out if None."""
+    written = {name: value for name, value in (WRITTEN | changes).items() if value is not None}
+    return quote(parse(ReleaseRequest, written, "The request"), dataset or facts(), MODEL, "p" * 64, "c" * 64)
+
+
+def parameters(**changes: Any) -> dict[str, Any]:
+    return WRITTEN["parameters"] | changes
+
+
+def test_the_same_request_has_the_same_body() -> None:
+    first, second = priced(), priced()
+    assert first.body == second.body
+    assert digest(first.body) == digest(second.body)
+
+
+def test_a_body_is_canonical_and_survives_storage() -> None:
+    body = priced().body
+    assert canonical(json.loads(canonical(body))) == canonical(body)
+
+
+def test_numbers_mean_what_was_written_however_they_were_written() -> None:
+    other = priced(epsilon="4.00", delta="1e-7", parameters=parameters(temperature="1"))
+    assert other.body == priced().body
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": 4.1},
+        {"delta": 2e-7},
+        {"parameters": parameters(samples=5)},
+        {"parameters": parameters(top_k=99)},
+        {"prompt": {"description": "Short notes!"}},
+        {"evaluation": ["distinct", "length"]},
+        {"mechanism": "public_only"},
+    ],
+)
+def test_whatever_is_asked_changes_the_digest(change: dict[str, Any]) -> None:
+    assert digest(priced(**change).body) != digest(priced().body)
+
+
+def test_defaults_are_written_out() -> None:
+    assert priced(parameters=parameters(top_k=100, instalment=16, clipping="log_probability")).body == priced().body
+    assert priced().body["parameters"]["max_reference_tokens"] == 256
+
+
+def test_the_body_names_every_public_fact_that_the_plan_rests_on() -> None:
+    body = priced(facts(population=70, blocks=2, governed=False)).body
+    assert (body["population"], body["blocks"], body["governed"]) == (70, 2, False)
+    assert priced().body["population"] is None
+
+
+def test_a_price_with_a_failure_probability_says_it_and_has_no_rho_for_replacing() -> None:
+    """The claim re-converts it from epsilon and delta (PRIVACY §1)."""
+    event = calibrate_selection(Amount(10**10, 10**10), 5).event()
+    plan = replace(priced().plan, invocations=(PlannedInvocation(event, (event.loss,)),))
+    price = replace(priced(), plan=plan).to_json()
+    assert price["rho_replace_one"] is None
+    assert Decimal(str(price["delta_fail"])) == Decimal("1e-8")
+
+
+def test_the_body_names_every_instalment() -> None:
+    quoted = priced()
+    stored = json.loads(canonical(plan_json(quoted.plan)))
+    assert quoted.body["plan"] == plan_json(quoted.plan)
+    rho = [int(part["rho"]) for invocation in stored["invocations"] for part in invocation["instalments"]]
+    assert len(rho) == 1 + 3
+    assert sum(rho) == quoted.plan.loss.rho
+
+
+def test_a_price_is_json_and_adds_up() -> None:
+    spent = release_amount("1", "1e-7")
+    price = json.loads(json.dumps(priced(facts(spent=spent)).to_json()))
+    budget = {name: value for name, value in price["budget"].items() if name.startswith("rho")}
+    left = Decimal(budget["rho_cap"]) - Decimal(budget["rho_spent"]) - Decimal(budget["rho_held"])
+    assert Decimal(budget["rho_left_before"]) == left
+    assert Decimal(budget["rho_left_after"]) == left - Decimal(price["rho"])
+    assert price["budget"]["affordable"] is True
+    count = Decimal(priced(facts(spent=spent)).plan.invocations[0].event.loss.rho_text)
+    assert Decimal(price["rho_replace_one"]) == 2 * count + 4 * (Decimal(price["rho"]) - count)
+    assert (price["unit"], price["relation"]) == ("patient_id", "add_or_remove_one")
+    assert Decimal(price["budget"]["epsilon_spent_before"]) < Decimal(price["budget"]["epsilon_spent_after"]) <= 8
+    assert price["expected_texts"] == 4
+    assert price["expected_rows"] == 4 * (1 + 7)
+    assert price["expected_seconds"] > 0
+    assert price["facts"]["clip norm C"]
+
+
+def test_a_dataset_without_a_unit_field_protects_records() -> None:
+    assert priced(facts(unit_field=None)).to_json()["unit"] == "record"
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"mechanism": "urania"}, UnknownSystem, "cannot make a 'synthetic_corpus'"),
+        ({"kind": "summaries"}, GroupsNeeded, "one text for each public group"),
+        ({"mechanism": "magic"}, FileInvalid, "mechanism"),
+        ({"kind": "poems"}, FileInvalid, "kind"),
+        ({"evaluation": ["length", "beauty"]}, UnknownMetric, "'beauty'"),
+        ({"evaluation": ["verbatim_overlap"]}, InternalMetric, "'verbatim_overlap'"),
+        ({"parameters": parameters(seed=42)}, FileInvalid, "seed"),
+        ({"parameters": {}}, FileInvalid, "samples"),
+        ({"parameters": parameters(samples="many")}, FileInvalid, "samples"),
+        ({"parameters": parameters(temperature=0)}, FileInvalid, "temperature"),
+        ({"epsilon": None}, ClaimMissing, "'invisible_ink' needs an epsilon and a delta"),
+        ({"delta": None}, ClaimMissing, "'invisible_ink' needs an epsilon and a delta"),
+        ({"epsilon": 0}, FileInvalid, "epsilon"),
+        ({"epsilon": -1}, FileInvalid, "epsilon"),
+        ({"epsilon": "nan"}, FileInvalid, "epsilon"),
+        ({"epsilon": "inf"}, FileInvalid, "epsilon"),
+        ({"epsilon": "a lot"}, FileInvalid, "epsilon"),
+        ({"epsilon": True}, FileInvalid, "epsilon"),
+        ({"epsilon": 10**7}, InvalidTarget, "1000000"),
+        ({"delta": 0}, FileInvalid, "delta"),
+        ({"delta": 1}, FileInvalid, "delta"),
+        ({"prompt": {"description": "  "}}, FileInvalid, "prompt.description"),
+        ({"prompt": None}, FileInvalid, "prompt"),
+        ({"colour": "red"}, FileInvalid, "colour"),
+        ({"mechanism": "non_private"}, NotForGovernedData, "non_private"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(change: dict[str, Any], error: type[AlmonerError], said: str) -> None:
+    with pytest.raises(error) as refused:
+        priced(**change)
+    assert said in refused.value.message
+    assert refused.value.advice
+
+
+def test_every_problem_of_a_file_is_named_at_once() -> None:
+    with pytest.raises(FileInvalid) as refused:
+        priced(kind="poems", epsilon="a lot", colour="red")
+    assert [problem.split(":")[0] for problem in refused.value.facts["problems"]] == ["kind", "epsilon", "colour"]
+
+
+def test_fewer_samples_than_blocks_are_refused() -> None:
+    with pytest.raises(BlockWithoutSample):
+        priced(facts(blocks=5))
+
+
+def test_what_is_too_expensive_is_priced_and_then_refused_with_what_fits() -> None:
+    spent = release_amount("7.5", "1e-7")
+    quoted = priced(facts(spent=spent))
+    price = quoted.to_json()["budget"]
+    assert price["affordable"] is False
+    assert price["rho_left_after"] is None
+    with pytest.raises(BudgetExceeded, match=r"could still have epsilon [0-9.]+") as refused:
+        quoted.require_affordable()
+    assert refused.value.asked == quoted.plan.loss
+    assert refused.value.left == LIFETIME.amount - spent
+
+
+@given(st.integers(1, LIFETIME.amount.rho))
+def test_the_epsilon_that_is_said_to_fit_does_and_is_the_largest(left: int) -> None:
+    quoted = priced(facts(spent=Amount(LIFETIME.amount.rho - left)))
+    assume(not quoted.affordable)
+    with pytest.raises(BudgetExceeded) as refused:
+        quoted.require_affordable()
+    offered = Decimal(refused.value.message.rsplit(" ", 1)[1].rstrip("."))
+    assert offered == 0 or release_amount(offered, "1e-7").rho <= left
+    assert release_amount(offered + Decimal("0.001"), "1e-7").rho >= left
+
+
+def test_of_a_used_up_budget_nothing_is_offered() -> None:
+    with pytest.raises(BudgetExceeded, match="Nothing is left"):
+        priced(facts(spent=LIFETIME.amount)).require_affordable()
+
+
+def test_what_others_hold_is_not_left() -> None:
+    held = Amount(LIFETIME.amount.rho - 1)
+    assert priced().affordable
+    assert not priced(facts(held=held)).affordable
+
+
+@pytest.mark.parametrize("mechanism", ["public_only", "non_private"])
+def test_a_system_that_charges_nothing_needs_no_claim_and_no_budget(mechanism: str) -> None:
+    quoted = priced(facts(spent=LIFETIME.amount, governed=False), mechanism=mechanism, epsilon=None, delta=None)
+    quoted.require_affordable()
+    assert quoted.plan.loss == Amount()
+    assert quoted.to_json()["epsilon"] is None
+
+
+def test_on_public_data_an_internal_metric_may_be_asked_for() -> None:
+    assert priced(facts(governed=False), evaluation=["verbatim_overlap"]).body["evaluation"] == ["verbatim_overlap"]
+
+
+@given(st.integers(1, LIFETIME.amount.rho))
+def test_the_shown_lifetime_epsilon_is_never_below_the_true_one(rho: int) -> None:
+    shown = Decimal(lifetime_epsilon(Amount(rho), int(LIFETIME.delta_conv * 10**18)))
+    true = spent_epsilon(Amount(rho), LIFETIME.delta_conv)
+    assert true <= shown < true + Decimal("0.0001")
+    assert shown <= 8
+
+
+def test_nothing_spent_is_epsilon_zero() -> None:
+    assert lifetime_epsilon(Amount(), 10**11) == "0"
+
+
+def test_models_are_named_to_the_byte_or_refused() -> None:
+    with pytest.raises(UnknownModel):
+        model_facts("gpt")
+    with pytest.raises(NoRevision):
+        model_facts("org/model")
+    with pytest.raises(ModelNotPulled):
+        model_facts("org/model@" + "0" * 40)
+
+
+def test_pricing_does_not_load_torch() -> None:
+    """A price is to be there at once; torch and transformers take seconds to import."""
+    code = "import flows.releases.pricing, sys; print(sorted({'torch', 'transformers', 'prefect'} & set(sys.modules)))"
+    root = Path(__file__).resolve().parents[4]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_price_without_the_balance_says_only_whether_it_fits() -> None:
+    """Whatever was spent or is held, two prices of the same request differ in that one word at most."""
+    spent = Amount(LIFETIME.amount.rho // 3, 7)
+    fresh, used = (priced(facts(amount)).to_json(with_balance=False) for amount in (Amount(), spent))
+    assert fresh == used
+    assert set(fresh["budget"]) == {"epsilon_cap", "delta_cap", "rho_cap", "affordable"}  # type: ignore[arg-type]
+    full = priced(facts(LIFETIME.amount)).to_json(with_balance=False)
+    assert full["budget"] == {**fresh["budget"], "affordable": False}  # type: ignore[dict-item]
+    assert priced(facts(spent)).to_json()["budget"] != priced().to_json()["budget"]
+
+
+# --- envelopes
+
+
+def study(left: int) -> Envelope:
+    return Envelope("study", Amount(10**12), Amount(10**12 - left), Amount(left))
+
+
+def test_only_a_request_that_names_an_envelope_says_so() -> None:
+    assert "scope" not in priced().body
+    named = priced(facts(envelope=study(10**12)), scope="study")
+    assert named.body == priced().body | {"scope": "study"}
+
+
+@pytest.mark.parametrize("room", [0, -1])
+def test_an_envelope_pays_for_itself_alone(room: int) -> None:
+    loss = priced().plan.loss
+    nothing = facts(spent=LIFETIME.amount)
+    named = priced(facts(spent=LIFETIME.amount, envelope=study(loss.rho + room)), scope="study")
+    assert named.affordable is (room == 0)
+    assert not priced(nothing).affordable
+    if room:
+        with pytest.raises(BudgetExceeded, match="in the envelope 'study'") as refusal:
+            named.require_affordable()
+        assert refusal.value.left == Amount(loss.rho - 1)
+        assert "could still have epsilon 3.999" in refusal.value.message
+    else:
+        named.require_affordable()
+
+
+def test_a_price_says_which_pot_it_comes_out_of() -> None:
+    def budget(quote: Quote) -> Any:
+        return quote.to_json()["budget"]
+
+    left = 9 * 10**11
+    named = budget(priced(facts(envelope=study(left)), scope="study"))
+    assert (named["envelope"], named["envelope_rho_cap"], named["envelope_rho_spent"]) == ("study", "1", "0.1")
+    assert (named["rho_left_before"], named["affordable"]) == ("0.9", True)
+    assert named["rho_left_after"] == (Amount(left) - priced().plan.loss).rho_text
+    balance = Balance(LIFETIME.amount, Amount(), Amount(), LIFETIME.amount - Amount(5), reserved=Amount(5))
+    assert budget(priced(facts(balance=balance)))["rho_in_envelopes"] == Amount(5).rho_text
+    assert "rho_in_envelopes" not in budget(priced())
+    withheld: Any = priced(facts(envelope=study(left)), scope="study").to_json(with_balance=False)["budget"]
+    assert set(withheld) == {"epsilon_cap", "delta_cap", "rho_cap", "affordable"}
+
+
+def test_what_is_declared_about_a_dataset_is_part_of_what_is_approved():
+    declared = facts(public=PublicMetadata(licence="MIT", region="Utopia"))
+    body = priced(declared, public_metadata={"licence": "CC0-1.0"}).body
+    assert body["public_metadata"] == {"licence": "CC0-1.0", "region": "Utopia"}
+    assert priced(declared).body["public_metadata"] == {"licence": "MIT", "region": "Utopia"}
+    assert "public_metadata" not in priced().body
+    assert "public_metadata" not in priced(public_metadata={}).body
+    assert priced().to_json()["public_metadata"] == {}
+
+
+def test_a_canonical_request_leads_back_to_what_was_written() -> None:
+    """All of it: a run that forgot a field would ask for another price than the one that was approved."""
+    given: dict[str, Any] = {
+        "evaluation": ["length", "dp_length"],
+        "evaluation_share": "0.3",
+        "public_metadata": {"licence": "CC-BY-4.0"},
+        "prompt": {"description": "Short notes.", "preset": "clinical"},
+    }
+    made = priced(**given)
+    again = quote(written_request(dict(made.body)), facts(), MODEL, "p" * 64, "c" * 64)
+    assert canonical(again.body) == canonical(made.body)
+    assert {"evaluation_share", "public_metadata"} <= set(made.body)
+
+
+def grown(*left: int) -> DatasetFacts:
+    """A dataset whose cohorts have so much left, in rho units; the request reads all of them."""
+    each = 4 // len(left)
+    reading = Reading(each, tuple(range(1, len(left) + 1)), several=True)
+    spent = LIFETIME.amount - Amount(min(left), LIFETIME.amount.delta)
+    by_cohort = {number: Amount(rho, LIFETIME.amount.delta) for number, rho in enumerate(left, 1)}
+    found: DatasetFacts = facts(spent, blocks=each, reading=reading, left_by_cohort=by_cohort)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [((0, 10**12), ("in cohort 1.", "`cohorts: newest`")),
+     ((10**12, 0, 10**12), ("in cohort 2.", "`cohorts: [1, 3]`")),
+     ((0, 10**12, 0), ("in cohort 1 and in cohort 3.", "`cohorts: [2]`"))],
+)  # fmt: skip
+def test_a_refusal_names_the_cohort_that_is_spent_and_those_that_are_not(
+    left: tuple[int, ...], said: tuple[str, ...]
+) -> None:
+    with pytest.raises(BudgetExceeded) as refusal:
+        priced(grown(*left)).require_affordable()
+    assert [words for words in said if words not in refusal.value.message] == []
+
+
+def test_where_no_cohort_can_pay_it_says_what_still_fits() -> None:
+    with pytest.raises(BudgetExceeded) as refusal:
+        priced(grown(10**9, 10**10)).require_affordable()
+    assert "cohorts:" not in refusal.value.message
+    assert "could still have epsilon" in refusal.value.message
+
+
+def test_a_request_of_cohorts_is_priced_and_verified_by_its_own_words() -> None:
+    """The blocks follow from the cohorts it names, and from the number that each has."""
+    alone, both = priced(facts(blocks=2)), priced(grown(10**12, 10**12))
+    assert (alone.plan.blocks, both.plan.blocks) == ((0, 1), (0, 1, 2, 3))
+    assert "cohorts" not in alone.body
+    assert both.body["cohorts"] == [1, 2]
+    asked = ApprovedRequest.model_validate({**both.body, "nonce": "n", "policy": "a" * 64})
+    asked.require_planned()
+    for lie in ({"cohorts": [1]}, {"cohorts": [2, 3]}, {"cohorts": [2, 1]}, {"cohorts": None}):
+        with pytest.raises(PlanForeign):
+            asked.model_copy(update=lie).require_planned()
+
+
+def test_a_request_from_when_there_was_one_cohort_still_reads_that_one() -> None:
+    assert written_request(dict(priced().body)).cohorts == (1,)
+    assert written_request(dict(priced(grown(10**12, 10**12)).body)).cohorts == (1, 2)

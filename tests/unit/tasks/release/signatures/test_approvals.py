@@ -1,0 +1,303 @@
+"""Which decisions open both gates, and which do not."""
+
+import json
+
+import pytest
+
+from models_db.services.catalogue.principals import plain_name
+from models_db.services.catalogue.requests import configuration
+from models_db.services.lifecycle import gates
+from models_db.values.canonical_json import digest
+from tasks.common.files import FileUnfit, document
+from tasks.release.signatures.approvals import (
+    NotApproved,
+    SignedDecision,
+    approvals_document,
+    read_approvals,
+    require_approved,
+    voices,
+)
+from tests.support import SOON, World
+from tests.unit.tasks.publishing.builders import POLICY, Steward, a_record, a_request, event, people, standing
+
+pytestmark = pytest.mark.dear
+
+LIKE_SUE = ["Sue", " sue", "sue\u00a0", "SUE\t", "sue\u200b", "s\u00adue", "\u202esue"]
+
+
+@pytest.fixture
+def artifact(release):
+    return digest(release.files)
+
+
+def test_enough_signed_decisions_open_both_gates(release, artifact):
+    require_approved(release.approvals, release.record, artifact)
+
+
+@pytest.mark.parametrize("left_out", [0, 1, 2])
+def test_one_decision_too_few(release, artifact, left_out):
+    kept = [one for number, one in enumerate(release.approvals) if number != left_out]
+    with pytest.raises(NotApproved, match="of"):
+        require_approved(kept, release.record, artifact)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reason": "another reason"},
+        {"expires_at": "2099-12-31T23:59:59.000000Z"},
+        {"approver": "robin2"},
+        {"signature": "0" * 128},
+        {"public_key": "1" * 64},
+        {"request": 2},
+        {"gate": "publish"},
+        {"subject_sha256": "0" * 64},
+        {"decision": "reject"},
+    ],
+)
+def test_no_word_of_a_decision_can_be_changed(release, artifact, fields):
+    first, *others = release.approvals
+    with pytest.raises(NotApproved):
+        require_approved([first.model_copy(update=fields), *others], release.record, artifact)
+
+
+def test_a_rejection_closes_the_gate_whatever_others_say(release, artifact, new_key):
+    third = Steward("uma", new_key("uma"))
+    rejection = third.decide(release.record, "publish", artifact, verdict="reject")
+    assert rejection.authentic
+    with pytest.raises(NotApproved, match="rejected"):
+        require_approved([*release.approvals, rejection], release.record, artifact)
+
+
+def test_one_person_counts_once(release, artifact):
+    sue, _tom = release.stewards
+    twice = [*release.approvals[:2], sue.decide(release.record, "publish", artifact, reason="again")]
+    with pytest.raises(NotApproved, match="twice"):
+        require_approved(twice, release.record, artifact)
+
+
+def test_one_key_under_two_names_counts_once(release, artifact):
+    sue, _tom = release.stewards
+    alias = Steward("susan", sue.key)
+    with pytest.raises(NotApproved, match="one key"):
+        require_approved(
+            [*release.approvals[:2], alias.decide(release.record, "publish", artifact)], release.record, artifact
+        )
+
+
+def test_one_name_with_two_keys_is_nobody(release, artifact, new_key):
+    impostor = Steward("sue", new_key("impostor"))
+    forged = [impostor.decide(release.record, "spend", release.record.request_sha256), *release.approvals[1:]]
+    with pytest.raises(NotApproved, match="two keys"):
+        require_approved(forged, release.record, artifact)
+
+
+@pytest.mark.parametrize("part", ["requester", "runner"])
+@pytest.mark.parametrize(
+    ("name", "same_key"),
+    [("sue", True), ("somebody else", True), *((name, False) for name in LIKE_SUE)],
+)
+def test_requester_and_runner_approve_only_where_the_policy_allows_it(release, artifact, part, name, same_key):
+    sue, _tom = release.stewards
+    key = sue.key.public_key if same_key else "c3" * 32
+    record = a_record(people=people(**{part: name, f"{part}_key": key}))
+    assert record.request_sha256 == release.record.request_sha256
+    with pytest.raises(NotApproved, match="asked for it or ran it"):
+        require_approved(release.approvals, record, artifact)
+
+
+def test_where_the_policy_allows_it_one_person_does_everything(release, artifact):
+    sue, tom = release.stewards
+    everything = people("sue", "sue", requester_key=sue.key.public_key, runner_key=sue.key.public_key)
+    lenient = POLICY.model_copy(update={"several_roles": True})
+    require_approved(release.approvals, a_record(policy=lenient, people=everything), artifact)
+    for name, key, wrong in (
+        ("sue", tom.key.public_key, "two keys"),
+        ("Sue", "c3" * 32, "two keys"),
+        ("ursula", sue.key.public_key, "one key"),
+    ):
+        record = a_record(policy=lenient, people=people(name, requester_key=key))
+        with pytest.raises(NotApproved, match=wrong):
+            require_approved(release.approvals, record, artifact)
+
+
+@pytest.mark.parametrize("alias", LIKE_SUE)
+def test_one_name_in_two_spellings_counts_once(release, artifact, new_key, alias):
+    second = Steward(alias, new_key("second")).decide(release.record, "publish", artifact)
+    with pytest.raises(NotApproved, match="two keys"):
+        require_approved([*release.approvals[:2], second], release.record, artifact)
+
+
+def test_names_are_compared_as_a_reader_sees_them():
+    assert plain_name("Jose\N{COMBINING ACUTE ACCENT} ") == plain_name("JOS\N{LATIN CAPITAL LETTER E WITH ACUTE}")
+    assert plain_name("anna") != plain_name("ana")
+
+
+# --- delegation ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def delegated(release, artifact, new_key):
+    """The spend approval of sue, her publish approval, and one of uma on somebody's behalf."""
+
+    def by_uma(on_behalf_of: str, name: str = "uma") -> list[SignedDecision]:
+        uma = Steward(name, new_key("uma"))
+        return [*release.approvals[:2], uma.decide(release.record, "publish", artifact, on_behalf_of=on_behalf_of)]
+
+    return by_uma
+
+
+def test_a_delegate_decides_for_somebody_who_did_not(release, artifact, delegated):
+    decisions = delegated("tom")
+    require_approved(decisions, release.record, artifact)
+    assert [len(keys) for keys in voices(decisions, "publish")] == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["sue", *LIKE_SUE])
+def test_a_delegate_and_whoever_delegated_count_once(release, artifact, delegated, name):
+    decisions = delegated(name)
+    assert [len(keys) for keys in voices(decisions, "publish")] == [2]
+    with pytest.raises(NotApproved, match="1 of 2"):
+        require_approved(decisions, release.record, artifact)
+
+
+def test_two_delegates_of_one_person_count_once(release, artifact, new_key):
+    two = [
+        Steward(name, new_key(name)).decide(release.record, "publish", artifact, on_behalf_of="zoe")
+        for name in ("uma", "vic")
+    ]
+    with pytest.raises(NotApproved, match="1 of 2"):
+        require_approved([release.approvals[0], *two], release.record, artifact)
+
+
+def test_a_chain_of_delegates_counts_once(release, artifact, new_key):
+    chain = [
+        Steward(name, new_key(name)).decide(release.record, "publish", artifact, on_behalf_of=whom)
+        for name, whom in (("uma", "vic"), ("wim", "zoe"), ("vic", "wim"))
+    ]
+    assert [len(keys) for keys in voices(chain, "publish")] == [3]
+
+
+@pytest.mark.parametrize("part", ["ana", "robin", "Robin "])
+def test_nobody_decides_on_behalf_of_requester_or_runner(release, artifact, delegated, part):
+    with pytest.raises(NotApproved, match="asked for it or ran it"):
+        require_approved(delegated(part), release.record, artifact)
+
+
+def test_on_whose_behalf_is_signed(release, artifact, delegated):
+    *others, last = delegated("tom")
+    for forged in ({"on_behalf_of": "zoe"}, {"on_behalf_of": None}):
+        with pytest.raises(NotApproved, match="does not fit"):
+            require_approved([*others, last.model_copy(update=forged)], release.record, artifact)
+    mine = release.approvals[1].model_copy(update={"on_behalf_of": "zoe"})
+    assert not mine.authentic
+
+
+def test_on_whose_behalf_is_in_the_file_only_where_it_is_said(release, delegated):
+    data = approvals_document(delegated("tom"))
+    assert [one.get("on_behalf_of", "-") for one in json.loads(data)] == ["-", "-", "tom"]
+    assert read_approvals(data)[2].on_behalf_of == "tom"
+    stored = json.loads(data)
+    stored[0]["on_behalf_of"] = None
+    with pytest.raises(FileUnfit, match="out of order"):
+        read_approvals(document(stored))
+
+
+# --- standing authorisations -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def authorised(make_release):
+    return make_release(a_record(standing=standing()))
+
+
+def test_a_standing_authorisation_opens_the_spend_gate(authorised):
+    require_approved(authorised.approvals, authorised.record, digest(authorised.files))
+    assert [one.gate for one in authorised.approvals] == ["motion", "motion", "publish", "publish"]
+    assert json.loads(authorised.approvals[0].model_dump_json())["request"] == 7
+
+
+@pytest.mark.parametrize("left_out", range(4))
+def test_it_needs_the_approvals_that_the_policy_asks_for(authorised, left_out):
+    kept = [one for number, one in enumerate(authorised.approvals) if number != left_out]
+    with pytest.raises(NotApproved, match="1 of 2"):
+        require_approved(kept, authorised.record, digest(authorised.files))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dataset": "court"}, "another dataset"),
+        ({"config_digest": "0" * 64}, "another configuration"),
+        ({"config_digest": digest(configuration(a_request(epsilon="3.9")))}, "another configuration"),
+        ({"rho": str(event().loss.rho - 1)}, "costs more"),
+    ],
+)
+def test_it_is_for_such_requests_only(make_release, changes, reason):
+    release = make_release(a_record(standing=standing(**changes)))
+    with pytest.raises(NotApproved, match=reason):
+        require_approved(release.approvals, release.record, digest(release.files))
+
+
+def test_it_covers_other_versions_of_the_data_and_nothing_else(make_release):
+    newer = a_request(dataset={"name": "clinic", "version": 2, "uid": "5e"}, nonce="88" * 16)
+    release = make_release(a_record(newer, standing=standing()))
+    require_approved(release.approvals, release.record, digest(release.files))
+
+
+def test_approvals_of_another_authorisation_do_not_count(authorised):
+    other = a_record(standing=standing(runs=1000))
+    with pytest.raises(NotApproved, match="something else"):
+        require_approved(authorised.approvals, other, digest(authorised.files))
+
+
+def test_approvals_of_a_motion_open_nothing_by_themselves(authorised):
+    with pytest.raises(NotApproved, match="another request"):
+        require_approved(authorised.approvals, a_record(), digest(authorised.files))
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+def test_a_reason_is_needed(release, artifact, reason):
+    sue, _tom = release.stewards
+    silent = sue.decide(release.record, "spend", release.record.request_sha256, reason=reason)
+    with pytest.raises(NotApproved, match="no reason"):
+        require_approved([silent, *release.approvals[1:]], release.record, artifact)
+
+
+def test_they_read_back_and_tell_no_order_in_time(release):
+    data = approvals_document(release.approvals)
+    assert approvals_document(reversed(release.approvals)) == data
+    assert sorted(map(repr, read_approvals(data))) == sorted(map(repr, release.approvals))
+    assert set(json.loads(data)[0]) == {
+        "approver",
+        "decision",
+        "expires_at",
+        "gate",
+        "public_key",
+        "reason",
+        "request",
+        "signature",
+        "subject_sha256",
+    }
+
+
+@pytest.mark.parametrize("value", [{}, "x", [1], [{}], [{"gate": "spend"}]])
+def test_what_is_no_list_of_decisions_is_refused(value):
+    with pytest.raises(FileUnfit):
+        read_approvals(document(value))
+
+
+def test_a_row_of_the_ledger_becomes_a_decision(sqlite_database, new_key):
+    world = World.create(sqlite_database)
+    world.dataset()
+    number = world.request()
+    key = new_key("steward")
+    decision = gates.Decision(number, "spend", world.subject(number, "spend"), "approve", "fine", SOON)
+    with world.database.write() as session:
+        gates.decide(session, world.steward, decision, key.sign(decision.statement(world.steward.name)))
+    with world.database.read() as session:
+        ((approval, principal),) = gates.approvals(session, number, "spend")
+        found = SignedDecision.of(approval, principal)
+    assert (found.request, found.gate, found.decision, found.approver) == (number, "spend", "approve", "steward")
+    assert not found.authentic  # the ledger has another key for this principal
+    assert found.model_copy(update={"public_key": key.public_key}).authentic

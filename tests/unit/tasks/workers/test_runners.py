@@ -1,0 +1,315 @@
+"""Workers of every kind: what they ask is answered, what goes wrong has a name, and they end when they should."""
+
+import os
+import secrets
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache, partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from models_db.errors import AlmonerError
+from tasks.common.task_errors import TaskFailed
+from tasks.workers.backend_settings import DASK, HERE, KINDS, PROCESSES, RAY, THREADS, RunnerNotInstalled, Where, opened
+from tasks.workers.pool import Runner, WorkerDied
+from tests import bodies
+from tests.support import PATIENCE
+
+pytestmark = pytest.mark.dear
+
+EVERY = [THREADS, PROCESSES, DASK, pytest.param(RAY, marks=pytest.mark.slow)]
+KILLABLE = [PROCESSES, DASK, pytest.param(RAY, marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module")
+def open_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Runner]]:
+    """Each kind of runner, opened once: starting a cluster takes seconds."""
+    opening = []
+
+    @cache
+    def open_kind(kind: str) -> Runner:
+        opening.append(opened(Where(kind), 2, tmp_path_factory.mktemp(kind)))
+        made = opening[-1].__enter__()
+        assert made is not None
+        return made
+
+    yield open_kind
+    for each in opening:
+        each.__exit__(None, None, None)
+
+
+@pytest.fixture
+def runner(open_one: Callable[[str], Runner], kind: str) -> Runner:
+    return open_one(kind)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_what_workers_ask_is_answered_and_what_they_return_is_in_order(runner: Runner) -> None:
+    asked: list[tuple[int, Any]] = []
+
+    def answer(number: int, what: Any) -> str:
+        asked.append((number, what))
+        return f"{number} says {what[1]}"
+
+    with runner.start([partial(bodies.counting, name, 3) for name in "ab"]) as crew:
+        found = crew.serve(answer)
+    assert found == [(name, [f"{k} says {n}" for n in range(3)]) for k, name in enumerate("ab")]
+    assert sorted(asked) == [(k, (name, n)) for k, name in enumerate("ab") for n in range(3)]
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_workers_share_nothing_with_the_run(runner: Runner) -> None:
+    told = [0]
+    with runner.start([bodies.growing]) as crew:
+        assert crew.serve(lambda number, what: told) == [[0, 1]]
+    assert told == [0]
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_what_goes_wrong_in_a_worker_has_a_name_and_no_text(runner: Runner) -> None:
+    with pytest.raises(TaskFailed, match="ValueError") as told, runner.start([bodies.clumsy, bodies.exact]) as crew:
+        crew.serve(lambda number, what: None)
+    assert "Smith" not in told.value.diagnostics()
+    assert "Smith" not in repr(told.value.facts)
+    with pytest.raises(bodies.OnlyHere, match="nobody may do it"), runner.start([bodies.refused]) as crew:
+        crew.serve(lambda number, what: None)
+
+
+@pytest.mark.parametrize("kind", KILLABLE)
+def test_a_worker_that_is_killed_is_missed(runner: Runner) -> None:
+    with pytest.raises(WorkerDied), runner.start([bodies.killed, partial(bodies.counting, "b", 1)]) as crew:
+        crew.serve(lambda number, what: None)
+
+
+@pytest.mark.parametrize("kind", [THREADS, DASK])
+def test_a_worker_ends_when_the_run_does_not_answer_any_more(runner: Runner, tmp_path: Path) -> None:
+    """An answer that is refused is no answer: the worker does nothing more."""
+
+    def answer(number: int, what: Any) -> None:
+        raise PermissionError
+
+    with pytest.raises(PermissionError), runner.start([partial(bodies.faithful, tmp_path / "gone")]) as crew:
+        crew.serve(answer)
+    patience = time.monotonic() + PATIENCE
+    while not (tmp_path / "gone").exists():
+        assert time.monotonic() < patience
+        time.sleep(0.01)
+
+
+def test_a_cluster_of_this_machine_lets_nobody_else_in(
+    open_one: Callable[[str], Runner], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """It listens on the loopback address, for those who have its keys, and its folder is private."""
+    runner: Any = open_one(DASK)
+    cluster = runner._cluster
+    assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    listening = [c.laddr.ip for one in family for c in one.net_connections() if c.status == psutil.CONN_LISTEN]
+    assert set(listening) <= {"127.0.0.1"}
+    assert len(listening) >= 3  # the scheduler and two workers
+    asked = httpx.get(f"http://127.0.0.1:{cluster.scheduler.http_server.port}/info/main/workers.html")
+    assert asked.status_code == 404
+    assert stat.S_IMODE(runner._folder.stat().st_mode) == 0o700
+
+    host, port = cluster.scheduler_address.removeprefix("tls://").split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as plain:
+        plain.sendall(b"\0" * 64)
+        plain.settimeout(PATIENCE)
+        with suppress(ConnectionResetError):
+            assert plain.recv(1024)[:1] in (b"", b"\x15")  # hung up, or a TLS alert
+
+
+def test_the_folder_of_a_cluster_goes_with_it(tmp_path: Path) -> None:
+    """Seen at the end of the module, by the fixture of all of them: here of one that is not needed at all."""
+    with opened(HERE, 1, tmp_path) as runner:
+        assert runner is None
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the setting ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "address"),
+    [
+        (DASK, "tls://cluster.clinic.example:8786"),
+        (DASK, "tcp://127.0.0.1:8786"),
+        (DASK, "localhost:8786"),
+        (RAY, "127.0.0.1:6379"),
+        (PROCESSES, ""),
+        (THREADS, None),
+    ],
+)
+def test_private_text_may_travel_over_tls_or_within_this_machine(kind: str, address: str | None) -> None:
+    assert Where.of(kind, address) == Where(kind, address or None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "address", "reason"),
+    [
+        (DASK, "tcp://cluster.clinic.example:8786", "not protected"),
+        (DASK, "10.0.0.7:8786", "not protected"),
+        (RAY, "10.0.0.7:6379", "not protected"),
+        (DASK, "tls://cluster.clinic.example", "HOST:PORT"),
+        (DASK, "tls://cluster:port", "HOST:PORT"),
+        (DASK, "http://127.0.0.1:80", "HOST:PORT"),
+        (DASK, "tls://somebody@cluster:8786", "HOST:PORT"),
+        (THREADS, "127.0.0.1:1", "no address"),
+        ("slurm", None, "no runner"),
+    ],
+)
+def test_any_other_address_is_refused(
+    kind: str, address: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_USE_TLS", raising=False)
+    with pytest.raises(AlmonerError, match=reason) as refused:
+        Where.of(kind, address)
+    assert refused.value.exit_code == 2
+
+
+def test_ray_on_other_machines_wants_its_own_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    assert Where.of(RAY, "10.0.0.7:6379").address == "10.0.0.7:6379"
+
+
+OPTIONS = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from tasks.runners import on_ray
+from tasks.workers.backend_settings import Where, opened
+from tests import bodies
+
+class Actor:
+    def __getattr__(self, name):
+        return SimpleNamespace(remote=lambda *given: name)
+
+def remote(**options):
+    print(options["num_gpus"])
+    return lambda kind: SimpleNamespace(remote=Actor)
+
+ray = on_ray.ray
+ray.util = SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
+ray.init = ray.kill = ray.shutdown = lambda *given, **options: None
+ray.remote, ray.get, ray.wait = remote, lambda said: b"", lambda ready, **options: (ready, [])
+for address in ("10.0.0.7:6379", None):
+    for device in ("cuda", "cpu"):
+        with opened(Where("ray", address), 2, Path(sys.argv[1]), device) as runner:
+            runner.start([bodies.exact, bodies.exact])
+"""
+
+
+def test_workers_of_a_ray_cluster_ask_for_a_gpu_each(tmp_path: Path) -> None:
+    """On this machine they are told which GPU is theirs, and may share it (`Workers.on`)."""
+    assert _in_a_process_of_its_own(OPTIONS, str(tmp_path)) == ["1", "0", "0", "0"]
+
+
+def _in_a_process_of_its_own(script: str, *arguments: str) -> list[str]:
+    """What it prints. Ray reads its token when it is imported, so nobody else may have imported it."""
+    environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
+TWO_GPUS = """
+import os
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+import ray
+from tasks.runners import on_ray
+from tasks.workers.backend_settings import NoGpus
+from tests import bodies
+
+real = ray.init
+on_ray.ray.init = lambda **options: real(**options | {"num_gpus": 2})
+runner = on_ray.RayRunner(None, 3, gpus=1)
+with runner.start([bodies.gpus_seen] * 2) as crew:
+    print(sorted(crew.serve(lambda number, what: None)))
+on_ray.BEGIN_S = 5
+try:
+    runner.start([bodies.gpus_seen] * 3)
+except NoGpus as refused:
+    print(refused.exit_code, refused.message)
+runner.close()
+"""
+
+
+@pytest.mark.slow
+def test_ray_shows_each_worker_its_own_gpu_and_waits_for_no_more_than_there_are() -> None:
+    """Ray believes that this machine has two; nothing computes on them."""
+    assert _in_a_process_of_its_own(TWO_GPUS) == [
+        "['0', '1']",
+        "3 The ray cluster has not 3 free GPUs, one for each worker.",
+    ]
+
+
+LISTENING = """
+import sys
+from pathlib import Path
+import psutil
+from tasks.workers.backend_settings import Where, opened
+from tests import bodies
+
+with opened(Where("ray"), 2, Path(sys.argv[1])) as runner, runner.start([bodies.exact] * 2) as crew:
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    for one in family:
+        for each in one.net_connections():
+            if each.status == psutil.CONN_LISTEN:
+                print(each.laddr.ip)
+"""
+
+
+@pytest.mark.slow
+def test_a_ray_of_this_machine_listens_on_the_loopback_address_alone(tmp_path: Path) -> None:
+    found = [ip_address(each) for each in _in_a_process_of_its_own(LISTENING, str(tmp_path))]
+    assert all((getattr(each, "ipv4_mapped", None) or each).is_loopback for each in found), found
+    assert len(found) >= 5  # the run, the head, the node twice, and the agent
+
+
+IMPORTED_BEFORE = """
+import os
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
+import ray
+import sys
+from pathlib import Path
+from tasks.workers.backend_settings import ClusterUnreachable, Where, opened
+
+try:
+    with opened(Where("ray"), 1, Path(sys.argv[1])):
+        print("opened")
+except ClusterUnreachable as refused:
+    print(refused.facts["reason"], ray.is_initialized())
+"""
+
+
+@pytest.mark.slow
+def test_a_ray_that_other_machines_could_reach_is_ended(tmp_path: Path) -> None:
+    assert _in_a_process_of_its_own(IMPORTED_BEFORE, str(tmp_path)) == ["NotOnLoopback False"]
+
+
+@pytest.mark.parametrize("kind", [DASK, RAY])
+def test_a_missing_library_is_named_with_its_extra(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "")
+    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "")
+    monkeypatch.setitem(sys.modules, f"tasks.runners.on_{kind}", None)
+    with pytest.raises(RunnerNotInstalled, match="not installed") as missing, opened(Where(kind), 1, tmp_path):
+        raise AssertionError
+    assert f"almoner[{kind}]" in missing.value.advice
+
+
+def test_every_kind_has_a_name() -> None:
+    assert set(KINDS) == {PROCESSES, THREADS, DASK, RAY}
+    assert Where.of(PROCESSES) == HERE
