@@ -138,6 +138,13 @@ def test_modules_are_small_enough_to_read() -> None:
     assert longer_than(MOST_LINES_OF_TESTS, (ROOT / "tests").rglob("*.py")) == {}
 
 
+def test_folders_are_small_enough_to_read() -> None:
+    """At most 14 modules in a folder, and three folders from the root to a module."""
+    held = Counter(named(path.parent) for path in MODULES if path.name != "__init__.py")
+    assert {folder: count for folder, count in held.items() if count > 14} == {}
+    assert [folder for folder in held if folder.count("/") > 2] == []
+
+
 def test_tests_are_no_packages() -> None:
     """With importlib mode two test files may have one name; an `__init__.py` would bring the old rules back."""
     assert list((ROOT / "tests").rglob("__init__.py")) == []
