@@ -25,18 +25,18 @@ from sqlalchemy.orm import Session
 
 from flows.workspace.rollback_guard import RememberedDatabase
 from migrations.upgrade import upgrade
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.home import ProjectHome
 from models_db.services.audit import chain as audits
 from models_db.services.audit import log, verify_chain
-from models_db.services.audit.log import Link, LogFilter
+from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.sessions.database import Database
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 
 START = datetime(2999, 1, 1, tzinfo=UTC)  # after the honest links
 KINDS = ("ledger.hold", *["ledger.arm"] * 16, "ledger.commit", "run.started", "run.produced")
 PAGE = 100
-COLUMNS = ", ".join(Link._fields)
+COLUMNS = ", ".join(LoggedLink._fields)
 BARE = text(
     f"SELECT {COLUMNS} FROM audit WHERE dataset = :dataset AND seq BETWEEN :first AND :last"
     " ORDER BY seq DESC LIMIT :size"
@@ -81,16 +81,18 @@ def backends() -> Iterator[dict[str, Database]]:
 
 
 def at(number: int) -> str:
-    return moment(START + timedelta(seconds=10 * number))
+    return utc_now(START + timedelta(seconds=10 * number))
 
 
-def chain(count: int, seq: int, previous: str) -> Iterator[Link]:
+def chain(count: int, seq: int, previous: str) -> Iterator[LoggedLink]:
     """`count` links after the given one, of ten datasets in runs of 20 links."""
     for number in range(seq + 1, seq + count + 1):
-        body = canonical({"attempt": 1, "instalment": number % 20, "rho": str(number), "mechanisms": ["token_draw"]})
+        body = encode_canonical(
+            {"attempt": 1, "instalment": number % 20, "rho": str(number), "mechanisms": ["token_draw"]}
+        )
         request = number // 20
         dataset, kind = f"dataset-{request % 10}", KINDS[number % 20]
-        link = Link(number, previous, "", at(number), "runner", kind, dataset, request, body.decode())
+        link = LoggedLink(number, previous, "", at(number), "runner", kind, dataset, request, body.decode())
         link = link._replace(row_hash=verify_chain.link_hash(link))
         previous = link.row_hash
         yield link
@@ -99,7 +101,7 @@ def chain(count: int, seq: int, previous: str) -> Iterator[Link]:
 def fill(database: Database, count: int) -> None:
     """Write the links without the guards, which check one at a time."""
     with database.read() as session:
-        head = audits.head(session)
+        head = audits.read_chain_head(session)
     links = chain(count, head.seq, head.hash)
     with database.write() as session:
         without_guards(session)
@@ -120,27 +122,27 @@ def without_guards(session: Session) -> list[str]:
     return [str(made) for _, made in found]
 
 
-def write(session: Session, links: Iterator[Link]) -> Link:
+def write(session: Session, links: Iterator[LoggedLink]) -> LoggedLink:
     """Put links into the table; returns the last. The head stays where it is."""
     on_sqlite = session.get_bind().dialect.name == "sqlite"
     return (_write_sqlite if on_sqlite else _write_postgresql)(session, links)
 
 
-def _write_sqlite(session: Session, links: Iterator[Link]) -> Link:
+def _write_sqlite(session: Session, links: Iterator[LoggedLink]) -> LoggedLink:
     raw = session.connection().connection.driver_connection
     assert raw is not None
-    last: list[Link] = []
+    last: list[LoggedLink] = []
 
-    def told() -> Iterator[Link]:
+    def told() -> Iterator[LoggedLink]:
         for link in links:
             last[:] = [link]
             yield link
 
-    raw.executemany(f"INSERT INTO audit ({COLUMNS}) VALUES ({', '.join('?' * len(Link._fields))})", told())
+    raw.executemany(f"INSERT INTO audit ({COLUMNS}) VALUES ({', '.join('?' * len(LoggedLink._fields))})", told())
     return last[0]
 
 
-def _write_postgresql(session: Session, links: Iterator[Link]) -> Link:
+def _write_postgresql(session: Session, links: Iterator[LoggedLink]) -> LoggedLink:
     raw = session.connection().connection.driver_connection
     assert raw is not None
     with raw.cursor() as cursor, cursor.copy(f"COPY audit ({COLUMNS}) FROM STDIN") as copy:
@@ -161,7 +163,7 @@ def pages(links: int) -> Iterator[tuple[str, LogFilter, int | None]]:
 def measure(database: Database, wanted: LogFilter, before: int | None, rounds: int) -> tuple[float, float]:
     """Seconds of a bare SELECT of the rows, and of the page that has them."""
     with database.read() as session:
-        page = log.page(session, wanted, PAGE, before)
+        page = log.read_page(session, wanted, PAGE, before)
         asked = {"dataset": wanted.dataset, "first": page.links[0].seq, "last": page.links[-1].seq, "size": PAGE}
         bare = BARE if wanted.dataset else text(str(BARE).replace("dataset = :dataset", "kind = :dataset"))
         asked["dataset"] = wanted.dataset or wanted.kind
@@ -170,15 +172,15 @@ def measure(database: Database, wanted: LogFilter, before: int | None, rounds: i
         bares, ours = [], []
         for _ in range(rounds):
             bares.append(timed(lambda: session.connection().execute(bare, asked).all()))
-            ours.append(timed(lambda: log.page(session, wanted, PAGE, before)))
+            ours.append(timed(lambda: log.read_page(session, wanted, PAGE, before)))
     return median(bares), median(ours)
 
 
 def walk(backend: str, database: Database) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with database.read() as session:
-        took = timed(lambda: check(verify_chain.verify(session)))
-        links = audits.head(session).seq
+        took = timed(lambda: check(verify_chain.verify_chain(session)))
+        links = audits.read_chain_head(session).seq
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(f"{backend:12}verify: {took:.1f} s, {links / took:,.0f} links/s, peak memory +{grown:.0f} MiB", flush=True)
 
@@ -202,7 +204,7 @@ def remember(backend: str, database: Database, rounds: int) -> None:
 
 def commit(database: Database) -> None:
     with database.write() as session:
-        audits.record_checkpoint(session, audits.head(session).hash, "signature", "key")
+        audits.record_checkpoint(session, audits.read_chain_head(session).hash, "signature", "key")
 
 
 def timed(work: Callable[[], object]) -> float:

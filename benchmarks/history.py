@@ -12,14 +12,14 @@ from audit import without_guards, write
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.audit import chain, verify_chain
-from models_db.services.audit.chain import Head
-from models_db.services.audit.log import Link
+from models_db.services.audit.chain import ChainPosition
+from models_db.services.audit.log import LoggedLink
 from models_db.services.lifecycle import ledger
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 
 PER_REQUEST = 100
 LOSS = Amount(1000, 1)
@@ -99,7 +99,7 @@ def lengthen(database: Database, invocations: int) -> None:
 def _rows(session: Session, invocations: int) -> None:
     digits = "printf('%064d', {})" if session.get_bind().dialect.name == "sqlite" else "lpad(CAST({} AS text), 64, '0')"
     requests = NUMBERS.format(last=invocations // PER_REQUEST)
-    given = {"at": moment()}
+    given = {"at": utc_now()}
     before = {
         table: session.scalar(text(f"SELECT max(id) FROM {table}")) for table in ("request", "invocation", "hold")
     }
@@ -117,7 +117,7 @@ def _rows(session: Session, invocations: int) -> None:
 
 
 def _links(session: Session, invocations: int) -> None:
-    head = chain.head(session)
+    head = chain.read_chain_head(session)
     asked = "SELECT (SELECT at FROM audit WHERE seq = :seq), (SELECT name FROM dataset), (SELECT max(id) FROM request)"
     began, dataset, newest = session.execute(text(asked), {"seq": head.seq}).one()
     first = newest - invocations // PER_REQUEST + 1
@@ -125,14 +125,16 @@ def _links(session: Session, invocations: int) -> None:
     session.execute(text("UPDATE audit_head SET seq = :seq, hash = :hash"), {"seq": last.seq, "hash": last.row_hash})
 
 
-def _chain(head: Head, began: datetime, dataset: str, first_request: int, invocations: int) -> Iterator[Link]:
+def _chain(
+    head: ChainPosition, began: datetime, dataset: str, first_request: int, invocations: int
+) -> Iterator[LoggedLink]:
     """Three links for each invocation, a microsecond apart: the past must be over when the stopwatch starts."""
     previous = head.hash
     for number in range(3 * invocations):
         said = {"attempt": 1, "sequence": number // 3 % PER_REQUEST, "instalment": 0, "rho": str(LOSS.rho)}
-        at, request = moment(began + timedelta(microseconds=number)), first_request + number // 3 // PER_REQUEST
-        body, kind = canonical(said).decode(), f"ledger.{KINDS[number % 3]}"
-        link = Link(head.seq + number + 1, previous, "", at, "bench", kind, dataset, request, body)
+        at, request = utc_now(began + timedelta(microseconds=number)), first_request + number // 3 // PER_REQUEST
+        body, kind = encode_canonical(said).decode(), f"ledger.{KINDS[number % 3]}"
+        link = LoggedLink(head.seq + number + 1, previous, "", at, "bench", kind, dataset, request, body)
         link = link._replace(row_hash=verify_chain.link_hash(link))
         previous = link.row_hash
         yield link
@@ -141,5 +143,5 @@ def _chain(head: Head, began: datetime, dataset: str, first_request: int, invoca
 def examine(database: Database) -> None:
     """A benchmark of a ledger that lost count would be worth nothing."""
     with database.read() as session:
-        if ledger.recomputed(session) or not verify_chain.verify(session).sound:
+        if ledger.differing_counters(session) or not verify_chain.verify_chain(session).sound:
             raise SystemExit("the ledger lost count, or its chain is broken")

@@ -29,7 +29,7 @@ from history import LOSS, PER_REQUEST, examine, lengthen
 from sqlalchemy import text
 
 from migrations.upgrade import upgrade
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.policies.rules import PolicyTerms
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.log import LogFilter
@@ -37,16 +37,16 @@ from models_db.services.catalogue import datasets, policies, principals, request
 from models_db.services.catalogue.datasets import LifetimeClaim, Registration
 from models_db.services.lifecycle import attempts as runs
 from models_db.services.lifecycle import gates, ledger
-from models_db.services.lifecycle.ledger import Attempt, PlannedInvocation, Provenance
+from models_db.services.lifecycle.ledger import Attempt, InvocationPlan, Provenance
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
 
-PLAN = (PlannedInvocation(PrivacyEvent("token_draw", 48, {"eta": "1/7"}, LOSS, {}), (LOSS,)),)
+PLAN = (InvocationPlan(PrivacyEvent("token_draw", 48, {"eta": "1/7"}, LOSS, {}), (LOSS,)),)
 PROVENANCE = Provenance(device="cpu", code_digest="0" * 64, libraries={}, rng_kind="os")
 TERMS = PolicyTerms("0" * 64, "{}", True, 1, 1, 1, 10**12, None, None, None, 100, 365, 365, 365, ())
-EVER = moment(datetime.now(UTC) + timedelta(days=360))
+EVER = utc_now(datetime.now(UTC) + timedelta(days=360))
 ROUNDS = 3  # of writers
 WARM = 8  # cycles before the stopwatch starts: statements compiled, guards planned
 
@@ -117,7 +117,7 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
     upgrade(database)
     with database.write() as session:
         session.execute(text("CREATE TABLE bare (at TEXT NOT NULL)"))
-        actor = principals.found(session, "bench", "key")
+        actor = principals.found_ledger(session, "bench", "key")
         policy = policies.adopt(session, actor, TERMS)
         account = datasets.open_account(session, LifetimeClaim("1", "1", 1, Amount(10**15, 10**15)), blocks, "key")
         dataset = datasets.register(session, actor, Registration("d", "u", "t", True, None, None), account.id)
@@ -128,10 +128,10 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
         for number in range(count + 1):
             body = {"kind": "k", "mechanism": "m", "epsilon": "1", "number": number, "plan": planned(blocks)}
             request = requests.submit(session, actor, dataset, version, policy, body, timedelta(days=1))
-            decision = gates.Decision(request.id, "spend", request.digest, "approve", "benchmark", EVER)
-            gates.decide(session, actor, decision, "signature")
-            runs.start(session, actor, request.id, "token", "here")
-            attempts.append(ledger.attempt_of(session, request.id, 1, tuple(range(blocks))))
+            decision = gates.GateDecision(request.id, "spend", request.digest, "approve", "benchmark", EVER)
+            gates.record_decision(session, actor, decision, "signature")
+            runs.start_attempt(session, actor, request.id, "token", "here")
+            attempts.append(ledger.load_attempt(session, request.id, 1, tuple(range(blocks))))
     cycle(database, actor, attempts.pop(0))
     if past:
         lengthen(database, past)
@@ -156,7 +156,7 @@ def cycle(database: Database, actor: Actor, attempt: Attempt) -> None:
 
 def bare_insert(database: Database) -> None:
     with database.write() as session:
-        session.execute(text("INSERT INTO bare VALUES (:at)"), {"at": moment()})
+        session.execute(text("INSERT INTO bare VALUES (:at)"), {"at": utc_now()})
 
 
 def against_inserts(prepared: Bench) -> tuple[list[float], list[float]]:

@@ -36,11 +36,11 @@ from models_db.services.lifecycle.ledger import Attempt
 from models_db.services.queries import health
 from models_db.sessions.database import Database
 from models_db.tables import PolicyVersion
-from models_db.values.requests import parse
+from models_db.values.requests import parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.accounting.policy_limits import terms_of
 
-FIRST = parse(Policy, yaml.safe_load(POLICY), "policy", "docs/policy.md")
+FIRST = parse_model(Policy, yaml.safe_load(POLICY), "policy", "docs/policy.md")
 POLICY_TERMS = terms_of(FIRST)
 CLAIM = lifetime_claim("1000", "0.9")
 TOGETHER = 50  # datasets registered in one transaction while filling
@@ -120,7 +120,7 @@ def timed(act: Callable[[], object]) -> float:
 def filled(database: Database, count: int, blocks: int, rounds: int) -> Ledger:
     upgrade(database)
     with database.write() as session:
-        actor = principals.found(session, "bench", "key")
+        actor = principals.found_ledger(session, "bench", "key")
         made = Ledger(database, actor, policies.adopt(session, actor, POLICY_TERMS), blocks)
     started = time.perf_counter()
     while made.datasets < count:
@@ -129,17 +129,17 @@ def filled(database: Database, count: int, blocks: int, rounds: int) -> Ledger:
                 made.registered(session, f"d{number:06}")
     print(f"filled with {count:,} datasets in {time.perf_counter() - started:.1f} s", flush=True)
     with database.write() as session:
-        dataset = datasets.find(session, BUSY)
+        dataset = datasets.find_dataset(session, BUSY)
         marks = {"source_mark": "0" * 64, "manifest_mark": "0" * 64}
         version = datasets.add_version(session, actor, dataset, uid="v", **marks, units=[(b"u" * 32, 1)])
         for number in range(2 * rounds + 2):
             body = {"kind": "k", "mechanism": "m", "epsilon": "1", "number": number, "plan": planned(blocks)}
             request = requests.submit(session, actor, dataset, version, made.policy, body, timedelta(days=1))
-            decision = gates.Decision(request.id, "spend", request.digest, "approve", "benchmark", EVER)
-            gates.decide(session, actor, decision, "signature")
-            attempts.start(session, actor, request.id, "token", "here")
+            decision = gates.GateDecision(request.id, "spend", request.digest, "approve", "benchmark", EVER)
+            gates.record_decision(session, actor, decision, "signature")
+            attempts.start_attempt(session, actor, request.id, "token", "here")
             read = tuple(range(blocks)) if number % 2 else (blocks // 2,)
-            (made.whole if number % 2 else made.one).append(ledger.attempt_of(session, request.id, 1, read))
+            (made.whole if number % 2 else made.one).append(ledger.load_attempt(session, request.id, 1, read))
     return made
 
 
@@ -151,7 +151,7 @@ def concerning_one(blocks: int) -> Iterator[tuple[str, Callable[[Ledger], object
         yield f"commit, {name}", lambda on, take=take: settle(on, take(on).pop())
     yield (
         "budget show",
-        lambda on: on.look(lambda look: budget_view.view_of(look.session, datasets.find(look.session, BUSY))),
+        lambda on: on.look(lambda look: budget_view.view_of(look.session, datasets.find_dataset(look.session, BUSY))),
     )
     yield "dashboard, overview", lambda on: on.look(overview)
     yield "dashboard, a dataset", lambda on: on.look(lambda look: dataset_page(look, BUSY))
@@ -160,18 +160,18 @@ def concerning_one(blocks: int) -> Iterator[tuple[str, Callable[[Ledger], object
 
 def lost(look: Look) -> None:
     try:
-        datasets.find(look.session, "nobody")
+        datasets.find_dataset(look.session, "nobody")
     except datasets.DatasetUnknown:
         return
 
 
 def sound(look: Look) -> None:
-    if not verify_chain.verify(look.session).sound:
+    if not verify_chain.verify_chain(look.session).sound:
         raise SystemExit("the chain is broken")
 
 
 def whole(look: Look) -> None:
-    if wrong := [finding.detail for finding in health.examine(look.session) if not finding.ok]:
+    if wrong := [finding.detail for finding in health.check_health(look.session) if not finding.ok]:
         raise SystemExit(f"the ledger lost count: {wrong}")
 
 

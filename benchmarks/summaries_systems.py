@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from models_db.values.requests import PublicGroup, as_json
+from models_db.values.requests import PublicGroup, model_to_json
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.pricing.registry import SYSTEMS
 from tasks.summarization.adapter_training.settings import TrainingSettings, default_wording
@@ -107,7 +107,7 @@ class System:
 
 def _adapter_parameters(name: str, shots: int) -> dict[str, Any]:
     known = find_adapter(name)
-    used = {"sha256": known.digest, "meta": as_json(known.meta)}
+    used = {"sha256": known.digest, "meta": model_to_json(known.meta)}
     return {"adapter": used, "instalment": shots, "max_reference_tokens": known.meta.max_reference_tokens}
 
 

@@ -14,29 +14,29 @@ from sqlalchemy import Connection, text
 from migrations.runner import settings_for
 from migrations.upgrade import require_supported
 from models_db.errors import UsageError
-from models_db.services.catalogue.database_access import LEDGER, LONGEST_ROLE, groups, owns
+from models_db.services.catalogue.database_access import LEDGER_TABLES, MOST_ROLE_BYTES, group_names, has_owner_rights
 from models_db.sessions.database import BUSY_SECONDS, IDLE_SECONDS, Database, LedgerForbidden, SchemaOutdated
 
-_ONE_AT_A_TIME = 0x616C6D6F6E6573
-PATIENCE = {"idle_in_transaction_session_timeout": IDLE_SECONDS, "lock_timeout": BUSY_SECONDS}
+_ROLE_CHANGE_LOCK = 0x616C6D6F6E6573
+SESSION_TIMEOUTS = {"idle_in_transaction_session_timeout": IDLE_SECONDS, "lock_timeout": BUSY_SECONDS}
 """Seconds that every session of the database has, unless it says otherwise."""
-LOGIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]*")
+LOGIN_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]*")
 
 
 @dataclass(frozen=True)
-class Rights:
+class RoleChanges:
     """What was done to roles and their rights.
 
     Attributes:
-        done: statements that were executed.
-        todo: statements that this session may not execute; somebody who may has to.
+        applied: statements that were executed.
+        pending: statements that this session may not execute; somebody who may has to.
     """
 
-    done: tuple[str, ...] = ()
-    todo: tuple[str, ...] = ()
+    applied: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
 
-    def __add__(self, other: "Rights") -> "Rights":
-        return Rights(self.done + other.done, self.todo + other.todo)
+    def __add__(self, other: "RoleChanges") -> "RoleChanges":
+        return RoleChanges(self.applied + other.applied, self.pending + other.pending)
 
 
 class LoginUnfit(UsageError):
@@ -44,7 +44,7 @@ class LoginUnfit(UsageError):
 
     def __init__(self, login: str) -> None:
         super().__init__(
-            f"{login!r} cannot be a person's login: letters, digits and `_.@-`, at most {LONGEST_ROLE} bytes, and"
+            f"{login!r} cannot be a person's login: letters, digits and `_.@-`, at most {MOST_ROLE_BYTES} bytes, and"
             " neither `public` nor `pg_...`.",
             "Name the PostgreSQL role under which that person works.",
             {"login": login},
@@ -64,86 +64,90 @@ def may_upgrade(database: Database) -> bool:
     require_supported(database)
     with database.read() as session:
         connection = session.connection()
-        if not owns(connection):
-            if connection.scalar(text("SELECT version_num FROM alembic_version")) != _newest():
-                raise SchemaOutdated(_shown(database))
+        if not has_owner_rights(connection):
+            if connection.scalar(text("SELECT version_num FROM alembic_version")) != _newest_revision():
+                raise SchemaOutdated(_url_without_password(database))
             return False
-        if not connection.scalar(_MAY_CREATE):
-            raise LedgerForbidden(_shown(database))
+        if not connection.scalar(_MAY_CREATE_IN_SCHEMA):
+            raise LedgerForbidden(_url_without_password(database))
         return True
 
 
-_MAY_CREATE = text(
+_MAY_CREATE_IN_SCHEMA = text(
     "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), FALSE)"
     " AND has_database_privilege(current_database(), 'CREATE')"
 )
 
 
-def grant_access(database: Database) -> Rights:
+def grant_access(database: Database) -> RoleChanges:
     """Let readers read and writers call the doors; take every other right from everybody but the owner.
 
     For the owner of the tables, after each upgrade.
     """
     if database.is_sqlite:
-        return Rights()
+        return RoleChanges()
     with database.engine.begin() as connection:
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({_ONE_AT_A_TIME})"))
-        made = _groups(connection) + _patience(connection)
-        there = [name for name in groups(connection) if _exists(connection, name)]
-        schema = _schema(connection, there)
-        for statement in (*_taken(connection), *_given(connection, there)):
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_ROLE_CHANGE_LOCK})"))
+        made = _create_groups(connection) + _set_session_timeouts(connection)
+        there = [name for name in group_names(connection) if _role_exists(connection, name)]
+        schema = _grant_schema_usage(connection, there)
+        for statement in (*_revoke_statements(connection), *_grant_statements(connection, there)):
             connection.exec_driver_sql(statement)
     return made + schema
 
 
-def admit(database: Database, login: str, *, writes: bool) -> Rights:
+def grant_login(database: Database, login: str, *, writes: bool) -> RoleChanges:
     """Make a login if there is none, and put it into the group of writers or readers.
 
     Raises:
         LoginUnfit: no person's login can have that name.
     """
-    require_fit(login)
+    require_valid_login(login)
     with database.engine.begin() as connection:
-        wanted = groups(connection)[1 if writes else 0]
+        wanted = group_names(connection)[1 if writes else 0]
         steps = []
-        if not _exists(connection, login):
-            steps.append((f"CREATE ROLE {_quoted(login)} LOGIN", _may_create_roles(connection)))
-        if not _exists(connection, login) or not _is_member(connection, login, wanted):
-            grant = f"GRANT {_quoted(wanted)} TO {_quoted(login)}"
-            steps.append((grant, _exists(connection, wanted) and _may_grant(connection, wanted)))
-        return _performed(connection, steps)
+        if not _role_exists(connection, login):
+            steps.append((f"CREATE ROLE {_quote_identifier(login)} LOGIN", _may_create_roles(connection)))
+        if not _role_exists(connection, login) or not _is_member(connection, login, wanted):
+            grant = f"GRANT {_quote_identifier(wanted)} TO {_quote_identifier(login)}"
+            steps.append((grant, _role_exists(connection, wanted) and _may_grant(connection, wanted)))
+        return _execute_permitted(connection, steps)
 
 
-def expel(database: Database, login: str, *, wholly: bool) -> Rights:
-    """Take a login out of the group of writers; with `wholly` also out of that of readers."""
+def revoke_login(database: Database, login: str, *, including_read: bool) -> RoleChanges:
+    """Take a login out of the group of writers; with `including_read` also out of that of readers."""
     with database.engine.begin() as connection:
-        reader, writer = groups(connection)
+        reader, writer = group_names(connection)
         steps = [
-            (f"REVOKE {_quoted(name)} FROM {_quoted(login)}", _may_grant(connection, name))
-            for name in ((reader, writer) if wholly else (writer,))
-            if _exists(connection, name) and _exists(connection, login) and _is_direct_member(connection, login, name)
+            (f"REVOKE {_quote_identifier(name)} FROM {_quote_identifier(login)}", _may_grant(connection, name))
+            for name in ((reader, writer) if including_read else (writer,))
+            if _role_exists(connection, name)
+            and _role_exists(connection, login)
+            and _is_direct_member(connection, login, name)
         ]
-        return _performed(connection, steps)
+        return _execute_permitted(connection, steps)
 
 
-def require_fit(login: str) -> None:
+def require_valid_login(login: str) -> None:
     """Check the name of a login before anything is recorded.
 
     Raises:
         LoginUnfit: no person's login can have that name.
     """
     reserved = login.lower() in ("public", "none") or login.lower().startswith("pg_")
-    if not LOGIN.fullmatch(login) or len(login.encode()) > LONGEST_ROLE or reserved:
+    if not LOGIN_PATTERN.fullmatch(login) or len(login.encode()) > MOST_ROLE_BYTES or reserved:
         raise LoginUnfit(login)
 
 
-def _groups(connection: Connection) -> Rights:
+def _create_groups(connection: Connection) -> RoleChanges:
     allowed = _may_create_roles(connection)
-    missing = [name for name in groups(connection) if not _exists(connection, name)]
-    return _performed(connection, [(f"CREATE ROLE {_quoted(name)} NOLOGIN", allowed) for name in missing])
+    missing = [name for name in group_names(connection) if not _role_exists(connection, name)]
+    return _execute_permitted(
+        connection, [(f"CREATE ROLE {_quote_identifier(name)} NOLOGIN", allowed) for name in missing]
+    )
 
 
-def _schema(connection: Connection, there: list[str]) -> Rights:
+def _grant_schema_usage(connection: Connection, there: list[str]) -> RoleChanges:
     """Groups reach the schema and the database; nobody else puts anything into the schema."""
     schema, database = connection.execute(text("SELECT current_schema(), current_database()")).one()
     owner = bool(
@@ -154,29 +158,31 @@ def _schema(connection: Connection, there: list[str]) -> Rights:
     )
     steps = []
     if connection.scalar(text("SELECT has_schema_privilege('public', :schema, 'CREATE')"), {"schema": schema}):
-        steps.append((f"REVOKE CREATE ON SCHEMA {_quoted(schema)} FROM PUBLIC", owner))
+        steps.append((f"REVOKE CREATE ON SCHEMA {_quote_identifier(schema)} FROM PUBLIC", owner))
     for name in there:
         given = {"name": name, "schema": schema, "database": database}
         if not connection.scalar(text("SELECT has_schema_privilege(:name, :schema, 'USAGE')"), given):
-            steps.append((f"GRANT USAGE ON SCHEMA {_quoted(schema)} TO {_quoted(name)}", owner))
+            steps.append((f"GRANT USAGE ON SCHEMA {_quote_identifier(schema)} TO {_quote_identifier(name)}", owner))
         if not connection.scalar(text("SELECT has_database_privilege(:name, :database, 'CONNECT')"), given):
             owned = connection.scalar(text(_OWNS_DATABASE))
-            steps.append((f"GRANT CONNECT ON DATABASE {_quoted(database)} TO {_quoted(name)}", bool(owned)))
-    return _performed(connection, steps)
+            steps.append(
+                (f"GRANT CONNECT ON DATABASE {_quote_identifier(database)} TO {_quote_identifier(name)}", bool(owned))
+            )
+    return _execute_permitted(connection, steps)
 
 
-def _patience(connection: Connection) -> Rights:
+def _set_session_timeouts(connection: Connection) -> RoleChanges:
     """No session of this database waits for a lock, or idles inside a transaction, for ever; unless it says otherwise,
     which PostgreSQL lets every session do (docs/decisions/0070)."""
     database = connection.scalar(text("SELECT current_database()"))
     owned = bool(connection.scalar(text(_OWNS_DATABASE)))
     there = connection.scalar(text(_DATABASE_SETTINGS)) or []
     steps = [
-        (f"ALTER DATABASE {_quoted(str(database))} SET {name} = '{seconds}s'", owned)
-        for name, seconds in PATIENCE.items()
+        (f"ALTER DATABASE {_quote_identifier(str(database))} SET {name} = '{seconds}s'", owned)
+        for name, seconds in SESSION_TIMEOUTS.items()
         if f"{name}={seconds}s" not in there
     ]
-    return _performed(connection, steps)
+    return _execute_permitted(connection, steps)
 
 
 _DATABASE_SETTINGS = """
@@ -197,18 +203,18 @@ SELECT format('%I', c.relname), CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE format(
    AND (a.grantee = 0 OR a.privilege_type <> 'SELECT')
  GROUP BY 1, 2, 3 ORDER BY 1, 2"""
 
-_FUNCTIONS = """
+_LEDGER_FUNCTIONS = """
 SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace
    AND (starts_with(p.proname, 'almoner_') OR p.oid IN (SELECT g.tgfoid FROM pg_trigger g
         JOIN pg_class t ON t.oid = g.tgrelid WHERE NOT g.tgisinternal AND t.relname = ANY (:ledger)
          AND t.relnamespace = current_schema()::regnamespace))
  ORDER BY 1"""
 
-_DOORS = """
+_WRITER_FUNCTIONS = """
 SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace
    AND starts_with(p.proname, 'almoner_') AND p.prosecdef ORDER BY 1"""
 
-_VIEWS = """
+_LEDGER_VIEWS = """
 SELECT c.relname FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'v'
    AND starts_with(c.relname, 'link_of_') ORDER BY 1"""
 
@@ -219,30 +225,30 @@ SELECT p.oid::regprocedure::text, format('%I', g.rolname) FROM pg_proc p
    AND a.grantee <> p.proowner AND a.grantor = p.proowner"""
 
 
-def _taken(connection: Connection) -> Iterator[str]:
+def _revoke_statements(connection: Connection) -> Iterator[str]:
     """What takes every right but reading from everybody but the owner, and all of them from PUBLIC."""
-    given = {"ledger": list(LEDGER)}
+    given = {"ledger": list(LEDGER_TABLES)}
     for relation, grantee, is_sequence in connection.execute(text(_TABLE_RIGHTS), given).all():
         kind = "SEQUENCE" if is_sequence else "TABLE"
         yield f"REVOKE ALL ON {kind} {relation} FROM {grantee} CASCADE"
-    functions = connection.scalars(text(_FUNCTIONS), given).all()
+    functions = connection.scalars(text(_LEDGER_FUNCTIONS), given).all()
     yield from (f"REVOKE ALL ON FUNCTION {name} FROM PUBLIC CASCADE" for name in functions)
     rights = connection.execute(text(_FUNCTION_RIGHTS)).all()
     yield from (f"REVOKE ALL ON FUNCTION {name} FROM {grantee} CASCADE" for name, grantee in rights)
 
 
-def _given(connection: Connection, there: list[str]) -> Iterator[str]:
+def _grant_statements(connection: Connection, there: list[str]) -> Iterator[str]:
     """What lets the groups in: reading for both, the doors for writers."""
-    views = connection.scalars(text(_VIEWS)).all()
-    tables = ", ".join(_quoted(name) for name in (*LEDGER, *views))
-    yield from (f"GRANT SELECT ON TABLE {tables} TO {_quoted(name)}" for name in there)
-    writer = groups(connection)[1]
+    views = connection.scalars(text(_LEDGER_VIEWS)).all()
+    tables = ", ".join(_quote_identifier(name) for name in (*LEDGER_TABLES, *views))
+    yield from (f"GRANT SELECT ON TABLE {tables} TO {_quote_identifier(name)}" for name in there)
+    writer = group_names(connection)[1]
     if writer in there:
-        doors = connection.scalars(text(_DOORS)).all()
-        yield from (f"GRANT EXECUTE ON FUNCTION {door} TO {_quoted(writer)}" for door in doors)
+        doors = connection.scalars(text(_WRITER_FUNCTIONS)).all()
+        yield from (f"GRANT EXECUTE ON FUNCTION {door} TO {_quote_identifier(writer)}" for door in doors)
 
 
-def _performed(connection: Connection, steps: list[tuple[str, bool]]) -> Rights:
+def _execute_permitted(connection: Connection, steps: list[tuple[str, bool]]) -> RoleChanges:
     """Execute what may be executed; a step after one that may not waits for it."""
     done: list[str] = []
     for statement, allowed in steps:
@@ -250,10 +256,10 @@ def _performed(connection: Connection, steps: list[tuple[str, bool]]) -> Rights:
             break
         connection.exec_driver_sql(statement)
         done.append(statement)
-    return Rights(tuple(done), tuple(statement for statement, _ in steps[len(done) :]))
+    return RoleChanges(tuple(done), tuple(statement for statement, _ in steps[len(done) :]))
 
 
-def _exists(connection: Connection, role: str) -> bool:
+def _role_exists(connection: Connection, role: str) -> bool:
     return bool(connection.scalar(text("SELECT TRUE FROM pg_roles WHERE rolname = :role"), {"role": role}))
 
 
@@ -282,13 +288,13 @@ FROM pg_roles u WHERE u.rolname = current_user"""
     return bool(connection.scalar(text(query), {"role": role}))
 
 
-def _newest() -> str:
+def _newest_revision() -> str:
     return str(ScriptDirectory.from_config(settings_for()).get_current_head())
 
 
-def _shown(database: Database) -> str:
+def _url_without_password(database: Database) -> str:
     return database.engine.url.render_as_string(hide_password=True)
 
 
-def _quoted(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from migrations.protections import Keeping
+from migrations.protections import ProtectionGuard
 from models_db import tables  # noqa: F401  (registers every table for `alembic check`)
 from models_db.database.base import Base
 
@@ -13,7 +13,7 @@ context.configure(
     transaction_per_migration=True,
     compare_server_default=True,
     render_as_batch=False,  # batch mode silently drops triggers and checks on SQLite; see NOTES.md
-    on_version_apply=Keeping(connection).after,
+    on_version_apply=ProtectionGuard(connection).after,
 )
 with context.begin_transaction():
     context.run_migrations()

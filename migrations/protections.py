@@ -12,19 +12,19 @@ from typing import Any
 from alembic.runtime.migration import MigrationContext, MigrationInfo
 from sqlalchemy import Connection
 
-from migrations.schema_inventory import Item, inventory
+from migrations.schema_inventory import SchemaItem, schema_items
 from models_db.errors import EnvironmentProblem
 
-_NAMED = re.compile(r'CONSTRAINT "?(\w+)"?')
-_PROTECTING = ("constraint", "index", "trigger", "enforcement", "function")
+_CONSTRAINT_NAME = re.compile(r'CONSTRAINT "?(\w+)"?')
+_PROTECTING_KINDS = ("constraint", "index", "trigger", "enforcement", "function")
 
 
-class Keeping:
+class ProtectionGuard:
     """Looks at a database before and after each revision."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._before = protections(inventory(connection))
+        self._before = protections(schema_items(connection))
 
     def after(
         self, ctx: MigrationContext, step: MigrationInfo, heads: Collection[Any], run_args: Mapping[str, Any]
@@ -34,25 +34,25 @@ class Keeping:
         Raises:
             ProtectionLost: the revision has lost what it does not give up.
         """
-        now = protections(inventory(self._connection))
-        lost = self._before - now - set(given_up(step.up_revision))
+        now = protections(schema_items(self._connection))
+        lost = self._before - now - set(declared_removals(step.up_revision))
         if lost:
             raise ProtectionLost(str(step.up_revision_id), sorted(lost))
         self._before = now
 
 
-def protections(items: Iterable[Item]) -> frozenset[str]:
+def protections(items: Iterable[SchemaItem]) -> frozenset[str]:
     """The names of all that refuses something; on SQLite the constraints stand in the text of their table."""
     found: set[str] = set()
     for item in items:
         if item.kind == "table":
-            found.update(_NAMED.findall(item.definition))
-        elif item.kind in _PROTECTING and not item.name.startswith("sqlite_autoindex"):
+            found.update(_CONSTRAINT_NAME.findall(item.definition))
+        elif item.kind in _PROTECTING_KINDS and not item.name.startswith("sqlite_autoindex"):
             found.add(item.name)
     return frozenset(found)
 
 
-def given_up(revision: object) -> tuple[str, ...]:
+def declared_removals(revision: object) -> tuple[str, ...]:
     """What a version file says it drops for good."""
     return tuple(getattr(getattr(revision, "module", None), "gives_up", ()))
 

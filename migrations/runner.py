@@ -10,17 +10,17 @@ from sqlalchemy import Connection
 
 import migrations
 
-ROOM = Path(migrations.__file__).parent
-VERSIONS = [ROOM / "versions"]
+MIGRATIONS_FOLDER = Path(migrations.__file__).parent
+VERSION_FOLDERS = [MIGRATIONS_FOLDER / "versions"]
 """The folders of the version files; tests add one with revisions to come."""
 
 
 def settings_for(connection: Connection | None = None) -> Config:
     """Alembic's settings, for a connection that is open."""
     settings = Config()
-    settings.set_main_option("script_location", str(ROOM))
+    settings.set_main_option("script_location", str(MIGRATIONS_FOLDER))
     settings.set_main_option("path_separator", "os")
-    settings.set_main_option("version_locations", os.pathsep.join(map(str, VERSIONS)))
+    settings.set_main_option("version_locations", os.pathsep.join(map(str, VERSION_FOLDERS)))
     settings.attributes["connection"] = connection
     return settings
 
@@ -30,6 +30,6 @@ def run(connection: Connection, revision: str = "head") -> None:
     command.upgrade(settings_for(connection), revision)
 
 
-def newest() -> str:
+def newest_revision() -> str:
     """The revision that this installation brings a ledger to."""
     return str(ScriptDirectory.from_config(settings_for()).get_current_head())

@@ -17,7 +17,7 @@ from models_db.errors import EnvironmentProblem
 
 
 @dataclass(frozen=True, order=True)
-class Item:
+class SchemaItem:
     """One thing the schema is made of.
 
     Attributes:
@@ -37,34 +37,38 @@ class Item:
         return f"{self.kind} {self.name}" + (f" on {self.table}" if self.name != self.table else "")
 
 
-def inventory(connection: Connection) -> frozenset[Item]:
+def schema_items(connection: Connection) -> frozenset[SchemaItem]:
     """Everything in the connection's own schema."""
-    return _sqlite(connection) if connection.dialect.name == "sqlite" else _postgresql(connection)
+    return _sqlite_items(connection) if connection.dialect.name == "sqlite" else _postgresql_items(connection)
 
 
-def expected(connection: Connection, revision: str = "head") -> frozenset[Item]:
+def expected_items(connection: Connection, revision: str = "head") -> frozenset[SchemaItem]:
     """What the migrations make of an empty database of the same kind.
 
     Raises:
         NoScratchSchema: the role may not create the schema this needs on PostgreSQL.
     """
-    return _in_memory(revision) if connection.dialect.name == "sqlite" else _in_savepoint(connection, revision)
+    return (
+        _items_of_memory_ledger(revision)
+        if connection.dialect.name == "sqlite"
+        else _items_of_scratch_schema(connection, revision)
+    )
 
 
-def differences(connection: Connection, revision: str = "head") -> list[str]:
+def schema_differences(connection: Connection, revision: str = "head") -> list[str]:
     """Where the schema departs from the migrations, one line each; other tables beside the ledger do not matter.
 
     Raises:
-        NoScratchSchema: see `expected`.
+        NoScratchSchema: see `expected_items`.
     """
-    return compare(inventory(connection), expected(connection, revision))
+    return compare_items(schema_items(connection), expected_items(connection, revision))
 
 
-def compare(found: frozenset[Item], wanted: frozenset[Item]) -> list[str]:
-    """Where `found` departs from `wanted`, in lines such as 'trigger entry_no_update on entry is missing'."""
-    ledger = {item.table for item in wanted}
-    ours = {(item.table, item.kind, item.name): item for item in found if item.table in ledger}
-    theirs = {(item.table, item.kind, item.name): item for item in wanted}
+def compare_items(actual: frozenset[SchemaItem], expected: frozenset[SchemaItem]) -> list[str]:
+    """Where `actual` departs from `expected_items`, in lines such as 'trigger entry_no_update on entry is missing'."""
+    ledger = {item.table for item in expected}
+    ours = {(item.table, item.kind, item.name): item for item in actual if item.table in ledger}
+    theirs = {(item.table, item.kind, item.name): item for item in expected}
     return (
         [f"{item} is missing" for key, item in sorted(theirs.items()) if key not in ours]
         + [f"{item} is altered" for key, item in sorted(ours.items()) if key in theirs and item != theirs[key]]
@@ -72,19 +76,19 @@ def compare(found: frozenset[Item], wanted: frozenset[Item]) -> list[str]:
     )
 
 
-def _sqlite(connection: Connection) -> frozenset[Item]:
+def _sqlite_items(connection: Connection) -> frozenset[SchemaItem]:
     """The statements that made each table (its columns and constraints are in there), index and trigger."""
     rows = connection.execute(text("SELECT tbl_name, type, name, sql FROM sqlite_master"))
-    return frozenset(Item(table, kind, name, " ".join((sql or "").split())) for table, kind, name, sql in rows)
+    return frozenset(SchemaItem(table, kind, name, " ".join((sql or "").split())) for table, kind, name, sql in rows)
 
 
-def _in_memory(revision: str) -> frozenset[Item]:
+def _items_of_memory_ledger(revision: str) -> frozenset[SchemaItem]:
     with create_engine("sqlite://", poolclass=NullPool).begin() as scratch:
         run(scratch, revision)
-        return inventory(scratch)
+        return schema_items(scratch)
 
 
-_POSTGRESQL = """
+_POSTGRESQL_ITEMS = """
 WITH here AS (SELECT current_schema()::regnamespace::oid AS schema),
      tables AS (SELECT c.* FROM pg_class c, here WHERE c.relnamespace = here.schema AND c.relkind IN ('r', 'p')),
      keeper AS (SELECT t.relowner AS owner FROM tables t WHERE t.relname = 'audit_head'),
@@ -154,37 +158,37 @@ SELECT 'audit_head', f.kind, f.name, f.oid::text -- with arguments that fit bett
 _INSUFFICIENT_PRIVILEGE = "42501"
 
 
-def _postgresql(connection: Connection) -> frozenset[Item]:
+def _postgresql_items(connection: Connection) -> frozenset[SchemaItem]:
     schema = str(connection.scalar(text("SELECT quote_ident(current_schema())")))
-    rows = connection.execute(text(_POSTGRESQL))
-    return frozenset(Item(*(_unqualified(part, schema) for part in row)) for row in rows)
+    rows = connection.execute(text(_POSTGRESQL_ITEMS))
+    return frozenset(SchemaItem(*(_unqualified(part, schema) for part in row)) for row in rows)
 
 
 def _unqualified(wording: str, schema: str) -> str:
-    return _undumped(wording.replace(f"{schema}.", "").replace(f"search_path={schema},", "search_path=,"))
+    return _normalise_word_list(wording.replace(f"{schema}.", "").replace(f"search_path={schema},", "search_path=,"))
 
 
-_WORD = r"'(?:[^']|'')*'::character varying"
-_CAST = re.compile(rf"({_WORD})")
-_LIST = re.compile(rf"\(ARRAY\[({_WORD}(?:, {_WORD})*)\]\)::text\[\]")
+_QUOTED_WORD = r"'(?:[^']|'')*'::character varying"
+_WORD_CAST = re.compile(rf"({_QUOTED_WORD})")
+_WORD_LIST = re.compile(rf"\(ARRAY\[({_QUOTED_WORD}(?:, {_QUOTED_WORD})*)\]\)::text\[\]")
 
 
-def _undumped(wording: str) -> str:
+def _normalise_word_list(wording: str) -> str:
     """The same list of words, whether the server read it as it was written or from a dump of itself.
 
     `kind IN ('a', 'b')` is told as an array that is cast to text; read from a dump, as an array of words that are.
     """
-    return _LIST.sub(lambda found: "ARRAY[" + _CAST.sub(r"(\1)::text", found[1]) + "]", wording)
+    return _WORD_LIST.sub(lambda found: "ARRAY[" + _WORD_CAST.sub(r"(\1)::text", found[1]) + "]", wording)
 
 
-def _in_savepoint(connection: Connection, revision: str) -> frozenset[Item]:
+def _items_of_scratch_schema(connection: Connection, revision: str) -> frozenset[SchemaItem]:
     trial = connection.begin_nested()
     try:
         scratch = f"almoner_reference_{connection.scalar(text('SELECT pg_backend_pid()'))}"
         connection.execute(text(f"CREATE SCHEMA {scratch}"))
         connection.execute(text(f"SET LOCAL search_path TO {scratch}"))
         run(connection, revision)
-        return inventory(connection)
+        return schema_items(connection)
     except ProgrammingError as problem:
         if getattr(problem.orig, "sqlstate", None) != _INSUFFICIENT_PRIVILEGE:
             raise

@@ -6,11 +6,11 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
 from migrations.runner import run
-from migrations.schema_inventory import differences
+from migrations.schema_inventory import schema_differences
 from models_db.errors import EnvironmentProblem
 from models_db.sessions.database import Database, LedgerUnreachable
 
-_ONE_AT_A_TIME = 0x616C6D6F6E6572  # 'almoner'
+_UPGRADE_LOCK = 0x616C6D6F6E6572  # 'almoner'
 OLDEST_POSTGRESQL = 160_000
 """`server_version_num` from which on CREATEROLE reaches only the roles that it has made; before, it reached all."""
 
@@ -25,7 +25,7 @@ def upgrade(database: Database, revision: str = "head") -> None:
         SchemaDiffers: a table, constraint, index or trigger is not as the migrations make it.
         ProtectionLost: a revision loses what an earlier one has put there.
         SchemaUnknown: a newer almoner has made this ledger.
-        NoScratchSchema: see `migrations.schema_inventory.expected`.
+        NoScratchSchema: see `migrations.schema_inventory.expected_items`.
         LedgerUnreachable: the database cannot be opened or stays locked.
         PostgreSQLTooOld: its server cannot hold what the ledger needs.
     """
@@ -34,13 +34,13 @@ def upgrade(database: Database, revision: str = "head") -> None:
         with database.engine.connect() as connection:
             suspend_references(connection)
             with connection.begin():
-                _one_at_a_time(connection)
+                _acquire_upgrade_lock(connection)
                 before = MigrationContext.configure(connection).get_current_revision()
                 if before is not None:
-                    _require_sound(connection, before)
+                    _require_expected_schema(connection, before)
                 run(connection, revision)
                 if MigrationContext.configure(connection).get_current_revision() != before:
-                    _require_sound(connection, revision)
+                    _require_expected_schema(connection, revision)
     except CommandError:
         raise SchemaUnknown from None
     except OperationalError as problem:
@@ -62,30 +62,30 @@ def require_supported(database: Database) -> None:
         raise PostgreSQLTooOld(found // 10_000)
 
 
-def _require_sound(connection: Connection, revision: str) -> None:
-    if found := differences(connection, revision) + _dangling(connection):
+def _require_expected_schema(connection: Connection, revision: str) -> None:
+    if found := schema_differences(connection, revision) + _dangling_references(connection):
         raise SchemaDiffers(found)
 
 
 def suspend_references(connection: Connection) -> None:
     """SQLite rebuilds a table by dropping it, which enforced foreign keys forbid; only between transactions can this be
-    set. It holds for this connection, which is closed at the end; `_dangling` makes up for it."""
+    set. It holds for this connection, which is closed at the end; `_dangling_references` makes up for it."""
     if connection.dialect.name == "sqlite":
         connection.detach()  # or the connection would be kept, and used again like this
         connection.connection.cursor().execute("PRAGMA foreign_keys=OFF")  # past SQLAlchemy, which would begin
 
 
-def _dangling(connection: Connection) -> list[str]:
+def _dangling_references(connection: Connection) -> list[str]:
     if connection.dialect.name != "sqlite":
         return []
     tables = sorted({str(row[0]) for row in connection.execute(text("PRAGMA foreign_key_check"))})
     return [f"rows of {table} point nowhere" for table in tables]
 
 
-def _one_at_a_time(connection: Connection) -> None:
+def _acquire_upgrade_lock(connection: Connection) -> None:
     """SQLite's writers are alone already."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({_ONE_AT_A_TIME})"))
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
 
 
 class PostgreSQLTooOld(EnvironmentProblem):

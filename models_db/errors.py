@@ -33,7 +33,7 @@ class AlmonerError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Errors of all kinds travel between our processes, whatever their own arguments are."""
-        return _again, (type(self), self.message, self.advice, self.facts)
+        return _rebuild_error, (type(self), self.message, self.advice, self.facts)
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ class AlmonerError(Exception):
         return f"{self.message}\n{self.advice}" if self.advice else self.message
 
 
-def _again(kind: type[AlmonerError], message: str, advice: str, facts: Mapping[str, object]) -> AlmonerError:
+def _rebuild_error(kind: type[AlmonerError], message: str, advice: str, facts: Mapping[str, object]) -> AlmonerError:
     made = kind.__new__(kind)
     AlmonerError.__init__(made, message, advice, facts)
     return made

@@ -26,9 +26,9 @@ class ProjectHome:
     root: Path
 
     @classmethod
-    def locate(cls, given: Path | None = None) -> "ProjectHome":
+    def locate(cls, path: Path | None = None) -> "ProjectHome":
         """`--home`, else ALMONER_HOME, else ~/.almoner."""
-        chosen = given or Path(os.environ.get("ALMONER_HOME") or Path.home() / ".almoner")
+        chosen = path or Path(os.environ.get("ALMONER_HOME") or Path.home() / ".almoner")
         return cls(chosen.expanduser().absolute())
 
     @property
@@ -109,7 +109,7 @@ class ProjectHome:
             raise HomeMissing(self.root)
         return self
 
-    def inside(self, *parts: str) -> Path:
+    def path_inside(self, *parts: str) -> Path:
         """A path below this home.
 
         Raises:

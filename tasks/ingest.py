@@ -7,7 +7,7 @@ from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import cohorts, datasets
-from models_db.services.catalogue.cohorts import Growth
+from models_db.services.catalogue.cohorts import CohortPlan
 from models_db.sessions.database import Database, LedgerUnreachable, OutcomeUnknown
 from models_db.tables import Dataset
 from tasks.common import progress
@@ -53,7 +53,7 @@ def ingest_version(
     source: Source,
     overlap_key: bytes,
     label_field: str | None = None,
-    growth: Growth | None = None,
+    growth: CohortPlan | None = None,
     erased: frozenset[str] = frozenset(),
 ) -> RecordedVersion:
     """Copy `source` into the home as the next version of `dataset`, with the labels of `label_field` if it is named.
@@ -69,15 +69,15 @@ def ingest_version(
 
     def known(marks: Sequence[bytes]) -> Mapping[bytes, int]:
         with database.read() as session:
-            return cohorts.of_units(session, dataset.account_id, marks)
+            return cohorts.cohorts_by_unit(session, dataset.account_id, marks)
 
     def record(version: IngestedVersion) -> None:
         try:
             with database.write() as session:
                 row = datasets.add_version(
-                    session, actor, datasets.find(session, dataset.name),
+                    session, actor, datasets.find_dataset(session, dataset.name),
                     uid=version.uid, source_mark=version.source_mark, manifest_mark=version.manifest_mark,
-                    units=iter_marks(home, version.uid), growth=growth, erased=erased,
+                    units=iter_marks(home, version.uid), cohort_plan=growth, erased=erased,
                 )  # fmt: skip
                 recorded.append(row.number)
         except OutcomeUnknown as unheard:
@@ -86,7 +86,7 @@ def ingest_version(
 
     made = ingest(
         home, source, dataset.unit_field, overlap_key, text_field=dataset.text_field, label_field=label_field,
-        cohorts=None if growth is None or growth.settled else Cohorts(growth.newest, known),
+        cohorts=None if growth is None or growth.has_single_cohort else Cohorts(growth.newest, known),
         progress=lambda done, total: progress.report("ingesting", done, total), record=record,
         erased=erased,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from sqlalchemy.pool import NullPool
 import models_db.sessions.database
 import models_db.sessions.read_only
 from migrations import schema_inventory
-from migrations.schema_inventory import Item
+from migrations.schema_inventory import SchemaItem
 from migrations.upgrade import upgrade
 from models_db.sessions.database import Database
 from tests.object_store import ENVIRONMENT, ObjectStore
@@ -255,14 +255,16 @@ def ledgers(ledger_folder: Path, request: pytest.FixtureRequest) -> Ledgers:
     return Ledgers(ledger_folder, lambda: request.getfixturevalue("postgresql"))
 
 
-def _expected_once(expected: Callable[[Connection, str], frozenset[Item]]) -> Callable[..., frozenset[Item]]:
+def _expected_once(
+    expected: Callable[[Connection, str], frozenset[SchemaItem]],
+) -> Callable[..., frozenset[SchemaItem]]:
     """What the migrations make on PostgreSQL, built once for each database's name, login and revision.
 
     A login that may not build it gets no answer that is kept.
     """
-    built: dict[tuple[Any, ...], frozenset[Item]] = {}
+    built: dict[tuple[Any, ...], frozenset[SchemaItem]] = {}
 
-    def expect(connection: Connection, revision: str) -> frozenset[Item]:
+    def expect(connection: Connection, revision: str) -> frozenset[SchemaItem]:
         place = (connection.engine.url.database, connection.engine.url.username, revision)
         if place not in built:
             built[place] = expected(connection, revision)
@@ -272,8 +274,8 @@ def _expected_once(expected: Callable[[Connection, str], frozenset[Item]]) -> Ca
 
 
 SCHEMAS_ONCE: list[tuple[Any, str, Callable[..., Any]]] = [
-    (schema_inventory, "_in_memory", cache(schema_inventory._in_memory)),
-    (schema_inventory, "_in_savepoint", _expected_once(schema_inventory._in_savepoint)),
+    (schema_inventory, "_in_memory", cache(schema_inventory._items_of_memory_ledger)),
+    (schema_inventory, "_in_savepoint", _expected_once(schema_inventory._items_of_scratch_schema)),
 ]
 """What `doctor` compares a schema with; tests/integration/test_migrations.py builds it anew each time."""
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from cli.app import app
 from cli.web.access import Asked, Door, door
 from cli.web.application import application
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.home import ProjectHome
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import cohorts, datasets, policies, principals, schedules
@@ -47,7 +47,7 @@ class Home:
         assert done.exit_code == 0, done.output
         database = Database(home.database_url)
         with database.read() as session:
-            owner, policy = principals.every(session)[0], policies.in_force(session)
+            owner, policy = principals.list_all(session)[0], policies.policy_in_force(session)
             assert policy is not None
         actor = Actor(owner.id, owner.name)
         return cls(home, World(database, policy.id, actor, actor, actor, actor))
@@ -66,8 +66,8 @@ class Home:
     def request(self, dataset: str, rho: int = MILLION, **more: Any) -> int:
         """A request with a price."""
         with self.world.database.read() as session:
-            found = datasets.find(session, dataset)
-            blocks = datasets.partition(session, found).blocks * cohorts.count(session, found.account_id)
+            found = datasets.find_dataset(session, dataset)
+            blocks = datasets.find_partition(session, found).blocks * cohorts.count_cohorts(session, found.account_id)
         plan = plan_of(range(blocks), ["token_draw"], Amount(rho), 1)
         body: dict[str, Any] = {"epsilon": "1", "delta": "0.0000001", "plan": plan} | more
         return self.world.request(dataset, **body)
@@ -94,8 +94,8 @@ class Home:
     def schedule(self, dataset: str, standing: int) -> int:
         """A schedule that was never due."""
         with self.world.database.write() as session:
-            found, motion = datasets.find(session, dataset), proposals.find(session, standing)
-            timing = Timing("cron", "0 6 * * 1", "Europe/Berlin", moment())
+            found, motion = datasets.find_dataset(session, dataset), proposals.find_proposal(session, standing)
+            timing = Timing("cron", "0 6 * * 1", "Europe/Berlin", utc_now())
             return schedules.create(session, self.world.analyst, found, motion, timing, f"weekly {EVIL}").id
 
     def client(self, behind: Door | None = None, **more: Any) -> TestClient:
@@ -131,8 +131,8 @@ def plenty(folder: Path) -> Home:
         home.spent("clinic", cap * share // 100)
     home.spent("clinic", cap // 50, publish=True)
     with before_0012(home.world.database), home.world.database.write() as session:
-        found = datasets.find(session, "clinic")
-        envelopes.open_scope(session, home.world.steward, found, f"trial-7 {EVIL}", Amount(cap // 10, 10), "agreed")
+        found = datasets.find_dataset(session, "clinic")
+        envelopes.open_envelope(session, home.world.steward, found, f"trial-7 {EVIL}", Amount(cap // 10, 10), "agreed")
     home.dataset("harbour")
     home.spent("harbour", home.world.balance("harbour").cap.rho * 93 // 100)
     home.request("harbour", home.world.balance("harbour").cap.rho // 5)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from models_db.services.lifecycle.ledger import PlannedInvocation
+from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.amounts import Amount
 from tasks.generation.decoding.run_context import Bench
 from tasks.mechanisms.tokens.exponential_mechanism import calibrate
@@ -125,7 +125,7 @@ class ByHand:
         assert ask.amount is not None
         event = calibrate(ask.amount.rho, 48, 7, "1").event(48)
         facts = {"k": str(MOST), SIZE_DEVIATION: DEVIATION, SMALLEST_CLUSTER: str(LEAST)}
-        invocation = PlannedInvocation(event, (Amount(event.loss.rho, event.loss.delta),))
+        invocation = InvocationPlan(event, (Amount(event.loss.rho, event.loss.delta),))
         return Plan((invocation,), tuple(range(ask.blocks)), 0, facts, 1, 1, 1)
 
     def written_out(self, request: Any) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db.database.base import Base, moment
+from models_db.database.base import Base, utc_now
 from models_db.policies.rules import PolicyTerms
 from models_db.services.audit import chain
 from models_db.services.audit.chain import Actor
@@ -27,17 +27,17 @@ from models_db.services.catalogue import (
     requests,
     schedules,
 )
-from models_db.services.catalogue.cohorts import Growth
+from models_db.services.catalogue.cohorts import CohortPlan
 from models_db.services.catalogue.datasets import LifetimeClaim, Registration
 from models_db.services.catalogue.principals import Mandate
 from models_db.services.lifecycle import artifacts, attempts, envelopes, gates, ledger, proposals
-from models_db.services.lifecycle.gates import Decision
-from models_db.services.lifecycle.ledger import Attempt, PlannedInvocation, Provenance
-from models_db.services.lifecycle.proposals import Authorisation
+from models_db.services.lifecycle.gates import GateDecision
+from models_db.services.lifecycle.ledger import Attempt, InvocationPlan, Provenance
+from models_db.services.lifecycle.proposals import AuthorisationTerms
 from models_db.sessions.database import Database
-from models_db.tables import Artifact, Dataset, Motion, PolicyVersion
+from models_db.tables import Artifact, Dataset, PolicyVersion, Proposal
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import Json, canonical, digest
+from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.events import PrivacyEvent
 from models_db.writes import budget_steps, budget_steps_postgresql, links
 
@@ -47,7 +47,7 @@ PATIENCE = 900.0
 """Seconds that a test waits for another process or thread; it only ends what hangs."""
 FAR = timedelta(days=30)
 LATE = "9999-01-01T00:00:00.000000Z"
-SOON = moment(datetime.now(UTC) + timedelta(days=300))
+SOON = utc_now(datetime.now(UTC) + timedelta(days=300))
 """A day that the policies of tests allow for decisions."""
 CAP = Amount(1000, 100)
 TEN = Amount(10)
@@ -125,7 +125,7 @@ def later(by: timedelta) -> Iterator[None]:
             attempts,
             schedules,
         ):
-            patch.setattr(service, "moment", lambda at=None: moment(at or datetime.now(UTC) + by))
+            patch.setattr(service, "moment", lambda at=None: utc_now(at or datetime.now(UTC) + by))
         yield
 
 
@@ -138,9 +138,9 @@ def execute(database: Database, *statements: str, **values: object) -> None:
 
 def append_link(session: Session, actor: Actor, kind: str, body: dict[str, Json], dataset: str | None = None) -> int:
     """A link of no row, which only the owner of the tables can add. Returns its number."""
-    said = canonical(body).decode()
+    said = encode_canonical(body).decode()
     if session.get_bind().dialect.name == "sqlite":
-        return links.append(session, actor.name, kind, said, dataset, None)
+        return links.append_link(session, actor.name, kind, said, dataset, None)
     query = text("SELECT almoner_chain(:who, :kind, :dataset, NULL, :body)")
     given = {"who": actor.name, "kind": kind, "dataset": dataset, "body": said}
     return int(session.execute(query, given).scalar_one())
@@ -167,22 +167,22 @@ def unguarded(database: Database, guard: str, table: str) -> Iterator[None]:
         connection.exec_driver_sql(str(statement))
 
 
-def planned(*instalments: Amount, mechanism: str = "token_draw") -> PlannedInvocation:
+def planned(*instalments: Amount, mechanism: str = "token_draw") -> InvocationPlan:
     """One mechanism of a run, and what it is to be held for."""
-    return PlannedInvocation(event_of(mechanism), instalments)
+    return InvocationPlan(event_of(mechanism), instalments)
 
 
-def mechanisms_of(plan: Sequence[PlannedInvocation]) -> tuple[str, ...]:
+def mechanisms_of(plan: Sequence[InvocationPlan]) -> tuple[str, ...]:
     """What a request has to be approved for, so that a plan may be held."""
     return tuple(each.event.mechanism for each in plan)
 
 
-def any_amounts(motion: Motion) -> None:
+def any_amounts(motion: Proposal) -> None:
     """In place of the check of a motion's amounts, which tests of the ledger alone have made up."""
 
 
 def _blocks(session: Session, dataset: Dataset) -> int:
-    return datasets.partition(session, dataset).blocks
+    return datasets.find_partition(session, dataset).blocks
 
 
 def terms(**given: Any) -> PolicyTerms:
@@ -226,7 +226,7 @@ class World:
     ) -> "World":
         """Enrol the people and adopt the policy."""
         with database.write() as session:
-            admin = principals.found(session, "admin", "key of admin")
+            admin = principals.found_ledger(session, "admin", "key of admin")
             analyst, steward, runner = (
                 principals.enrol(session, admin, name, f"key of {name}") for name in ("analyst", "steward", "runner")
             )
@@ -265,9 +265,11 @@ class World:
     def delegate(self, giver: Actor, to: str, dataset: str = "clinic", *, begin: int = 0, days: int = 9) -> int:
         """Let somebody decide in the giver's name, from a day to a day. Returns the delegation's number."""
         first = datetime.now(UTC) + timedelta(days=begin)
-        mandate = Mandate(dataset, to, moment(first), moment(first + timedelta(days=days)), "away")
+        mandate = Mandate(dataset, to, utc_now(first), utc_now(first + timedelta(days=days)), "away")
         with self.database.write() as session:
-            return principals.delegate(session, giver, datasets.find(session, dataset).id, mandate, "signature").id
+            return principals.delegate(
+                session, giver, datasets.find_dataset(session, dataset).id, mandate, "signature"
+            ).id
 
     def take_back(self, request_id: int, by: Actor | None = None, gate: str = "spend") -> str:
         """Withdraw an approval. Returns the request's state."""
@@ -304,14 +306,14 @@ class World:
         dataset: str,
         marks: Sequence[bytes],
         source: str | None = None,
-        growth: Growth | None = None,
+        growth: CohortPlan | None = None,
         erased: frozenset[str] = frozenset(),
     ) -> int:
         """One more ingested version. Returns its number."""
-        number, growth = next(self._numbers), growth or Growth()
+        number, growth = next(self._numbers), growth or CohortPlan()
         with self.database.write() as session:
-            found = datasets.find(session, dataset)
-            known = cohorts.of_units(session, found.account_id, marks)
+            found = datasets.find_dataset(session, dataset)
+            known = cohorts.cohorts_by_unit(session, found.account_id, marks)
             made = datasets.add_version(
                 session,
                 self.steward if growth.opens else self.runner,
@@ -320,16 +322,16 @@ class World:
                 source_mark=source or digest({"source": number}),
                 manifest_mark=digest({"manifest": number}),
                 units=[(mark, known.get(mark, growth.newest)) for mark in marks],
-                growth=growth,
+                cohort_plan=growth,
                 erased=erased,
             )
             return made.number
 
-    def growth(self, dataset: str = "clinic", *, opens: bool = False, declared: int | None = None) -> Growth:
+    def growth(self, dataset: str = "clinic", *, opens: bool = False, declared: int | None = None) -> CohortPlan:
         """What is known of the dataset's cohorts before a version comes in."""
         with self.database.read() as session:
-            found = datasets.find(session, dataset)
-            return cohorts.growth(session, self.steward, found, opens=opens, declared=declared)
+            found = datasets.find_dataset(session, dataset)
+            return cohorts.plan_cohorts(session, self.steward, found, opens=opens, declared=declared)
 
     def request(
         self,
@@ -342,21 +344,21 @@ class World:
     ) -> int:
         """A submitted request, in an envelope or under a standing authorisation if one is named. Returns its number."""
         with self.database.write() as session:
-            found = datasets.find(session, dataset)
+            found = datasets.find_dataset(session, dataset)
             content: dict[str, Json] = {
                 "kind": "synthetic_corpus",
                 "mechanism": "invisible_ink",
                 "epsilon": "1",
                 "number": next(self._numbers),
                 "plan": plan_of(
-                    range(cohorts.count(session, found.account_id) * _blocks(session, found)), self.mechanisms
+                    range(cohorts.count_cohorts(session, found.account_id) * _blocks(session, found)), self.mechanisms
                 ),
             }
-            policy = policies.in_force(session)
+            policy = policies.policy_in_force(session)
             assert policy is not None
             version = datasets.newest_version(session, found)
-            envelope = envelopes.find_scope(session, found, scope) if scope else None
-            motion = proposals.find(session, standing) if standing else None
+            envelope = envelopes.find_envelope(session, found, scope) if scope else None
+            motion = proposals.find_proposal(session, standing) if standing else None
             return requests.submit(
                 session, self.analyst, found, version, policy, content | body, valid, scope=envelope, standing=motion
             ).id
@@ -365,9 +367,9 @@ class World:
         """The digest that a gate decides on."""
         with self.database.read() as session:
             if gate == "spend":
-                return requests.find(session, request_id).digest
+                return requests.find_request(session, request_id).digest
             if gate == "motion":
-                return proposals.find(session, request_id).digest
+                return proposals.find_proposal(session, request_id).digest
             artifact = artifacts.artifact_of(session, request_id)
             assert artifact is not None
             return artifact.digest
@@ -383,18 +385,18 @@ class World:
         on_behalf_of: str | None = None,
     ) -> str:
         """A steward's decision on a request or, at the gate `motion`, on a motion. Returns its state."""
-        expires = moment(datetime.now(UTC) + valid)
+        expires = utc_now(datetime.now(UTC) + valid)
         subject = self.subject(request_id, gate)
-        decision = Decision(request_id, gate, subject, verdict, "because", expires, on_behalf_of)
+        decision = GateDecision(request_id, gate, subject, verdict, "because", expires, on_behalf_of)
         with self.database.write() as session:
             signature = f"signature {next(self._numbers)}"
-            return gates.decide(session, by or self.steward, decision, signature, applicable=any_amounts)
+            return gates.record_decision(session, by or self.steward, decision, signature, amount_check=any_amounts)
 
     def cap(self, amount: Amount, dataset: str = "clinic", *, carry: bool = True, valid: timedelta = FAR) -> int:
         """A motion for another lifetime claim, carried unless it is to wait. Returns its number."""
         claim = LifetimeClaim("9", "0.000002", 10**12, amount)
         return self._moved(carry, lambda s, p: proposals.propose_cap(
-            s, self.analyst, datasets.find(s, dataset), p, claim, "because", valid))  # fmt: skip
+            s, self.analyst, datasets.find_dataset(s, dataset), p, claim, "because", valid))  # fmt: skip
 
     def standing(
         self,
@@ -407,9 +409,9 @@ class World:
         valid: timedelta = FAR,
     ) -> int:
         """A motion for a standing authorisation of `ROUTINE`, carried unless it is to wait. Returns its number."""
-        wanted = Authorisation(requests.configuration(ROUTINE), most.rho, most.delta, runs, until)
+        wanted = AuthorisationTerms(requests.configuration(ROUTINE), most.rho, most.delta, runs, until)
         return self._moved(carry, lambda s, p: proposals.propose_standing(
-            s, self.analyst, datasets.find(s, dataset), p, wanted, "because", valid))  # fmt: skip
+            s, self.analyst, datasets.find_dataset(s, dataset), p, wanted, "because", valid))  # fmt: skip
 
     def retraction(self, request_id: int, *, carry: bool = True) -> int:
         """A motion to call a publication back, carried unless it is to wait. Returns its number."""
@@ -417,9 +419,9 @@ class World:
             carry, lambda s, p: proposals.propose_retraction(s, self.analyst, request_id, p, "because", FAR)
         )
 
-    def _moved(self, carry: bool, propose: Callable[[Session, PolicyVersion], Motion]) -> int:
+    def _moved(self, carry: bool, propose: Callable[[Session, PolicyVersion], Proposal]) -> int:
         with self.database.write() as session:
-            policy = policies.in_force(session)
+            policy = policies.policy_in_force(session)
             assert policy is not None
             number = propose(session, policy).id
         if carry:
@@ -434,10 +436,10 @@ class World:
     def start(self, request_id: int) -> Attempt:
         """An attempt at an approved request, eligible for every block."""
         with self.database.write() as session:
-            number = attempts.start(session, self.runner, request_id, f"token-{next(self._numbers)}", "here")
-            dataset_id = requests.find(session, request_id).dataset_id
-            scheme = datasets.partition(session, session.get_one(Dataset, dataset_id))
-            return ledger.attempt_of(session, request_id, number, tuple(range(scheme.blocks)))
+            number = attempts.start_attempt(session, self.runner, request_id, f"token-{next(self._numbers)}", "here")
+            dataset_id = requests.find_request(session, request_id).dataset_id
+            scheme = datasets.find_partition(session, session.get_one(Dataset, dataset_id))
+            return ledger.load_attempt(session, request_id, number, tuple(range(scheme.blocks)))
 
     def running(self, dataset: str = "clinic") -> Attempt:
         """Requested, approved and started."""
@@ -445,7 +447,7 @@ class World:
         self.decide(request_id)
         return self.start(request_id)
 
-    def hold(self, attempt: Attempt, *plan: PlannedInvocation) -> None:
+    def hold(self, attempt: Attempt, *plan: InvocationPlan) -> None:
         """Reserve a plan."""
         with self.database.write() as session:
             ledger.hold(session, self.runner, attempt, plan, PROVENANCE, whole=True)
@@ -463,13 +465,15 @@ class World:
     def fail(self, attempt: Attempt) -> None:
         """End an attempt without an artifact."""
         with self.database.write() as session:
-            attempts.fail(session, self.runner, attempt, "interrupted")
+            attempts.fail_attempt(session, self.runner, attempt, "interrupted")
 
     def produce(self, attempt: Attempt, metrics: Sequence[tuple[str, str, Json]] = ()) -> Artifact:
         """End an attempt with an artifact."""
         files = {"texts.jsonl": digest({"request": attempt.request_id, "attempt": attempt.number})}
         with self.database.write() as session:
-            return artifacts.produce(session, self.runner, attempt, files, 10, f"q-{attempt.request_id}", metrics)
+            return artifacts.record_artifact(
+                session, self.runner, attempt, files, 10, f"q-{attempt.request_id}", metrics
+            )
 
     def produced(self, dataset: str = "clinic", amount: Amount = TEN) -> Attempt:
         """Running, held, armed and produced."""
@@ -484,7 +488,7 @@ class World:
         attempt = self.produced(dataset)
         self.decide(attempt.request_id, "publish")
         with self.database.write() as session:
-            artifacts.publish(session, self.runner, attempt.request_id)
+            artifacts.record_publication(session, self.runner, attempt.request_id)
         return attempt
 
     def state(self, request_id: int) -> str:
@@ -495,4 +499,4 @@ class World:
     def balance(self, dataset: str = "clinic") -> ledger.Balance:
         """What a dataset's account has left."""
         with self.database.read() as session:
-            return ledger.balance(session, datasets.find(session, dataset).account_id)
+            return ledger.balance(session, datasets.find_dataset(session, dataset).account_id)

@@ -19,10 +19,10 @@ import pytest
 import torch
 from pydantic import BaseModel, Field
 
-from models_db.services.lifecycle.ledger import PlannedInvocation
+from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.amounts import Amount
-from models_db.values.requests import Exact, ReleaseRequest
-from models_db.values.requests import Written as WrittenByPeople
+from models_db.values.requests import ExactDecimal, ReleaseRequest
+from models_db.values.requests import RequestModel as WrittenByPeople
 from tasks.generation.decoding.public_sampling import text_backend
 from tasks.generation.decoding.run_context import Bench
 from tasks.inference.backends.endpoints import Endpoint
@@ -306,7 +306,7 @@ class CountedParameters(WrittenByPeople):
 
     samples: Annotated[int, Field(ge=1)]
     max_new_tokens: Annotated[int, Field(ge=1)] = 12
-    temperature: Exact = Decimal(1)
+    temperature: ExactDecimal = Decimal(1)
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ class Counted:
         wanted = _asked(ask.parameters)
         count = calibrate_count((ask.amount or Amount()).rho)
         return Plan(
-            invocations=(PlannedInvocation(count.event(), (count.loss(),)),),
+            invocations=(InvocationPlan(count.event(), (count.loss(),)),),
             blocks=tuple(range(ask.blocks)),
             samples=wanted.samples,
             facts={"samples": str(wanted.samples), **self.facts},

@@ -14,7 +14,7 @@ from cli.app import app
 from cli.command_table import ListedCommand
 from flows.workspace.policy_file import POLICY
 from models_db.policies.policy import Policy
-from models_db.values.requests import ReleaseRequest, as_json, parse
+from models_db.values.requests import ReleaseRequest, model_to_json, parse_model
 from tasks.accounting.policy_limits import bounds_of
 from tasks.evaluation.policy_bounds import require_measurable
 from tasks.evaluation.registry import METRICS
@@ -209,8 +209,8 @@ def test_the_request_in_the_readme_is_one() -> None:
     examples = request_examples()
     assert examples
     for example in examples:
-        request = parse(ReleaseRequest, yaml.safe_load(example), "The example")
-        parse(SYSTEMS[request.mechanism].parameters, request.parameters, "Its parameters")
+        request = parse_model(ReleaseRequest, yaml.safe_load(example), "The example")
+        parse_model(SYSTEMS[request.mechanism].parameters, request.parameters, "Its parameters")
 
 
 def table_of(page: str, heading: str) -> dict[str, list[str]]:
@@ -265,7 +265,7 @@ def test_the_policy_that_init_writes_shows_every_field_and_says_its_defaults() -
     assert set(re.findall(r"^(?:# )?(\w+): ", POLICY, re.MULTILINE)) == set(Policy.model_fields)
     switched_on = re.sub(r"^# (\w+: .*)$", r"\1", POLICY, flags=re.MULTILINE)
     for text in (POLICY, switched_on):
-        assert parse(Policy, yaml.safe_load(text), "policy.yaml").several_roles is True
+        assert parse_model(Policy, yaml.safe_load(text), "policy.yaml").several_roles is True
     assert set(yaml.safe_load(switched_on)) == set(Policy.model_fields)
 
 
@@ -275,7 +275,7 @@ def test_every_field_of_a_policy_is_documented_with_its_default() -> None:
     for name, field in Policy.model_fields.items():
         default = documented[name][1].strip("`")
         shown = yaml.safe_load(default) if default != "none" else None
-        written = as_json(field.get_default(call_default_factory=True))
+        written = model_to_json(field.get_default(call_default_factory=True))
         assert (shown or None) == (written or None), name
 
 
@@ -283,7 +283,7 @@ def test_the_policies_in_the_documentation_are_policies() -> None:
     examples = [block for block in code_blocks(POLICY_PAGE, "yaml") if block.startswith("version: 1")]
     assert len(examples) >= 2
     for example in examples:
-        policy = parse(Policy, yaml.safe_load(example), "The example")
+        policy = parse_model(Policy, yaml.safe_load(example), "The example")
         for name in ("", *policy.datasets):
             require_measurable(policy.rules_for(name).required)
             bounds_of(policy.rules_for(name))

@@ -2,22 +2,22 @@
 
 from collections.abc import Sequence
 
-from migrations.database_roles import Rights
+from migrations.database_roles import RoleChanges
 
 
-def told_rights(rights: Rights) -> Sequence[str]:
+def told_rights(rights: RoleChanges) -> Sequence[str]:
     """Lines for people; none where nothing was to be done."""
     told = []
-    if rights.done:
-        told.append("Done in the database:\n" + _indented(rights.done))
-    if rights.todo:
-        told.append("This session may not do the rest. A database administrator types:\n" + _indented(rights.todo))
+    if rights.applied:
+        told.append("Done in the database:\n" + _indented(rights.applied))
+    if rights.pending:
+        told.append("This session may not do the rest. A database administrator types:\n" + _indented(rights.pending))
     return told
 
 
-def as_json(rights: Rights) -> dict[str, object]:
+def as_json(rights: RoleChanges) -> dict[str, object]:
     """The same for programs."""
-    return {"done": list(rights.done), "todo": list(rights.todo)}
+    return {"done": list(rights.applied), "todo": list(rights.pending)}
 
 
 def _indented(statements: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 
 from cli.framework.tables import table
 from flows.approvals.propose_change import MotionRow
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 
@@ -33,7 +33,7 @@ def motion_table(found: Sequence[MotionRow]) -> RenderableType:
 
 def _line(found: MotionRow) -> tuple[object, ...]:
     given = f"{found.given} of {found.needed}" if found.state == "open" else ""
-    ends = found.expires_at[:10] if found.expires_at > moment() and found.state == "open" else ""
+    ends = found.expires_at[:10] if found.expires_at > utc_now() and found.state == "open" else ""
     return (found.number, found.dataset, found.kind, found.content, found.state, given, found.proposer, ends)
 
 

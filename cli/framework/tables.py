@@ -6,7 +6,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from models_db.values.printable_text import visible
+from models_db.values.printable_text import escape_controls
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
@@ -48,7 +48,7 @@ def _said(value: object) -> object:
 
 def plain(value: object) -> Text:
     """`value` as text that cannot steer a terminal: what moves the cursor or turns the order is spelt out."""
-    return Text(visible(value))
+    return Text(escape_controls(value))
 
 
 def _is_number(value: object) -> bool:

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 from flows.audit.verify import verify
 from flows.workspace.workspace import Record
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.services.audit.verify_chain import ChainReport
-from models_db.sessions.read_only import ReadingDatabase
+from models_db.sessions.read_only import ReadOnlyDatabase
 
 PATIENCE = 2.0
 """Seconds that a page waits for a walk; a short chain is walked by then."""
@@ -91,12 +91,12 @@ class ChainWatch:
         began = time.monotonic()
         links, verdict, told = 0, "unread", ""
         try:
-            found = self._walk(Record(self._home, ReadingDatabase(self._home.database_url), ""))
+            found = self._walk(Record(self._home, ReadOnlyDatabase(self._home.database_url), ""))
             verdict, told, links, head = _judged(found), _said(found), found.links, found.head.seq
         except AlmonerError as problem:
             told = problem.message
         ended = time.monotonic()
-        self._last = _Walk(head, verdict, links, told, moment(datetime.now(UTC)), ended, ended - began)
+        self._last = _Walk(head, verdict, links, told, utc_now(datetime.now(UTC)), ended, ended - began)
 
 
 def _judged(found: ChainReport) -> str:

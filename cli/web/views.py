@@ -50,7 +50,7 @@ class Views:
     def _shown(self, request: Request, name: str, make: Callable[[Look], Any], **more: Any) -> Response:
         with self._lookout().look() as look:
             told = make(look)
-            head = audits.head(look.session).seq if name == "audit" else 0
+            head = audits.read_chain_head(look.session).seq if name == "audit" else 0
         chain = self.chain.state(head) if name == "audit" else None
         viewer = {"name": look.actor.name, "roles": sorted(look.roles)}
         if wants_json(request):
@@ -86,7 +86,7 @@ class Views:
             raise StateUnknown
 
         def make(look: Look) -> Any:
-            wanted = datasets.find(look.session, name).id if name else None
+            wanted = datasets.find_dataset(look.session, name).id if name else None
             return request_list(look, before, wanted, (state,) if state else ())
 
         return self._shown(request, "releases", make, states=STATES, wanted={"dataset": name, "state": state})

@@ -17,13 +17,13 @@ from flows.approvals.review_sections import names_of
 from flows.audit.lifetime_claims import claims_of, require_motion
 from flows.governance.policy import require_bounds
 from flows.workspace.workspace import Workspace
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services.audit.stored_text import files_of
 from models_db.services.catalogue import principals, request_plans, requests
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, gates, proposals
-from models_db.services.lifecycle.gates import Decision, withdrawal_statement
+from models_db.services.lifecycle.gates import GateDecision, withdrawal_statement
 from models_db.services.lifecycle.proposals import MotionDecided
 from models_db.tables import Artifact, Dataset
 from models_db.values.gates import Gate
@@ -86,7 +86,7 @@ def _produced(workspace: Workspace, session: Session, number: int) -> tuple[Ques
     artifact = artifacts.artifact_of(session, number)
     if artifact is None:
         raise WrongState(number, asked.state, "produced (publish gate)")
-    return asked, artifact, workspace.home.inside("quarantine", artifact.folder)
+    return asked, artifact, workspace.home.path_inside("quarantine", artifact.folder)
 
 
 _MATTERS: dict[Gate, Callable[[Workspace, Session, int], Matter]] = {
@@ -134,8 +134,8 @@ def decide(workspace: Workspace, asked: Matter, verdict: str, reason: str, on_be
     with workspace.database.write() as session:
         _require_good_enough(session, asked, verdict, reason)
         attestation = _attestation(workspace.key, asked, verdict)
-        return gates.decide(
-            session, workspace.actor, decision, signature, attestation=attestation, applicable=require_motion
+        return gates.record_decision(
+            session, workspace.actor, decision, signature, attestation=attestation, amount_check=require_motion
         )
 
 
@@ -150,7 +150,7 @@ def require_acceptable(
     with workspace.database.rehearse() as session:
         _require_good_enough(session, asked, verdict, reason)
         decision = _decision(asked, verdict, reason, on_behalf_of)
-        gates.decide(session, workspace.actor, decision, _UNSIGNED, applicable=require_motion)
+        gates.record_decision(session, workspace.actor, decision, _UNSIGNED, amount_check=require_motion)
 
 
 def _require_good_enough(session: Session, asked: Matter, verdict: str, reason: str) -> None:
@@ -173,14 +173,14 @@ def require_derived_amounts(session: Session, asked: Matter) -> None:
         PlanAltered: the ledger would hold the run to another plan than the one that is shown.
     """
     if asked.gate is Gate.MOTION:
-        motion = proposals.find(session, asked.number)
+        motion = proposals.find_proposal(session, asked.number)
         require_motion(motion)
         if motion.kind == "retraction":
             return
         dataset_id = motion.dataset_id
     else:
-        request = requests.find(session, asked.number)
-        request_plans.require_written(session, request)
+        request = requests.find_request(session, asked.number)
+        request_plans.require_plan_intact(session, request)
         dataset_id = request.dataset_id
     claims_of(session, session.get_one(Dataset, dataset_id))
 
@@ -248,21 +248,23 @@ def bring(workspace: Workspace, asked: Matter, signed: SignedApproval) -> str:
             raise ApprovalUnusable("has been brought here before")
         _require_good_enough(session, asked, signed.decision, signed.reason)
         approver = principals.identify(session, signed.public_key)
-        return gates.decide(
+        return gates.record_decision(
             session,
             workspace.actor,
             signed.stated,
             signed.signature,
             approver=approver,
             attestation=signed.attestation,
-            applicable=require_motion,
+            amount_check=require_motion,
         )
 
 
 def _signatures(session: Session, asked: Matter) -> set[str]:
     """Of all decisions there have been on it: a withdrawn approval does not come back out of its file."""
     motion = asked.gate is Gate.MOTION
-    found = gates.motion_approvals(session, asked.number) if motion else gates.approvals(session, asked.number)
+    found = (
+        gates.proposal_decisions(session, asked.number) if motion else gates.request_decisions(session, asked.number)
+    )
     return {approval.signature for approval, _ in found}
 
 
@@ -275,7 +277,7 @@ def withdraw(workspace: Workspace, number: int, gate: str, reason: str) -> str:
     """
     actor = workspace.actor
     with workspace.database.write() as session:
-        own = gates.standing_of(session, actor, number, gate)
+        own = gates.own_approvals(session, actor, number, gate)
         said = withdrawal_statement(number, gate, own[-1].subject_digest, reason, actor.name)
         return gates.withdraw_approval(session, actor, number, gate, reason, workspace.key.sign(said))
 
@@ -296,7 +298,7 @@ def check(asked: Matter, signed: SignedApproval) -> None:
     if not signed.authentic:
         raise ApprovalUnusable("has a signature that does not fit")
     days = asked.policy.approval_days
-    if not moment() < signed.expires_at <= _expiry(days + 1):  # another machine's clock may be a little ahead
+    if not utc_now() < signed.expires_at <= _expiry(days + 1):  # another machine's clock may be a little ahead
         raise ApprovalUnusable(f"has expired, or is for longer than the {days} days of the policy")
     if not _attested(asked, signed):
         raise ApprovalUnusable("does not carry its signer's attestation of what waits here")
@@ -313,9 +315,11 @@ def _attested(asked: Matter, signed: SignedApproval) -> bool:
     return found is not None and verify(signed.public_key, found.signature, made.pae())
 
 
-def _decision(asked: Matter, verdict: str, reason: str, on_behalf_of: str | None) -> Decision:
+def _decision(asked: Matter, verdict: str, reason: str, on_behalf_of: str | None) -> GateDecision:
     expires = _expiry(asked.policy.approval_days)
-    return Decision(asked.number, asked.gate, asked.subject_digest, verdict, reason, expires, on_behalf_of=on_behalf_of)
+    return GateDecision(
+        asked.number, asked.gate, asked.subject_digest, verdict, reason, expires, on_behalf_of=on_behalf_of
+    )
 
 
 def _attestation(key: SigningKey, asked: Matter, verdict: str) -> str | None:
@@ -325,7 +329,7 @@ def _attestation(key: SigningKey, asked: Matter, verdict: str) -> str | None:
 def _expiry(days: int) -> str:
     """The end of a day: an approval is published with the release, and should not tell when the run took place."""
     last = datetime.now(UTC).date() + timedelta(days=days)
-    return moment(datetime.combine(last, time(23, 59, 59), UTC))
+    return utc_now(datetime.combine(last, time(23, 59, 59), UTC))
 
 
 class MotionUnreadable(Refused):

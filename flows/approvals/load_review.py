@@ -13,10 +13,10 @@ from flows.workspace.policy_file import read_version
 from models_db.services.audit.stored_text import configuration_of, request_body
 from models_db.services.catalogue import datasets, erasures, internal_views, policies, principals, requests
 from models_db.services.lifecycle import artifacts, gates, ledger, proposals
-from models_db.tables import Approval, Artifact, Dataset, Motion, PolicyVersion, Principal, Publication, Request
+from models_db.tables import Approval, Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.common.code_version import code_digest
 from tasks.release.record import Person
 
@@ -27,13 +27,15 @@ def question(session: Session, request_id: int, gate: Gate) -> Question:
     Raises:
         RequestUnknown: there is no such request.
     """
-    request = requests.find(session, request_id)
+    request = requests.find_request(session, request_id)
     state = requests.state_of(session, request_id)
     body = request_body(request)
     dataset = session.get_one(Dataset, request.dataset_id)
     artifact = artifacts.artifact_of(session, request_id)
     subject = request.digest if gate is Gate.SPEND or artifact is None else artifact.digest
-    counting = {one.id for one, _ in gates.valid(session, request_id, gate) if one.subject_digest == subject}
+    counting = {
+        one.id for one, _ in gates.counting_decisions(session, request_id, gate) if one.subject_digest == subject
+    }
     return Question.model_validate(
         {
             "number": request.id,
@@ -41,10 +43,10 @@ def question(session: Session, request_id: int, gate: Gate) -> Question:
             "request": body,
             "requester": _person(session.get_one(Principal, request.requester_id)),
             "expires_at": request.expires_at,
-            "policy": as_json(policy_of(session, request)),
+            "policy": model_to_json(policy_of(session, request)),
             "stewards": stewards(session),
-            "given": _given(gates.approvals(session, request_id, gate), counting),
-            "counted": gates.gate_count(session, request, gate, subject)[0],
+            "given": _given(gates.request_decisions(session, request_id, gate), counting),
+            "counted": gates.count_approvals(session, request, gate, subject)[0],
             "budget": _budget(session, dataset, body),
             "previous": _previous(session, request),
             "views": _views(session, dataset),
@@ -55,10 +57,10 @@ def question(session: Session, request_id: int, gate: Gate) -> Question:
 
 def stewards(session: Session) -> tuple[Person, ...]:
     """Whoever may sign now: stewards, and those to whom one has delegated."""
-    delegates = {given.to_id for given in principals.delegations(session)}
+    delegates = {given.to_id for given in principals.open_delegations(session)}
     return tuple(
         _person(one)
-        for one in principals.every(session)
+        for one in principals.list_all(session)
         if one.id in delegates or "steward" in principals.roles_of(session, one.id)
     )
 
@@ -77,7 +79,7 @@ def _given(found: Iterable[tuple[Approval, Principal]], counting: Container[int]
 def _budget(session: Session, dataset: Dataset, request: Mapping[str, Any]) -> Budget:
     """The budget that a request draws on, that of the blocks it reads; of no request, that of all."""
     blocks = request["plan"]["blocks"] if request else None
-    cap, balance = datasets.lifetime(session, dataset), ledger.balance(session, dataset.account_id, blocks)
+    cap, balance = datasets.lifetime_claim(session, dataset), ledger.balance(session, dataset.account_id, blocks)
     return Budget(
         epsilon_cap=cap.epsilon,
         delta_cap=cap.delta,
@@ -109,14 +111,14 @@ def _previous(session: Session, request: Request) -> Previous | None:
 
 def _views(session: Session, dataset: Dataset) -> Views | None:
     """Who has seen unprotected figures of the account."""
-    found = internal_views.of_account(session, dataset.account_id)
+    found = internal_views.find_viewing(session, dataset.account_id)
     return None if found is None else Views(since=found.since, people=found.people)
 
 
 def _notices(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[str]:
     """Differences between what was asked and what is here now; a run compares them again and refuses."""
-    now, asked = policies.in_force(session), body["dataset"]["version"]
-    left = [version.number for version in erasures.left_versions(session, dataset)]
+    now, asked = policies.policy_in_force(session), body["dataset"]["version"]
+    left = [version.number for version in erasures.remaining_versions(session, dataset)]
     return [
         text
         for differs, text in (
@@ -141,20 +143,20 @@ def motion_question(session: Session, number: int) -> MotionQuestion:
     Raises:
         MotionUnknown: there is no such motion.
     """
-    motion = proposals.find(session, number)
+    motion = proposals.find_proposal(session, number)
     dataset = session.get_one(Dataset, motion.dataset_id)
-    decided = gates.motion_approvals(session, number)
+    decided = gates.proposal_decisions(session, number)
     return MotionQuestion.model_validate(
         {
             "number": number,
             "state": proposals.state_of(session, motion),
-            "motion": proposals.said(motion, dataset.name),
+            "motion": proposals.content_of(motion, dataset.name),
             "configuration": configuration_of(motion) if motion.configuration else None,
             "proposer": _person(session.get_one(Principal, motion.proposer_id)),
-            "policy": as_json(read_version(session, session.get_one(PolicyVersion, motion.policy_id))),
+            "policy": model_to_json(read_version(session, session.get_one(PolicyVersion, motion.policy_id))),
             "stewards": stewards(session),
             "given": _given(decided, {one.id for one, _ in decided}),
-            "counted": gates.motion_count(session, motion)[0],
+            "counted": gates.count_proposal_approvals(session, motion)[0],
             "budget": _budget(session, dataset, {}),
             "release": _retracted(session, motion),
             "views": _views(session, dataset),
@@ -162,9 +164,9 @@ def motion_question(session: Session, number: int) -> MotionQuestion:
     )
 
 
-def _retracted(session: Session, motion: Motion) -> Previous | None:
+def _retracted(session: Session, motion: Proposal) -> Previous | None:
     if motion.kind != "retraction":
         return None
-    request = requests.find(session, proposals.retracted_request(session, motion))
+    request = requests.find_request(session, proposals.retracted_request(session, motion))
     state = requests.state_of(session, request.id)
     return Previous(number=request.id, state=state, request=request_body(request))

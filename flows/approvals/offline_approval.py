@@ -21,7 +21,7 @@ from flows.approvals.request_review import Question
 from flows.approvals.review import Matter
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
 from models_db.errors import UsageError
-from models_db.services.lifecycle.gates import Decision
+from models_db.services.lifecycle.gates import GateDecision
 from models_db.values.gates import Gate
 from tasks.common.files import FileUnfit, document, measure, parse_document, plain_file, read_document, write_new
 from tasks.common.strict_model import Digest, Name, Strict, read_as
@@ -75,9 +75,9 @@ class SignedApproval(Strict):
     attestation: Annotated[str, Field(max_length=10_000)] | None
 
     @property
-    def stated(self) -> Decision:
+    def stated(self) -> GateDecision:
         """The decision as the ledger stores it."""
-        return Decision(
+        return GateDecision(
             self.number,
             self.gate,
             self.subject_sha256,

@@ -23,7 +23,7 @@ from tasks.release.record import Person, planned_events
 
 
 class Motion(Strict):
-    """All that a motion says, in the form its digest covers (`models_db.services.lifecycle.proposals.said`)."""
+    """All that a motion says, in the form its digest covers (`models_db.services.lifecycle.proposals.content_of`)."""
 
     motion: Literal["cap", "standing", "retraction"]
     dataset: Name

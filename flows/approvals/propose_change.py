@@ -22,16 +22,16 @@ from flows.governance.policy import (
 )
 from flows.releases.pricing import price
 from flows.workspace.workspace import Workspace
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.catalogue import datasets, requests
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import gates, ledger, proposals
-from models_db.services.lifecycle.proposals import Authorisation
-from models_db.tables import Dataset, Motion
+from models_db.services.lifecycle.proposals import AuthorisationTerms
+from models_db.tables import Dataset, Proposal
 from models_db.values.amounts import Amount
 from models_db.values.gates import Gate
-from models_db.values.requests import ReleaseRequest, parse
+from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.pricing.quote import Quote
 
@@ -70,7 +70,7 @@ class StandingProposal(Proposed):
 
     quote: Quote
     with_balance: bool
-    wanted: Authorisation
+    wanted: AuthorisationTerms
 
     @property
     def fitting(self) -> int:
@@ -103,7 +103,7 @@ def propose_cap(
     require_not_barred(workspace, name, "proposing")
     with workspace.database.read() as session:
         require_in_force(session, workspace)
-        dataset = datasets.find(session, name)
+        dataset = datasets.find_dataset(session, name)
         before, together = lifetime_of(session, dataset), sharing(session, dataset)
         if (before.epsilon, before.delta) == (claim.epsilon, claim.delta):
             raise CapUnchanged(name, claim)
@@ -115,7 +115,7 @@ def propose_cap(
 
 def _recorded_cap(workspace: Workspace, name: str, claim: LifetimeClaim, reason: str) -> int:
     with workspace.database.write() as session:
-        dataset, policy = datasets.find(session, name), version_for_request(session, workspace)
+        dataset, policy = datasets.find_dataset(session, name), version_for_request(session, workspace)
         return proposals.propose_cap(session, workspace.actor, dataset, policy, claim, reason, _valid(workspace)).id
 
 
@@ -134,26 +134,26 @@ def propose_standing(
     with workspace.database.read() as session:
         require_in_force(session, workspace)
         with_balance = not withholds_figures(session, workspace.actor)
-    priced = price(workspace, parse(ReleaseRequest, written, "The request"))
+    priced = price(workspace, parse_model(ReleaseRequest, written, "The request"))
     require_not_barred(workspace, priced.dataset.name, "proposing")
     require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
     with told_by_policy(workspace):
         priced.require_affordable()
     loss = priced.plan.loss
-    wanted = Authorisation(requests.configuration(priced.body), loss.rho, loss.delta, runs, moment(ends))
+    wanted = AuthorisationTerms(requests.configuration(priced.body), loss.rho, loss.delta, runs, utc_now(ends))
     name = priced.dataset.name
     with workspace.database.read() as session:
-        together = sharing(session, datasets.find(session, name))
+        together = sharing(session, datasets.find_dataset(session, name))
     number = None if dry_run else _recorded_standing(workspace, name, wanted, reason, ends)
     return StandingProposal(number, _needed(workspace, together), priced, with_balance, wanted)
 
 
-def _recorded_standing(workspace: Workspace, name: str, wanted: Authorisation, reason: str, ends: datetime) -> int:
+def _recorded_standing(workspace: Workspace, name: str, wanted: AuthorisationTerms, reason: str, ends: datetime) -> int:
     # Open for as long as it would be in force, because a motion that has expired takes no decision, and a steward's
     # later rejection is what ends an authorisation.
     valid = max(_valid(workspace), ends - datetime.now(UTC))
     with workspace.database.write() as session:
-        dataset, policy = datasets.find(session, name), version_for_request(session, workspace)
+        dataset, policy = datasets.find_dataset(session, name), version_for_request(session, workspace)
         return proposals.propose_standing(session, workspace.actor, dataset, policy, wanted, reason, valid).id
 
 
@@ -167,7 +167,7 @@ def end_standing(workspace: Workspace, number: int, reason: str) -> str:
     """
     require_reason(reason)
     with workspace.database.read() as session:
-        motion = proposals.find(session, number)
+        motion = proposals.find_proposal(session, number)
         state = proposals.state_of(session, motion)
     if motion.kind != "standing" or state != "carried":
         raise NotStanding(number, motion.kind, state)
@@ -197,8 +197,8 @@ def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> Re
         return RetractionProposal(number, _needed(workspace, together), dataset.name, request_id, spent)
 
 
-def _retractions(session: Session, request_id: int) -> list[Motion]:
-    found = [motion for motion in proposals.every(session) if motion.kind == "retraction"]
+def _retractions(session: Session, request_id: int) -> list[Proposal]:
+    found = [motion for motion in proposals.list_all(session) if motion.kind == "retraction"]
     return [motion for motion in found if proposals.retracted_request(session, motion) == request_id]
 
 
@@ -282,16 +282,16 @@ class MotionRow:
                 return f"retract release {self.request_id}"
 
 
-def row(session: Session, motion: Motion) -> MotionRow:
+def row(session: Session, motion: Proposal) -> MotionRow:
     """One motion, read from the ledger."""
-    given, needed = gates.motion_count(session, motion)
+    given, needed = gates.count_proposal_approvals(session, motion)
     standing, retraction = motion.kind == "standing", motion.kind == "retraction"
     return MotionRow(
         number=motion.id,
         kind=motion.kind,
         dataset=session.get_one(Dataset, motion.dataset_id).name,
         state=proposals.state_of(session, motion),
-        proposer=requests.name_of(session, motion.proposer_id),
+        proposer=requests.principal_name(session, motion.proposer_id),
         reason=motion.reason,
         proposed_at=motion.created_at,
         expires_at=motion.expires_at,
@@ -301,14 +301,14 @@ def row(session: Session, motion: Motion) -> MotionRow:
         delta=motion.delta,
         rho=None if motion.rho is None else Amount(motion.rho, motion.delta_fail or 0),
         runs=motion.runs,
-        used=proposals.uses(session, motion) if standing else None,
+        used=proposals.count_uses(session, motion) if standing else None,
         until=motion.until,
         request_id=proposals.retracted_request(session, motion) if retraction else None,
         problem=_problem(motion),
     )
 
 
-def _problem(motion: Motion) -> str | None:
+def _problem(motion: Proposal) -> str | None:
     """A list goes on with the other motions; whoever shows or decides this one is refused."""
     try:
         require_motion(motion)
@@ -320,7 +320,7 @@ def _problem(motion: Motion) -> str | None:
 def rows(workspace: Workspace, kind: str | None = None) -> list[MotionRow]:
     """All motions, or those of one kind, oldest first."""
     with workspace.database.read() as session:
-        return [row(session, motion) for motion in proposals.every(session) if kind in (None, motion.kind)]
+        return [row(session, motion) for motion in proposals.list_all(session) if kind in (None, motion.kind)]
 
 
 class ReasonNeeded(UsageError):

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, model_validator
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.policies.policy import Policy
 from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
-from models_db.values.internal_view import Viewing
-from models_db.values.requests import as_json
+from models_db.values.internal_view import ViewingRecord
+from models_db.values.requests import model_to_json
 from tasks.accounting.lifetime_claims import AmountsDiffer, require_derived
 from tasks.common.strict_model import Figure, Name, Strict
 from tasks.mechanisms.core.post_processing import vouched
@@ -81,7 +81,7 @@ class Views(Strict):
     @property
     def sentence(self) -> str:
         """What follows from it, in words."""
-        return Viewing(self.since, self.people).sentence
+        return ViewingRecord(self.since, self.people).sentence
 
 
 class Given(Strict):
@@ -123,7 +123,7 @@ class Question(Strict):
 
     @model_validator(mode="after")
     def _names_its_policy(self) -> "Question":
-        if digest(as_json(self.policy)) != self.request.get("policy"):
+        if digest(model_to_json(self.policy)) != self.request.get("policy"):
             raise ValueError("the policy is not the one that the request names")
         return self
 
@@ -149,7 +149,7 @@ class Question(Strict):
     @property
     def loss(self) -> Amount:
         """What they cost every block they may read."""
-        return total([event.loss for event in self.events])
+        return total_amount([event.loss for event in self.events])
 
     @property
     def claim(self) -> Claim | None:
@@ -163,7 +163,7 @@ class Question(Strict):
     @property
     def expired(self) -> bool:
         """Whether the request waited too long."""
-        return self.expires_at <= moment()
+        return self.expires_at <= utc_now()
 
 
 def claim_of(asked: ApprovedRequest, events: Sequence[PrivacyEvent]) -> Claim | None:

@@ -7,7 +7,7 @@ from flows.approvals.request_diff import differences
 from flows.approvals.request_review import Budget, Given, Question
 from flows.approvals.review import Grid, Lines, Section, Warnings
 from models_db.errors import Refused, UsageError
-from models_db.policies.policy import Rules
+from models_db.policies.policy import EffectiveRules
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.gates import Gate
@@ -260,7 +260,7 @@ def _background(question: Question, gate: str) -> tuple[Section, ...]:
     )
 
 
-def _limits(rules: Rules) -> Iterator[tuple[str, str]]:
+def _limits(rules: EffectiveRules) -> Iterator[tuple[str, str]]:
     if rules.release is not None:
         yield (
             "one release",

@@ -17,15 +17,15 @@ from typing import Any, TypeAlias
 from flows.attacks.result_store import FORMAT, AttackFolder, configuration_of
 from flows.releases.pricing import dataset_facts, model_named
 from flows.workspace.workspace import Workspace, open_workspace
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.home import ProjectHome
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import datasets, requests
 from models_db.tables import TwinAttack
-from models_db.values.canonical_json import canonical, digest
-from models_db.values.requests import ReleaseRequest, parse
-from models_db.writes.insert import record
+from models_db.values.canonical_json import digest, encode_canonical
+from models_db.values.requests import ReleaseRequest, parse_model
+from models_db.writes.insert import insert_row
 from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
 from tasks.attacks.public_twin import CANARIES, COPIES, Stage, set_stage
 from tasks.common.code_version import code_digest
@@ -114,18 +114,18 @@ def _request(workspace: Workspace, wanted: Wanted) -> ReleaseRequest:
     """What is asked for, on the twin."""
     if isinstance(wanted.request, int):
         with workspace.database.read() as session:
-            request = written_request(request_body(requests.find(session, wanted.request)))
+            request = written_request(request_body(requests.find_request(session, wanted.request)))
     else:
         written = {name: value for name, value in wanted.request.items() if name not in NO_PART}
         on_twin = {"dataset": wanted.twin} if wanted.twin else {}
-        request = parse(ReleaseRequest, written | on_twin, "The request")
+        request = parse_model(ReleaseRequest, written | on_twin, "The request")
     without = {name: ReleaseRequest.model_fields[name].default for name in NO_PART}
     return request.model_copy(update={**without, "dataset": wanted.twin or request.dataset})
 
 
 def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
     with workspace.database.read() as session:
-        dataset = datasets.find(session, name)
+        dataset = datasets.find_dataset(session, name)
         if dataset.governed:
             raise TwinGoverned(name)
         return dataset_facts(session, dataset, datasets.newest_version(session, dataset))
@@ -216,12 +216,12 @@ def _record(workspace: Workspace, result: Mapping[str, Any]) -> None:
             dataset=result["twin"]["name"],
             request_id=result["request"],
             configuration=result["configuration_digest"],
-            result=sha256(canonical(dict(result))).hexdigest(),
+            result=sha256(encode_canonical(dict(result))).hexdigest(),
             attacks=", ".join(each["name"] for each in result["runs"][0]["results"]),
-            at=moment(),
+            at=utc_now(),
             actor_id=workspace.actor.id,
         )
-        record(session, made)
+        insert_row(session, made)
 
 
 class SummariesNotAttacked(Refused):

@@ -41,7 +41,7 @@ class AttackFolder:
     @classmethod
     def of(cls, home: ProjectHome, configuration: Mapping[str, Json], twin_uid: str) -> "AttackFolder":
         """Where it is, whether or not it is there."""
-        return cls(home.inside(_FOLDER, f"{digest(dict(configuration))[:16]}-{twin_uid[:12]}"))
+        return cls(home.path_inside(_FOLDER, f"{digest(dict(configuration))[:16]}-{twin_uid[:12]}"))
 
     def clear(self) -> None:
         """Forget everything."""
@@ -107,7 +107,7 @@ def every_result(home: ProjectHome) -> list[dict[str, Any]]:
     Raises:
         AttackUnreadable: one is damaged.
     """
-    folder = home.inside(_FOLDER)
+    folder = home.path_inside(_FOLDER)
     found = (AttackFolder(path).result() for path in sorted(folder.iterdir())) if folder.is_dir() else ()
     return [result for result in found if result is not None]
 

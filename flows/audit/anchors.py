@@ -5,9 +5,9 @@ from typing import Final, Literal
 
 from flows.workspace.object_stores import stored_document
 from models_db.home import ProjectHome
-from models_db.services.audit.chain import Head
-from models_db.services.audit.verify_chain import Anchor
-from models_db.values.canonical_json import Json, canonical
+from models_db.services.audit.chain import ChainPosition
+from models_db.services.audit.verify_chain import ChainAnchor
+from models_db.values.canonical_json import Json, encode_canonical
 from tasks.common.files import document, parse_document, read_document
 from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.object_storage.address import Address, Place
@@ -29,7 +29,7 @@ class ChainHead(Strict):
     signature: str
 
     @classmethod
-    def signed(cls, head: Head, at: str, key: ed25519.SigningKey) -> "ChainHead":
+    def signed(cls, head: ChainPosition, at: str, key: ed25519.SigningKey) -> "ChainHead":
         """Sign the head of the chain."""
         statement = _statement(head.seq, head.hash, at)
         return cls(seq=head.seq, hash=head.hash, at=at, public_key=key.public_key, signature=key.sign(statement))
@@ -49,7 +49,7 @@ class Witness:
     """An anchor as it was found: in which file, and whether its signature fits."""
 
     path: Place
-    anchor: Anchor
+    anchor: ChainAnchor
     genuine: bool
 
     @property
@@ -76,14 +76,14 @@ def read_witness(path: Place, home: ProjectHome | None = None) -> Witness:
     if isinstance(value, dict) and value.get("format") == FORMAT:
         return _of_head(path, value)
     point = Checkpoint.from_bytes(data)
-    anchor = Anchor(point.ledger_head, point.public_key, artifact=point.artifact_sha256)
+    anchor = ChainAnchor(point.ledger_head, point.public_key, artifact=point.artifact_sha256)
     return Witness(path, anchor, point.authentic)
 
 
 def _of_head(path: Place, value: Json) -> Witness:
     head = read_as(ChainHead, value, path.name)
-    return Witness(path, Anchor(head.hash, head.public_key, head.seq, head.at), head.authentic)
+    return Witness(path, ChainAnchor(head.hash, head.public_key, head.seq, head.at), head.authentic)
 
 
 def _statement(seq: int, link: str, at: str) -> bytes:
-    return canonical({"format": FORMAT, "seq": seq, "hash": link, "at": at})
+    return encode_canonical({"format": FORMAT, "seq": seq, "hash": link, "at": at})

@@ -15,7 +15,7 @@ from flows.workspace.workspace import Record
 from flows.workspace.yaml_files import new_file
 from models_db.services.audit import chain, log
 from models_db.services.audit.link_body import parse_body
-from models_db.services.audit.log import Link, LogFilter
+from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.values.printable_text import json_text
 from tasks.common.progress import report
 
@@ -50,7 +50,7 @@ class Damage:
 
     links: list[int] = field(default_factory=list)
 
-    def note(self, link: Link) -> None:
+    def note(self, link: LoggedLink) -> None:
         """Remember one more."""
         if len(self.links) < MOST_NAMED and link.seq not in self.links:
             self.links.append(link.seq)
@@ -75,7 +75,7 @@ def export(record: Record, wanted: LogFilter, form: Form, to: Path) -> Exported:
     return Exported(count, tuple(damaged.links))
 
 
-def as_json(link: Link) -> dict[str, object]:
+def as_json(link: LoggedLink) -> dict[str, object]:
     """A link as programs read it; `body` is null where it is unreadable, and `unreadable` says so."""
     body = parse_body(link.body)
     return {
@@ -92,12 +92,12 @@ def as_json(link: Link) -> dict[str, object]:
     }
 
 
-def unreadable(link: Link) -> str:
+def unreadable(link: LoggedLink) -> str:
     """What is said in the place of a body that no reader parses; nothing of it is repeated."""
     return f"link {link.seq}: a body of {len(link.body)} characters that almoner cannot have written"
 
 
-def as_cells(link: Link) -> tuple[str, ...]:
+def as_cells(link: LoggedLink) -> tuple[str, ...]:
     """A link as the row of a table that a spreadsheet may open: text that looks like a formula gets a quote before it.
 
     A text that begins with a quote gets one more, so that whoever takes one away has the text again.
@@ -118,13 +118,13 @@ def _lines(session: Session, wanted: LogFilter, form: Form, damaged: Damage) -> 
             event.encode() + b"\n"
             for event in events(session, wanted, damaged.note, lambda links: _told(session, links))
         )
-    links = _noted(_told(session, log.stream(session, wanted)), damaged)
+    links = _noted(_told(session, log.stream_links(session, wanted)), damaged)
     if form is Form.CSV:
         return (_row(as_cells(link)) for link in links)
     return (json_text(as_json(link)).encode() + b"\n" for link in links)
 
 
-def _noted(links: Iterable[Link], damaged: Damage) -> Iterator[Link]:
+def _noted(links: Iterable[LoggedLink], damaged: Damage) -> Iterator[LoggedLink]:
     for link in links:
         if parse_body(link.body) is None:
             damaged.note(link)
@@ -137,9 +137,9 @@ def _row(cells: Iterable[str]) -> bytes:
     return written.getvalue().encode()
 
 
-def _told(session: Session, links: Iterable[Link]) -> Iterator[Link]:
+def _told(session: Session, links: Iterable[LoggedLink]) -> Iterator[LoggedLink]:
     """The same links; how far along the chain they are is reported on the way."""
-    end = chain.head(session).seq
+    end = chain.read_chain_head(session).seq
     for number, link in enumerate(links):
         if number % STEP == 0:
             report("links", link.seq, end)

@@ -44,14 +44,14 @@ def examine(home: ProjectHome, structure: Check, stored_versions: Check) -> list
 
 def _ledger(workspace: Workspace) -> Iterator[Finding]:
     with workspace.database.read() as session:
-        yield from health.examine(session)
+        yield from health.check_health(session)
 
 
 def _amounts(workspace: Workspace) -> Iterator[Finding]:
     """Every claim, cap and authorisation has the amounts that follow from what people read."""
     with workspace.database.read() as session:
-        wrong = [*_refusals(datasets.every(session), lambda one: claims_of(session, one)),
-                 *_refusals(proposals.every(session), require_motion)]  # fmt: skip
+        wrong = [*_refusals(datasets.list_all(session), lambda one: claims_of(session, one)),
+                 *_refusals(proposals.list_all(session), require_motion)]  # fmt: skip
     detail = "; ".join(wrong) or "those of every claim and motion follow from their text"
     yield Finding("amounts", ok=not wrong, detail=detail)
 
@@ -68,7 +68,7 @@ def _policies(workspace: Workspace) -> Iterator[Finding]:
     """The ledger enforces what the texts of its policies say."""
     wrong = []
     with workspace.database.read() as session:
-        for version in policies.every(session):
+        for version in policies.list_all(session):
             try:
                 read_version(session, version)
             except PolicyAltered:
@@ -79,7 +79,7 @@ def _policies(workspace: Workspace) -> Iterator[Finding]:
 def _access(workspace: Workspace) -> Iterator[Finding]:
     """On PostgreSQL: who may write, call and add, and whether the ledger knows them."""
     with workspace.database.read() as session:
-        yield from database_access.examine(session)
+        yield from database_access.check_access(session)
 
 
 def _permissions(workspace: Workspace) -> Iterator[Finding]:

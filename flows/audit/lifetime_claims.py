@@ -14,7 +14,7 @@ from models_db.errors import AlmonerError, Refused
 from models_db.services.audit.stored_text import configuration_of
 from models_db.services.catalogue import datasets
 from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.tables import Dataset, Motion
+from models_db.tables import Dataset, Proposal
 from models_db.values.amounts import Amount
 from models_db.values.standing_terms import cost_of
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_claim, require_derived
@@ -27,11 +27,11 @@ def claims_of(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
         AmountsDiffer: the amounts of a claim, or the caps of the account or of a block, are others.
     """
     what = f"The lifetime claim of dataset {dataset.name!r}"
-    stored = datasets.claims(session, dataset)
+    stored = datasets.list_claims(session, dataset)
     if len(stored) > 1:  # of a first claim that was replaced, only the division of delta is kept
         stored = (_whole(what, stored[0]), *stored[1:])
     derived = tuple(require_derived(what, claim) for claim in stored)
-    for cap in datasets.caps(session, dataset.account_id):
+    for cap in datasets.distinct_caps(session, dataset.account_id):
         require_derived(what, replace(derived[-1], cap=cap))
     return derived
 
@@ -52,7 +52,7 @@ def lifetime_of(session: Session, dataset: Dataset) -> LifetimeClaim:
     return claims_of(session, dataset)[-1]
 
 
-def require_motion(motion: Motion) -> None:
+def require_motion(motion: Proposal) -> None:
     """Check that a motion's amounts follow from what it says; a retraction has none.
 
     Raises:

@@ -21,9 +21,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.services.audit.link_body import parse_body, whole_number
-from models_db.services.audit.log import Link, LogFilter, stream
+from models_db.services.audit.log import LogFilter, LoggedLink, stream_links
 from models_db.services.audit.stored_text import request_body
-from models_db.tables import Audit, Request
+from models_db.tables import AuditLink, Request
 from models_db.values.amounts import Amount
 
 ENDINGS = {"run.started": RunState.START, "run.produced": RunState.COMPLETE, "run.failed": RunState.FAIL}
@@ -59,8 +59,8 @@ class _Spent:
 def events(
     session: Session,
     wanted: LogFilter,
-    unreadable: Callable[[Link], None] = lambda link: None,
-    told: Callable[[Iterable[Link]], Iterable[Link]] = iter,
+    unreadable: Callable[[LoggedLink], None] = lambda link: None,
+    told: Callable[[Iterable[LoggedLink]], Iterable[LoggedLink]] = iter,
 ) -> Iterator[str]:
     """The events of the attempts whose links fit, as JSON, oldest first; `told` may look at the links on the way.
 
@@ -68,7 +68,7 @@ def events(
     """
     runs = LogFilter(wanted.dataset, wanted.request_id, wanted.actor, wanted.kind, None, wanted.since, wanted.until)
     ledger = _ledger(session)
-    for link in told(stream(session, runs)):
+    for link in told(stream_links(session, runs)):
         if link.kind not in ENDINGS or link.request_id is None:
             continue
         body = parse_body(link.body) or {}
@@ -81,7 +81,7 @@ def events(
             yield Serde.to_json(_event(link, attempt, body.get("reason"), facet, ledger), ensure_ascii=False)
 
 
-def _event(link: Link, attempt: int, reason: object, facet: DpBudgetRunFacet, ledger: str) -> RunEvent:
+def _event(link: LoggedLink, attempt: int, reason: object, facet: DpBudgetRunFacet, ledger: str) -> RunEvent:
     job = f"{link.dataset}/release-{link.request_id}"
     state = ENDINGS[link.kind]
     if state is RunState.FAIL and reason in ABORTED:
@@ -97,7 +97,7 @@ def _event(link: Link, attempt: int, reason: object, facet: DpBudgetRunFacet, le
     )
 
 
-def _facet(session: Session, link: Link, attempt: int) -> DpBudgetRunFacet:
+def _facet(session: Session, link: LoggedLink, attempt: int) -> DpBudgetRunFacet:
     spent = _spent(session, link, attempt)
     request = session.get(Request, link.request_id)
     asked = request_body(request) if request is not None else {}
@@ -112,11 +112,15 @@ def _facet(session: Session, link: Link, attempt: int) -> DpBudgetRunFacet:
     )
 
 
-def _spent(session: Session, link: Link, attempt: int) -> _Spent:
+def _spent(session: Session, link: LoggedLink, attempt: int) -> _Spent:
     """Only links up to this one count: an event says what was known when it happened."""
-    of_request = select(Audit.kind, Audit.body).where(Audit.request_id == link.request_id, Audit.seq <= link.seq)
+    of_request = select(AuditLink.kind, AuditLink.body).where(
+        AuditLink.request_id == link.request_id, AuditLink.seq <= link.seq
+    )
     found = _Spent()
-    for kind, text in session.connection().execute(of_request.where(Audit.kind.in_(SPENDING)).order_by(Audit.seq)):
+    for kind, text in session.connection().execute(
+        of_request.where(AuditLink.kind.in_(SPENDING)).order_by(AuditLink.seq)
+    ):
         body = parse_body(text) or {}
         if body.get("attempt") != attempt:
             continue
@@ -144,7 +148,7 @@ def _planned(asked: dict[str, Any]) -> list[str]:
 
 def _ledger(session: Session) -> str:
     """The namespace: a ledger is named by its first link, wherever it lies."""
-    first = session.scalar(select(Audit.row_hash).where(Audit.seq == 1))
+    first = session.scalar(select(AuditLink.row_hash).where(AuditLink.seq == 1))
     return f"urn:almoner:ledger:{first}"
 
 

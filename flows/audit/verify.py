@@ -7,12 +7,12 @@ from pathlib import Path
 from flows.audit.anchors import ChainHead, Witness, read_witness
 from flows.workspace.workspace import Record, Workspace, open_record
 from flows.workspace.yaml_files import new_file
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.home import ProjectHome
 from models_db.services.audit import chain as audits
 from models_db.services.audit import verify_chain
 from models_db.services.audit.stored_text import LedgerAltered
-from models_db.services.audit.verify_chain import ChainReport, Placed
+from models_db.services.audit.verify_chain import AnchorPlacement, ChainReport
 from models_db.services.verification import verify_rows
 from tasks.common.progress import report
 from tasks.object_storage.address import Place
@@ -23,7 +23,7 @@ class Verified:
     """The result of a walk along the chain, each witness with its place on it, and what the home objects."""
 
     chain: ChainReport
-    witnesses: tuple[tuple[Witness, Placed], ...]
+    witnesses: tuple[tuple[Witness, AnchorPlacement], ...]
     warning: str
     differences: tuple[str, ...] = ()
     """What the tables and the chain do not agree on."""
@@ -43,11 +43,13 @@ def verify(record: Record, against: Sequence[Place] = ()) -> Verified:
     """
     witnesses = [read_witness(path, record.home) for path in against]
     with record.database.read() as session:
-        chain = verify_chain.verify(
+        chain = verify_chain.verify_chain(
             session, [witness.anchor for witness in witnesses], lambda done, total: report("links", done, total)
         )
-        differences = verify_rows.differences(session, lambda done, total: report("rows of links", done, total))
-    witnessed = tuple(zip(witnesses, chain.placed, strict=True))
+        differences = verify_rows.compare_rows_with_chain(
+            session, lambda done, total: report("rows of links", done, total)
+        )
+    witnessed = tuple(zip(witnesses, chain.placements, strict=True))
     return Verified(chain, witnessed, record.warning, tuple(differences))
 
 
@@ -58,7 +60,7 @@ def ledger_altered(home: ProjectHome) -> LedgerAltered | None:
     """
     try:
         with open_record(home).database.read() as session:
-            differences = verify_rows.differences(session)
+            differences = verify_rows.compare_rows_with_chain(session)
     except Exception:  # noqa: BLE001  # whatever it is, it is not what the caller has to tell
         return None
     return LedgerAltered(differences) if differences else None
@@ -71,7 +73,7 @@ def checkpoint(workspace: Workspace, to: Path) -> ChainHead:
         FileUnwritable: the file is there already or cannot be written.
     """
     with workspace.database.write() as session:
-        signed = ChainHead.signed(audits.head(session), moment(), workspace.key)
+        signed = ChainHead.signed(audits.read_chain_head(session), utc_now(), workspace.key)
         audits.record_checkpoint(session, signed.hash, signed.signature, signed.public_key)
         with new_file(to) as out:
             out.write(signed.to_bytes())

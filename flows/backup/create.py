@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from flows.backup.archive import LEDGER, LedgerHead, Manifest, writing
 from flows.workspace import rollback_guard
 from flows.workspace.workspace import Workspace
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.home import HomeMissing, ProjectHome
 from models_db.services.lifecycle import artifacts
 from models_db.sessions.database import Database
@@ -62,7 +62,7 @@ def take(workspace: Workspace, to: Path) -> Taken:
         FileUnwritable: the archive is there already, or cannot be written.
         HomeMoved: a file went away while it was copied, or is a link.
     """
-    at = moment()
+    at = utc_now()
     with TemporaryDirectory(prefix="backup-", dir=workspace.home.scratch) as scratch, writing(to) as out:
         copied = _copied(workspace.database, Path(scratch) / LEDGER)
         with (copied or workspace.database).read() as session:
@@ -105,7 +105,7 @@ def _known(session: Session, home: ProjectHome) -> _Known:
         LedgerHead(first=seen.first, seq=seen.head.seq, hash=seen.head.hash),
         str(session.scalar(text("SELECT version_num FROM alembic_version"))),
         frozenset(session.scalars(select(DatasetVersion.uid))),
-        frozenset(each.folder for each in artifacts.artifacts(session)),
+        frozenset(each.folder for each in artifacts.list_all(session)),
     )
 
 

@@ -15,15 +15,15 @@ from flows.audit.verify import verify
 from flows.backup.archive import LEDGER, BackupDamaged, Manifest, unpack
 from flows.workspace import rollback_guard
 from flows.workspace.workspace import Workspace, open_record, open_workspace
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.home import HomeUnwritable, ProjectHome
 from models_db.services.audit import chain
-from models_db.services.audit.chain import Head
+from models_db.services.audit.chain import ChainPosition
 from models_db.services.queries import health
 from models_db.sessions.database import Database, SchemaOutdated
 from models_db.tables import Restoration
-from models_db.writes.insert import record
+from models_db.writes.insert import insert_row
 from models_db.writes.links import record_links
 from tasks.common.files import sync_folder
 from tasks.object_storage.address import Place
@@ -61,7 +61,7 @@ def restore(
         manifest = unpack(archive, staged.root)
         _require_place(manifest)
         staged.create()
-        seen = rollback_guard.Seen(manifest.seen.first, Head(manifest.seen.seq, manifest.seen.hash))
+        seen = rollback_guard.Seen(manifest.seen.first, ChainPosition(manifest.seen.seq, manifest.seen.hash))
         _require_sound(staged, manifest)
         _require_newest(staged, seen, against, old_home)
         rollback_guard.keep(staged, seen, durable=True)
@@ -134,15 +134,15 @@ def _require_sound(staged: ProjectHome, manifest: Manifest) -> None:
     database = Database(staged.database_url)
     try:
         with database.read() as session:
-            wrong = [each.check for each in health.examine(session) if not each.ok]
-            head = chain.head(session)
+            wrong = [each.check for each in health.check_health(session) if not each.ok]
+            head = chain.read_chain_head(session)
     except SchemaOutdated:
         raise BackupOfAnotherVersion(manifest) from None
     finally:
         database.dispose()
     if wrong:
         raise BackupDamaged(f"its ledger fails the check of {', '.join(wrong)}")
-    if head != Head(manifest.seen.seq, manifest.seen.hash):
+    if head != ChainPosition(manifest.seen.seq, manifest.seen.hash):
         raise BackupDamaged("its ledger is not the one that the manifest names")
 
 
@@ -166,12 +166,12 @@ def _require_newest(
 
 def _tell(workspace: Workspace, manifest: Manifest, reason: str) -> int:
     """A link that says so: whoever reads the record later knows between which links spends may be missing."""
-    made = Restoration(taken_at=manifest.at, link=manifest.seen.seq, reason=reason, at=moment(),
+    made = Restoration(taken_at=manifest.at, link=manifest.seen.seq, reason=reason, at=utc_now(),
                        actor_id=workspace.actor.id)  # fmt: skip
     with workspace.database.write() as session:
-        record(session, made)
+        insert_row(session, made)
         record_links(session)
-        return chain.head(session).seq
+        return chain.read_chain_head(session).seq
 
 
 class HomeTaken(UsageError):

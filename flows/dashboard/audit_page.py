@@ -8,12 +8,12 @@ from typing import Any
 
 from flows.audit.export import unreadable
 from flows.dashboard.viewer import Look
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.audit import log
 from models_db.services.audit.link_body import parse_body
-from models_db.services.audit.log import Link, LogFilter
-from models_db.values.printable_text import visible
+from models_db.services.audit.log import LogFilter, LoggedLink
+from models_db.values.printable_text import escape_controls
 
 PAGE = 50
 LONGEST = 60
@@ -70,7 +70,7 @@ def _moment(written: str | None) -> str | None:
         return None
     try:
         at = datetime.fromisoformat(written)
-        return moment(at if at.tzinfo else at.replace(tzinfo=UTC))
+        return utc_now(at if at.tzinfo else at.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         raise SearchUnfit(written, "is no time", "Write it as 2026-11-21 or 2026-11-21T08:30.") from None
 
@@ -81,27 +81,31 @@ def record_page(look: Look, wanted: Mapping[str, str], before: int | None = None
     Raises:
         SearchUnfit: a number or a time is none.
     """
-    found = log.page(look.session, search(wanted), PAGE, before)
+    found = log.read_page(look.session, search(wanted), PAGE, before)
     lines = tuple(_line(link) for link in reversed(found.links))
     return RecordPage(dict(wanted), lines, found.next_before)
 
 
-def _line(link: Link) -> LinkLine:
-    dataset = None if link.dataset is None else visible(link.dataset)
+def _line(link: LoggedLink) -> LinkLine:
+    dataset = None if link.dataset is None else escape_controls(link.dataset)
     return LinkLine(
-        link.seq, visible(link.at), visible(link.actor), visible(link.kind), dataset, link.request_id,
-        tuple(_details(link)), visible(link.row_hash),
+        link.seq, escape_controls(link.at), escape_controls(link.actor), escape_controls(link.kind),
+        dataset, link.request_id,
+        tuple(_details(link)), escape_controls(link.row_hash),
     )  # fmt: skip
 
 
-def _details(link: Link) -> Iterator[tuple[str, str]]:
+def _details(link: LoggedLink) -> Iterator[tuple[str, str]]:
     said = parse_body(link.body)
     if said is None:
         yield "unreadable", unreadable(link)
         return
     for name, value in said.items():
         if value is not None and name != "rows":  # what commits to rows; an export has it
-            yield visible(name), visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+            yield (
+                escape_controls(name),
+                escape_controls(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)),
+            )
 
 
 class SearchUnfit(UsageError):

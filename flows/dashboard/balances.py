@@ -40,15 +40,15 @@ def figures_of(balance: Balance, delta_conversion: int) -> Figures:
         rho_spent=rho(balance.spent),
         rho_held=rho(balance.held),
         rho_in_envelopes=rho(balance.reserved),
-        rho_left=rho(balance.left),
+        rho_left=rho(balance.remaining),
         spent_percent=percent(balance.spent.rho, balance.cap.rho),
         held_percent=percent(balance.held.rho, balance.cap.rho),
         envelopes_percent=percent(balance.reserved.rho, balance.cap.rho),
-        left_percent=percent(balance.left.rho, balance.cap.rho, ROUND_FLOOR),
+        left_percent=percent(balance.remaining.rho, balance.cap.rho, ROUND_FLOOR),
         epsilon_spent=epsilon_of(balance.spent, delta_conversion),
         delta_fail_cap=small(balance.cap.delta_text),
         delta_fail_spent=small(balance.spent.delta_text),
-        delta_fail_left=small(balance.left.delta_text),
+        delta_fail_left=small(balance.remaining.delta_text),
     )
 
 

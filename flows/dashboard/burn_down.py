@@ -9,7 +9,7 @@ from typing import Literal
 from sqlalchemy.orm import Session
 
 from flows.dashboard.balances import percent
-from models_db.services.catalogue.cohorts import FIRST
+from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.queries import history
 
 RECENT = timedelta(days=90)
@@ -60,7 +60,7 @@ def burn_downs(session: Session, account_id: int, opened: Mapping[int, str]) -> 
     Args:
         opened: when the ones after the first were opened, by number.
     """
-    blocks = history.fullest_blocks(session, account_id)
+    blocks = history.most_spent_blocks(session, account_id)
     spent = history.spent_by_day(session, [block.account_id for block in blocks.values()])
     began, today = history.first_registered(session, account_id), datetime.now(UTC).date()
     return tuple(
@@ -77,7 +77,7 @@ def fullest(burns: Sequence[BurnDown]) -> BurnDown | None:
 
 
 def drawn(
-    spent: Sequence[tuple[str, int]], cap: int, block: int, since: str, today: date, cohort: int = FIRST
+    spent: Sequence[tuple[str, int]], cap: int, block: int, since: str, today: date, cohort: int = FIRST_COHORT
 ) -> BurnDown:
     """A burn-down from what was spent each day.
 

@@ -15,7 +15,7 @@ from flows.datasets.budget_view import BudgetView, CohortLine, Window, sharing, 
 from flows.datasets.forecast import ladder
 from flows.schedules.schedules import ScheduleRow, row
 from models_db.services.catalogue import cohorts, datasets, internal_views, schedules
-from models_db.services.catalogue.cohorts import FIRST
+from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.tables import Dataset
 from models_db.values.amounts import Envelope
@@ -157,8 +157,8 @@ def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPag
         DatasetUnknown: there is none.
     """
     session = look.session
-    dataset = datasets.find(session, name)
-    viewing = internal_views.of_account(session, dataset.account_id)
+    dataset = datasets.find_dataset(session, name)
+    viewing = internal_views.find_viewing(session, dataset.account_id)
     return DatasetPage(
         name=dataset.name,
         unit=dataset.unit_field or "record",
@@ -168,9 +168,9 @@ def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPag
         population=dataset.population,
         registered_at=dataset.created_at,
         sharing=sharing(session, dataset),
-        blocks=datasets.partition(session, dataset).blocks,
-        cohorts=cohorts.count(session, dataset.account_id),
-        versions=len(datasets.versions(session, dataset)),
+        blocks=datasets.find_partition(session, dataset).blocks,
+        cohorts=cohorts.count_cohorts(session, dataset.account_id),
+        versions=len(datasets.list_versions(session, dataset)),
         claims=tuple(map(_claim, claims_of(session, dataset))),
         budget=_budget(session, dataset) if look.figures else None,
         schedules=tuple(_schedules(session, name)),
@@ -181,7 +181,7 @@ def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPag
 
 def _schedules(session: Session, name: str) -> Iterator[ScheduleRow]:
     now = datetime.now(UTC)
-    for schedule in schedules.every(session, name)[: -SCHEDULES - 1 : -1]:
+    for schedule in schedules.list_all(session, name)[: -SCHEDULES - 1 : -1]:
         yield row(session, schedule, now)
 
 
@@ -213,7 +213,7 @@ def _cohort(found: BudgetView, line: CohortLine, burns: Sequence[BurnDown]) -> C
 
 
 def _forecasts(found: BudgetView) -> Iterator[Forecast]:
-    numbers = tuple(line.number for line in found.cohorts) or (FIRST,)
+    numbers = tuple(line.number for line in found.cohorts) or (FIRST_COHORT,)
     yield Forecast(numbers, _rungs(found))
     if found.cohorts:
         yield Forecast(numbers[-1:], _rungs(found.of_cohort(found.cohorts[-1])))

@@ -83,7 +83,7 @@ def card_of(lookout: Lookout, number: int) -> str:
         made = artifacts.artifact_of(look.session, number)
         if not _papers(look, number).card or made is None:
             raise PaperWithheld(number, "the card")
-    path = lookout.home.inside("quarantine", made.folder, CARD)
+    path = lookout.home.path_inside("quarantine", made.folder, CARD)
     if measure(path) != files_of(made).get(CARD):
         raise FileUnfit(CARD, "is not the one that was produced")
     with plain_file(path) as file:
@@ -91,7 +91,7 @@ def card_of(lookout: Lookout, number: int) -> str:
 
 
 def _papers(look: Look, number: int) -> Papers:
-    request = requests.find(look.session, number)
+    request = requests.find_request(look.session, number)
     made, state = artifacts.artifact_of(look.session, number), requests.state_of(look.session, number)
     return papers_of(look, state, made, look.session.get_one(Dataset, request.dataset_id))
 

@@ -8,14 +8,14 @@ from flows.approvals.review_sections import NEARLY_SPENT
 from flows.dashboard.balances import Figures, figures_of
 from flows.dashboard.request_list import body_of, cohorts_in, cost, reading
 from flows.dashboard.viewer import Look
-from models_db.services.catalogue.cohorts import FIRST
+from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.lifecycle import envelopes
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.queries import lists
-from models_db.services.queries.lists import Claimed
+from models_db.services.queries.lists import ClaimTerms
 from models_db.tables import Account, Dataset, Request
 from models_db.values.amounts import Amount
-from models_db.values.request_state import AT_A_GATE, RequestState
+from models_db.values.request_state import STATES_AT_A_GATE, RequestState
 from tasks.planning.block_rotation import affords
 from tasks.planning.block_selection import in_words
 from tasks.reporting.number_format import small
@@ -95,7 +95,7 @@ class _Known:
     """By block, of accounts whose newest request does not read them all."""
     envelopes: Mapping[int, Account]
     """The open ones, by their own id."""
-    claims: Mapping[int, Claimed]
+    claims: Mapping[int, ClaimTerms]
     windows: Mapping[int, Account]
     newest: Mapping[int, Request]
     states: Mapping[tuple[int, str], int]
@@ -103,7 +103,7 @@ class _Known:
 
 def overview(look: Look, after: str | None = None, having: str = "") -> Overview:
     """Some datasets by name, beginning after one, whose names have `having` in them."""
-    found = lists.some_datasets(look.session, PAGE + 1, after, having)
+    found = lists.dataset_page(look.session, PAGE + 1, after, having)
     shown = found[:PAGE]
     known = _known(look, shown)
     lines = tuple(_line(dataset, known, figures=look.figures) for dataset in shown)
@@ -113,27 +113,29 @@ def overview(look: Look, after: str | None = None, having: str = "") -> Overview
 def _known(look: Look, datasets: Sequence[Dataset]) -> _Known:
     accounts, ids = {dataset.account_id for dataset in datasets}, [dataset.id for dataset in datasets]
     session = look.session
-    newest, blocks = lists.newest_requests(session, ids), lists.blocks_of_each(session, accounts)
-    several = lists.cohorts_of_each(session, accounts)
+    newest, blocks = lists.newest_requests(session, ids), lists.block_counts(session, accounts)
+    several = lists.cohort_counts(session, accounts)
     parts = {
-        one.account_id for one in datasets if _reads_a_part(newest.get(one.id), several.get(one.account_id, FIRST))
+        one.account_id
+        for one in datasets
+        if _reads_a_part(newest.get(one.id), several.get(one.account_id, FIRST_COHORT))
     }
     return _Known(
-        lists.balances(session, accounts),
+        lists.account_balances(session, accounts),
         lists.cohort_balances(session, several),
         blocks,
-        lists.left_of_blocks(session, parts),
+        lists.remaining_of_blocks(session, parts),
         lists.open_envelopes(session, accounts),
-        lists.lifetimes(session, accounts),
+        lists.lifetime_claims(session, accounts),
         lists.open_windows(session, accounts),
         newest,
-        lists.counted_states(session, ids, (*AT_A_GATE, RequestState.RUNNING)),
+        lists.state_counts(session, ids, (*STATES_AT_A_GATE, RequestState.RUNNING)),
     )
 
 
 def _line(dataset: Dataset, known: _Known, *, figures: bool) -> DatasetLine:
     claim, balance = known.claims[dataset.account_id], known.balances[dataset.account_id]
-    waiting = sum(known.states.get((dataset.id, state), 0) for state in AT_A_GATE)
+    waiting = sum(known.states.get((dataset.id, state), 0) for state in STATES_AT_A_GATE)
     like = _like(dataset, known) if figures else None
     cohorts = known.cohorts.get(dataset.account_id, {})
     window = known.windows.get(dataset.account_id)
@@ -148,7 +150,7 @@ def _line(dataset: Dataset, known: _Known, *, figures: bool) -> DatasetLine:
         like=like,
         waiting=waiting,
         running=known.states.get((dataset.id, RequestState.RUNNING), 0),
-        alerts=tuple(_alerts(cohorts or {FIRST: balance}, like, window)) if figures else (),
+        alerts=tuple(_alerts(cohorts or {FIRST_COHORT: balance}, like, window)) if figures else (),
     )
 
 
@@ -159,7 +161,7 @@ def _newest(cohorts: Mapping[int, Balance], conversion: int) -> Newest | None:
 def _reads_a_part(newest: Request | None, cohorts: int) -> bool:
     """Whether a request reads not all the blocks there are, so that what it leaves counts block by block."""
     body = {} if newest is None else body_of(newest)
-    return "rotate_over" in body or len(cohorts_in(body) or (FIRST,)) < cohorts
+    return "rotate_over" in body or len(cohorts_in(body) or (FIRST_COHORT,)) < cohorts
 
 
 def _like(dataset: Dataset, known: _Known) -> Like | None:
@@ -171,16 +173,16 @@ def _like(dataset: Dataset, known: _Known) -> Like | None:
     groups, enveloped = read.turn.groups if read.turn else 1, newest.scope_id is not None
     if enveloped:  # one account for all turns and cohorts; closed, it has nothing
         kept = known.envelopes.get(newest.scope_id or 0)
-        runs = affords(price, [envelopes.room(kept) if kept else Amount()])
+        runs = affords(price, [envelopes.remaining_amount(kept) if kept else Amount()])
     elif root in known.left:
         runs = affords(price, [known.left[root][block] for block in read.chosen], groups)
     else:
-        runs = affords(price, [known.balances[root].left])
+        runs = affords(price, [known.balances[root].remaining])
     return Like(newest.id, runs, read.cohorts if read.several else None, groups, enveloped)
 
 
 def _alerts(cohorts: Mapping[int, Balance], like: Like | None, window: Account | None) -> Iterator[str]:
-    gone = [number for number, balance in cohorts.items() if not balance.left.rho]
+    gone = [number for number, balance in cohorts.items() if not balance.remaining.rho]
     nearly = [number for number, each in cohorts.items() if number not in gone and _share(each) > NEARLY_SPENT]
     if gone:
         yield f"Nothing is left of {_whose(gone, cohorts)}."

@@ -9,11 +9,11 @@ from flows.approvals.propose_change import MotionRow
 from flows.dashboard.balances import rho
 from flows.dashboard.request_list import body_of, cohorts_in, cost, said_delta
 from flows.dashboard.viewer import Look
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.catalogue import erasures, internal_views
 from models_db.services.queries import lists
-from models_db.services.queries.lists import People, Rulebook
-from models_db.tables import Approval, Artifact, Dataset, Motion, Request
+from models_db.services.queries.lists import ApprovalRules, DecidingPeople
+from models_db.tables import Approval, Artifact, Dataset, Proposal, Request
 from models_db.values.amounts import Amount
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN, WAITS_AT, RequestState
@@ -102,8 +102,8 @@ class _Gate:
 
 def queue(look: Look, after: int = 0, motions_after: int = 0) -> Queue:
     """Requests and motions that wait, those after some numbers."""
-    found = lists.some_requests(look.session, PAGE + 1, after=after, states=WAITING)
-    moved = lists.open_motions(look.session, PAGE + 1, motions_after)
+    found = lists.request_page(look.session, PAGE + 1, after=after, states=WAITING)
+    moved = lists.open_proposals(look.session, PAGE + 1, motions_after)
     desk = _Desk.of(look, [request for request, _ in found[:PAGE]], moved[:PAGE])
     return Queue(
         tuple(desk.request(request, state) for request, state in found[:PAGE]),
@@ -126,8 +126,8 @@ class _Desk:
     now: str
     names: Mapping[int, str]
     datasets: Mapping[int, Dataset]
-    people: People
-    rules: Rulebook
+    people: DecidingPeople
+    rules: ApprovalRules
     decisions: Sequence[Approval]
     artifacts: Mapping[int, Artifact]
     runners: Collection[tuple[int, int]]
@@ -138,30 +138,30 @@ class _Desk:
     """Versions of which nothing is left: no request that reads one is approved."""
 
     @classmethod
-    def of(cls, look: Look, requests: Sequence[Request], motions: Sequence[Motion]) -> "_Desk":
+    def of(cls, look: Look, requests: Sequence[Request], motions: Sequence[Proposal]) -> "_Desk":
         session = look.session
-        both: list[Request | Motion] = [*requests, *motions]
+        both: list[Request | Proposal] = [*requests, *motions]
         numbers, motion_numbers = [request.id for request in requests], [motion.id for motion in motions]
         found = lists.datasets_by_id(session, {one.dataset_id for one in both})
         publications = {motion.publication_id for motion in motions if motion.publication_id is not None}
         return cls(
             viewer=look.actor.id,
-            now=moment(),
-            names=lists.names(session),
+            now=utc_now(),
+            names=lists.principal_names(session),
             datasets=found,
             people=lists.deciding_people(session),
-            rules=lists.rulebook(
+            rules=lists.load_approval_rules(
                 session,
                 {one.policy_id for one in both},
                 {dataset.account_id for dataset in found.values()},
             ),
-            decisions=lists.decisions(session, numbers, motion_numbers),
-            artifacts=lists.artifacts_of_each(session, numbers),
-            runners=lists.runners_of_each(session, numbers),
-            uses=lists.uses_of_each(session, motion_numbers),
+            decisions=lists.possibly_counting_decisions(session, numbers, motion_numbers),
+            artifacts=lists.artifacts_by_request(session, numbers),
+            runners=lists.runners_by_request(session, numbers),
+            uses=lists.use_counts(session, motion_numbers),
             retracted=lists.requests_of_publications(session, publications),
             erased=erasures.erased_versions(session),
-            viewers=internal_views.viewers(session, {dataset.account_id for dataset in found.values()}),
+            viewers=internal_views.list_viewers(session, {dataset.account_id for dataset in found.values()}),
         )
 
     def request(self, request: Request, state: str) -> Waiting:
@@ -192,11 +192,11 @@ class _Desk:
             command=None if expired else _command(request.id, step),
         )
 
-    def motion(self, motion: Motion) -> Waiting:
+    def motion(self, motion: Proposal) -> Waiting:
         """A motion at its gate; each that is listed is open."""
         dataset = self.datasets[motion.dataset_id]
         gate = _Gate(
-            self.rules.needed(motion.policy_id, dataset.account_id, Gate.MOTION),
+            self.rules.required_approvals(motion.policy_id, dataset.account_id, Gate.MOTION),
             self.rules.policies[motion.policy_id].several_roles,
             [one for one in self.decisions if one.motion_id == motion.id],
             (motion.proposer_id,),
@@ -235,7 +235,7 @@ class _Desk:
         ]  # fmt: skip
         ran = (person for number, person in self.runners if number == request.id)
         policy, account = self.rules.policies[request.policy_id], self.datasets[request.dataset_id].account_id
-        needed = self.rules.needed(policy.id, account, name)
+        needed = self.rules.required_approvals(policy.id, account, name)
         barred = self._barred(policy.id, account)
         return _Gate(needed, policy.several_roles, decided, (request.requester_id, *ran), barred)
 
@@ -245,7 +245,7 @@ class _Desk:
 
     def _counting(self, gate: _Gate, dataset_id: int) -> frozenset[int]:
         """The people whose approvals count: whoever acts for somebody is that somebody."""
-        given = (one for one in gate.decisions if one.decision == "approve" and self.people.stands(one, dataset_id))
+        given = (one for one in gate.decisions if one.decision == "approve" and self.people.may_count(one, dataset_id))
         return frozenset(one.on_behalf_of or one.approver_id for one in given)
 
     def _deciders(self, gate: _Gate, dataset_id: int) -> Iterator[int]:
@@ -256,7 +256,11 @@ class _Desk:
         taken = {person for one in given for person in (one.approver_id, one.on_behalf_of)}
         taken |= gate.barred
         barred = taken if gate.several_roles else taken | {*gate.excluded} | self.people.admins
-        yield from (taker for taker, giver in self.people.pairs(dataset_id) if barred.isdisjoint((taker, giver)))
+        yield from (
+            taker
+            for taker, giver in self.people.deciders_with_principals(dataset_id)
+            if barred.isdisjoint((taker, giver))
+        )
 
     def _approvals(self, gate: _Gate, counting: frozenset[int], dataset_id: int, *, asked: bool) -> Approvals:
         deciders = {*self._deciders(gate, dataset_id)} if asked else set()
@@ -267,7 +271,7 @@ class _Desk:
     def _sorted(self, people: Collection[int]) -> tuple[str, ...]:
         return tuple(sorted(self.names[one] for one in people))
 
-    def _said(self, motion: Motion) -> str:
+    def _said(self, motion: Proposal) -> str:
         used, retracted = self.uses.get(motion.id, 0), self.retracted.get(motion.publication_id or 0)
         return MotionRow(
             number=motion.id, kind=motion.kind, dataset="", state="open", proposer="", reason="", proposed_at="",

@@ -104,9 +104,9 @@ def release_page(look: Look, number: int) -> ReleasePage:
         RequestUnknown: there is none.
     """
     session = look.session
-    request = requests.find(session, number)
+    request = requests.find_request(session, number)
     state, made = requests.state_of(session, number), artifacts.artifact_of(session, number)
-    dataset, names = session.get_one(Dataset, request.dataset_id), lists.names(session)
+    dataset, names = session.get_one(Dataset, request.dataset_id), lists.principal_names(session)
     papers = papers_of(look, state, made, dataset)
     claim, why, invoked = _claim(request)
     spent = ledger.spent_by(session, number) if look.figures else None
@@ -133,7 +133,7 @@ def _steps(look: Look, number: int, names: dict[int, str]) -> Iterator[Step]:
 
 
 def _decisions(look: Look, number: int, names: dict[int, str]) -> Iterator[DecisionLine]:
-    for given, by in gates.approvals(look.session, number):
+    for given, by in gates.request_decisions(look.session, number):
         giver = None if given.on_behalf_of is None else names[given.on_behalf_of]
         yield DecisionLine(given.at, given.gate, given.decision, by.name, giver, given.reason, given.expires_at)
 

@@ -59,11 +59,11 @@ def request_list(
 ) -> RequestList:
     """The newest requests that fit, with what each has spent."""
     session = look.session
-    found = lists.some_requests(session, PAGE + 1, before=before, dataset_id=dataset_id, states=states)
+    found = lists.request_page(session, PAGE + 1, before=before, dataset_id=dataset_id, states=states)
     shown = found[:PAGE]
     numbers = [request.id for request, _ in shown]
-    names, datasets = lists.names(session), datasets_of(session, [request for request, _ in shown])
-    spent = lists.spent_by_each(session, numbers) if look.figures else None
+    names, datasets = lists.principal_names(session), datasets_of(session, [request for request, _ in shown])
+    spent = lists.spent_by_request(session, numbers) if look.figures else None
     lines = tuple(
         line_of(request, state, datasets[request.dataset_id].name, names, _of(spent, request))
         for request, state in shown

@@ -16,7 +16,7 @@ from flows.workspace.workspace import Workspace, signing_key_path
 from models_db.home import ProjectHome
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import policies, principals
-from models_db.sessions.read_only import ReadingDatabase
+from models_db.sessions.read_only import ReadOnlyDatabase
 from tasks.release.signatures.ed25519 import SigningKey
 
 
@@ -47,7 +47,7 @@ class Lookout:
     """A home to look at; one for each thread, because its database is asked by one at a time."""
 
     home: ProjectHome
-    database: ReadingDatabase
+    database: ReadOnlyDatabase
     public_key: str
 
     @contextmanager
@@ -57,14 +57,14 @@ class Lookout:
         Raises:
             PrincipalUnknown: the ledger does not know the key of this home.
             LoginMismatch: on PostgreSQL, this session's login is somebody else's.
-            LedgerUnreachable, LedgerUnsettled, SchemaOutdated: see `ReadingDatabase.read`.
+            LedgerUnreachable, LedgerUnsettled, SchemaOutdated: see `ReadOnlyDatabase.read`.
         """
         try:
             seen, unread = rollback_guard.recall(self.home), ""  # before the session begins, see `memory.require_seen`
         except rollback_guard.MemoryUnusable as problem:
             seen, unread = None, problem.message
         with self.database.read() as session:
-            actor = principals.acting(session, self.public_key)
+            actor = principals.acting_principal(session, self.public_key)
             how = rollback_guard.lost(session, seen) if seen is not None else ""
             doubt = f"This is not the ledger that this home has seen: {how}." if how else unread
             roles = principals.roles_of(session, actor.id)
@@ -79,8 +79,8 @@ class Lookout:
             as `look`, and FileInvalid: policy.yaml does not follow its format.
         """
         with self.database.read() as session:
-            actor = principals.acting(session, self.public_key)
-            policy = policy_of_home(session, self.home.policy, policies.in_force(session))
+            actor = principals.acting_principal(session, self.public_key)
+            policy = policy_of_home(session, self.home.policy, policies.policy_in_force(session))
         return Workspace(self.home, self.database, actor, SigningKey.load(signing_key_path(self.home)), policy)
 
 
@@ -92,4 +92,4 @@ def lookout(home: ProjectHome) -> Lookout:
         SigningKeyUnusable: its key cannot be read.
     """
     home.require()
-    return Lookout(home, ReadingDatabase(home.database_url), SigningKey.load(signing_key_path(home)).public_key)
+    return Lookout(home, ReadOnlyDatabase(home.database_url), SigningKey.load(signing_key_path(home)).public_key)

@@ -61,14 +61,16 @@ def afforded(
     with workspace.database.read() as session:
         if withholds_figures(session, workspace.actor):
             return None
-        dataset = datasets.find(session, name)
+        dataset = datasets.find_dataset(session, name)
         chosen = Reading(
-            datasets.partition(session, dataset).blocks, cohorts.chosen(session, dataset, read), several=True
+            datasets.find_partition(session, dataset).blocks,
+            cohorts.resolve_cohorts(session, dataset, read),
+            several=True,
         ).chosen
-        every = lists.left_of_blocks(session, {dataset.account_id})[dataset.account_id]
+        every = lists.remaining_of_blocks(session, {dataset.account_id})[dataset.account_id]
         left = [every[block] for block in chosen]
         over = most_groups(len(left)) if groups is None else groups
         if scope is not None:
-            in_it = affords(price, [envelopes.room(envelopes.find_scope(session, dataset, scope))])
+            in_it = affords(price, [envelopes.remaining_amount(envelopes.find_envelope(session, dataset, scope))])
             return Afforded(in_it, in_it, over)
     return Afforded(affords(price, left), affords(price, left, over), over)

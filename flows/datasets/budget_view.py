@@ -20,11 +20,11 @@ from models_db.services.lifecycle import envelopes, ledger
 from models_db.services.lifecycle.envelopes import ScopeTooLarge
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.queries import history, lists
-from models_db.services.queries.history import Readers
+from models_db.services.queries.history import BlockReaders
 from models_db.tables import Account, Dataset
 from models_db.values.amounts import Amount, Envelope
-from models_db.values.internal_view import Viewing
-from models_db.values.names import require_plain
+from models_db.values.internal_view import ViewingRecord
+from models_db.values.names import require_plain_name
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.planning.block_selection import Reading, runs
 
@@ -55,7 +55,7 @@ class CohortLine:
     opened_at: str | None
     blocks: str
     balance: Balance
-    readers: Readers
+    readers: BlockReaders
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class BudgetView:
     envelopes: tuple[Envelope, ...]
     window: Window | None
     cohorts: tuple[CohortLine, ...] = ()
-    viewing: Viewing | None = None
+    viewing: ViewingRecord | None = None
 
     @property
     def claim(self) -> LifetimeClaim:
@@ -99,7 +99,7 @@ class BudgetView:
         known = {envelope.name: envelope for envelope in self.envelopes}
         if scope is not None and scope not in known:
             raise envelopes.ScopeUnknown(scope, sorted(known))
-        return self.balance.left if scope is None else known[scope].left
+        return self.balance.remaining if scope is None else known[scope].left
 
 
 def view(workspace: Workspace, name: str, read: str | Sequence[int] | None = None) -> BudgetView:
@@ -114,35 +114,37 @@ def view(workspace: Workspace, name: str, read: str | Sequence[int] | None = Non
     """
     require_figures(workspace, name)
     with workspace.database.read() as session:
-        return view_of(session, datasets.find(session, name), read)
+        return view_of(session, datasets.find_dataset(session, name), read)
 
 
 def view_of(session: Session, dataset: Dataset, read: str | Sequence[int] | None = None) -> BudgetView:
     """The same in a session of the caller's, who knows that the figures may be told."""
-    root, each = dataset.account_id, datasets.partition(session, dataset).blocks
-    blocks = None if read is None else Reading(each, cohorts.chosen(session, dataset, read), several=True).blocks
+    root, each = dataset.account_id, datasets.find_partition(session, dataset).blocks
+    blocks = (
+        None if read is None else Reading(each, cohorts.resolve_cohorts(session, dataset, read), several=True).blocks
+    )
     return BudgetView(
         sharing=sharing(session, dataset),
         blocks=each,
         claims=claims_of(session, dataset),
         balance=ledger.balance(session, root, blocks),
-        envelopes=tuple(envelopes.envelope_of(scope) for scope in envelopes.scopes(session, root)),
+        envelopes=tuple(envelopes.envelope_of(scope) for scope in envelopes.open_envelopes(session, root)),
         window=_window(session, root),
         cohorts=_cohorts(session, dataset),
-        viewing=internal_views.of_account(session, root),
+        viewing=internal_views.find_viewing(session, root),
     )
 
 
 def _cohorts(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
     """What each cohort has, if there are several."""
-    root, each = dataset.account_id, datasets.partition(session, dataset).blocks
-    later = {one.number: one.created_at for one in cohorts.opened(session, root)}
+    root, each = dataset.account_id, datasets.find_partition(session, dataset).blocks
+    later = {one.number: one.created_at for one in cohorts.list_opened(session, root)}
     if not later:
         return ()
-    balances, read = lists.cohort_balances(session, {root})[root], history.readers(session, root)
+    balances, read = lists.cohort_balances(session, {root})[root], history.block_readers(session, root)
     return tuple(
         CohortLine(
-            number, later.get(number), runs(Reading(each).of(number)), balance, read.get(number, history.Readers())
+            number, later.get(number), runs(Reading(each).of(number)), balance, read.get(number, history.BlockReaders())
         )
         for number, balance in balances.items()
     )
@@ -150,17 +152,17 @@ def _cohorts(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
 
 def sharing(session: Session, dataset: Dataset) -> tuple[str, ...]:
     """The names of all datasets on the account of this one, this one among them."""
-    return lists.sharing(session, dataset.account_id)
+    return lists.datasets_on_account(session, dataset.account_id)
 
 
 def _window(session: Session, account_id: int) -> Window | None:
-    version = policies.in_force(session)
+    version = policies.policy_in_force(session)
     pacing = read_version(session, version).pacing if version is not None else None
     if pacing is None:
         return None
     found = envelopes.current_window(session, account_id)
     if found is None:
-        cap = envelopes.share(session.get_one(Account, account_id, populate_existing=True), pacing.permille)
+        cap = envelopes.share_of_cap(session.get_one(Account, account_id, populate_existing=True), pacing.permille)
         return Window(pacing.every, cap, Amount(), None, None)
     used = Amount(found.rho_held + found.rho_spent, found.delta_held + found.delta_spent)
     return Window(pacing.every, Amount(found.rho_cap, found.delta_cap), used, found.opens_at, found.closes_at)
@@ -176,13 +178,13 @@ def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, del
         NotYourRole: only a steward opens one.
     """
     _require_tellable(scope, reason)
-    require_plain("an envelope", scope)
+    require_plain_name("an envelope", scope)
     cap = lifetime_claim(epsilon, delta).cap
     with workspace.database.write() as session:
-        dataset = datasets.find(session, name)
-        if not cap.fits(ledger.balance(session, dataset.account_id).left):
+        dataset = datasets.find_dataset(session, name)
+        if not cap.fits(ledger.balance(session, dataset.account_id).remaining):
             raise ScopeTooLarge(name, scope, cap)
-        return envelopes.envelope_of(envelopes.open_scope(session, workspace.actor, dataset, scope, cap, reason))
+        return envelopes.envelope_of(envelopes.open_envelope(session, workspace.actor, dataset, scope, cap, reason))
 
 
 def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> Envelope:
@@ -195,9 +197,9 @@ def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> 
     """
     _require_tellable(scope, reason)
     with workspace.database.write() as session:
-        dataset = datasets.find(session, name)
-        found = envelopes.envelope_of(envelopes.find_scope(session, dataset, scope))
-        envelopes.close_scope(session, workspace.actor, dataset, scope, reason)
+        dataset = datasets.find_dataset(session, name)
+        found = envelopes.envelope_of(envelopes.find_envelope(session, dataset, scope))
+        envelopes.close_envelope(session, workspace.actor, dataset, scope, reason)
         return found
 
 

@@ -18,7 +18,7 @@ from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.findings import Finding
 from models_db.services.catalogue import datasets, erasures, principals
 from models_db.services.catalogue import requests as releases
-from models_db.services.catalogue.erasures import Scope, VersionErased, Wanted
+from models_db.services.catalogue.erasures import ErasureRequest, ErasureScope, VersionErased
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
 from models_db.values.canonical_json import Json
 from models_db.values.request_state import RequestState
@@ -52,7 +52,7 @@ class Target:
             object.__setattr__(self, "unit", normalise_unit(self.unit))
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> ErasureScope:
         """Its kind."""
         if self.everything:
             return "all"
@@ -72,7 +72,7 @@ class Listing:
     """
 
     dataset: str
-    scope: Scope
+    scope: ErasureScope
     versions: tuple[int, ...]
     documents: int
     places: dict[str, int]
@@ -122,8 +122,8 @@ def erase(workspace: Workspace, name: str, target: Target, reason: str) -> Listi
 def unfinished(workspace: Workspace) -> Iterator[str]:
     """Erasures that were recorded and not carried out, in words."""
     with workspace.database.read() as session:
-        ended = erasures.ended(session)
-        for made in erasures.every(session):
+        ended = erasures.ended_erasures(session)
+        for made in erasures.list_all(session):
             if made.id not in ended:
                 name = session.get_one(Dataset, made.dataset_id).name
                 yield f"erasure {made.id} of {name!r} is unfinished: type the same `almoner dataset erase` again"
@@ -134,8 +134,8 @@ def differences(workspace: Workspace) -> Iterator[str]:
     with workspace.database.read() as session:
         gone = erasures.erased_versions(session)
         here = set(version_uids(workspace.home))
-        for dataset in datasets.every(session):
-            for version in (one for one in datasets.versions(session, dataset) if one.uid in here):
+        for dataset in datasets.list_all(session):
+            for version in (one for one in datasets.list_versions(session, dataset) if one.uid in here):
                 named = f"version {version.number} of {dataset.name!r}"
                 if version.id in gone:
                     yield f"{named} was erased and lies in this home: erase it here, too"
@@ -150,8 +150,8 @@ def _listed(
     if reason is not None:
         _require_reason(reason, target)
     with workspace.database.read() as session:
-        principals.require_role(session, workspace.actor, *erasures.ROLES)
-        dataset = datasets.find(session, name)
+        principals.require_role(session, workspace.actor, *erasures.ERASING_ROLES)
+        dataset = datasets.find_dataset(session, name)
         erasures.require_unblocked(session, dataset)
         known = _known(workspace, session, dataset, target)
         versions = _versions(session, dataset, target, known)
@@ -173,9 +173,9 @@ def _known(workspace: Workspace, session: Session, dataset: Dataset, target: Tar
     """The same erasure, if it was recorded before and nothing has come in since that it would concern."""
     mark = _unit_mark(workspace, dataset, target)
     version = _version(session, dataset, target.version)
-    for made in reversed(erasures.every(session, dataset)):
+    for made in reversed(erasures.list_all(session, dataset)):
         if (made.scope, made.unit_mark, made.version_id) == (target.scope, mark, version.id if version else None):
-            return made if target.scope != "all" or not erasures.left_versions(session, dataset) else None
+            return made if target.scope != "all" or not erasures.remaining_versions(session, dataset) else None
     if version is not None and version.id in erasures.erased_versions(session):
         raise VersionErased(dataset.name, version.number)
     return None
@@ -187,13 +187,13 @@ def _versions(session: Session, dataset: Dataset, target: Target, known: Erasure
         query = select(DatasetVersion).join(ErasedVersion, ErasedVersion.version_id == DatasetVersion.id)
         return list(session.scalars(query.where(ErasedVersion.erasure_id == known.id).order_by(DatasetVersion.number)))
     version = _version(session, dataset, target.version)
-    return [version] if version is not None else list(erasures.left_versions(session, dataset))
+    return [version] if version is not None else list(erasures.remaining_versions(session, dataset))
 
 
 def _version(session: Session, dataset: Dataset, number: int | None) -> DatasetVersion | None:
     if number is None:
         return None
-    for version in datasets.versions(session, dataset):
+    for version in datasets.list_versions(session, dataset):
         if version.number == number:
             return version
     raise VersionUnknown(dataset.name, number)
@@ -220,15 +220,15 @@ def _record(workspace: Workspace, dataset: Dataset, target: Target, reason: str)
     if unfit:
         raise StoreDiffers(dataset.name, unfit[0].number)
     left = {one.id: _mark(workspace, dataset, one, target.unit) if target.unit else None for one in versions}
-    wanted = Wanted(
+    wanted = ErasureRequest(
         scope=target.scope,
         reason=reason,
-        left=left,
+        remaining=left,
         version=versions[0].id if target.version is not None else None,
         unit_mark=_unit_mark(workspace, dataset, target),
     )
     with workspace.database.write() as session:
-        return erasures.record_erasure(session, workspace.actor, datasets.find(session, dataset.name), wanted)
+        return erasures.record_erasure(session, workspace.actor, datasets.find_dataset(session, dataset.name), wanted)
 
 
 def _stated(session: Session, version: DatasetVersion) -> str:
@@ -252,7 +252,7 @@ def _carry_out(workspace: Workspace, number: int, target: Target) -> None:
             _without(workspace, dataset, version, target.unit, stated[version.id])
     erasure_places.clear(about)
     with workspace.database.write() as session:
-        erasures.end(session, workspace.actor, session.get_one(Erasure, number))
+        erasures.end_erasure(session, workspace.actor, session.get_one(Erasure, number))
 
 
 def _without(workspace: Workspace, dataset: Dataset, version: DatasetVersion, unit: str, stated: str) -> None:
@@ -275,7 +275,7 @@ def _listing(
     stores = [one.uid for one in versions if one.uid in here]
     found = erasure_places.found(_concerned(workspace, session, versions))
     beside = sum(len(strangers(workspace.home, uid)) for uid in stores)
-    others = (one.name for one in datasets.every(session) if one.account_id == dataset.account_id)
+    others = (one.name for one in datasets.list_all(session) if one.account_id == dataset.account_id)
     return Listing(
         dataset=dataset.name,
         scope=target.scope,

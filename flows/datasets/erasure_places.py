@@ -58,7 +58,7 @@ def _journals(about: Concerned) -> Iterator[Path]:
 
 
 def _drafts(about: Concerned) -> Iterator[Path]:
-    yield from (about.home.inside("quarantine", folder) for folder in about.unpublished.values())
+    yield from (about.home.path_inside("quarantine", folder) for folder in about.unpublished.values())
 
 
 def _values(about: Concerned) -> Iterator[Path]:

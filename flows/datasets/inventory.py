@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from models_db.services.queries import lists
 from models_db.tables import Dataset
-from models_db.values.requests import PublicMetadata, as_json
+from models_db.values.requests import PublicMetadata, model_to_json
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 
 AT_ONCE = 500
@@ -18,7 +18,7 @@ _epsilon = lru_cache(maxsize=4096)(lifetime_epsilon)  # it searches, and most da
 def inventory(session: Session) -> Iterator[dict[str, object]]:
     """All datasets by name; see `described`. Memory holds AT_ONCE of them and their claims, never their blocks."""
     after: str | None = None
-    while found := lists.some_datasets(session, AT_ONCE, after):
+    while found := lists.dataset_page(session, AT_ONCE, after):
         yield from described(session, found)
         after = found[-1].name
         session.expunge_all()
@@ -27,9 +27,9 @@ def inventory(session: Session) -> Iterator[dict[str, object]]:
 def described(session: Session, datasets: Sequence[Dataset]) -> list[dict[str, object]]:
     """Each dataset with its claim in force and what is left, in the same order."""
     accounts, ids = {dataset.account_id for dataset in datasets}, [dataset.id for dataset in datasets]
-    claims, balances = lists.lifetimes(session, accounts), lists.balances(session, accounts)
-    cohorts = lists.cohorts_of_each(session, accounts)
-    blocks, versions = lists.blocks_of_each(session, accounts), lists.versions_of_each(session, ids)
+    claims, balances = lists.lifetime_claims(session, accounts), lists.account_balances(session, accounts)
+    cohorts = lists.cohort_counts(session, accounts)
+    blocks, versions = lists.block_counts(session, accounts), lists.version_counts(session, ids)
     found: list[dict[str, object]] = []
     for dataset in datasets:
         claim, balance = claims[dataset.account_id], balances[dataset.account_id]
@@ -43,11 +43,11 @@ def described(session: Session, datasets: Sequence[Dataset]) -> list[dict[str, o
                 "delta_cap": claim.delta,
                 "rho_cap": balance.cap.rho_text,
                 "epsilon_spent": _epsilon(balance.spent, claim.delta_conversion),
-                "rho_left": balance.left.rho_text,
+                "rho_left": balance.remaining.rho_text,
                 "blocks": blocks[dataset.account_id],
                 "cohorts": cohorts.get(dataset.account_id, 1),
                 "population": dataset.population,
-                "public_metadata": as_json(PublicMetadata.stored(dataset.public_metadata)),
+                "public_metadata": model_to_json(PublicMetadata.stored(dataset.public_metadata)),
                 "versions": versions.get(dataset.id, 0),
                 "account": dataset.account_id,
             }

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from flows.workspace.workspace import Workspace, overlap_key_path, partition_key_path
 from models_db.services.catalogue import cohorts, datasets, erasures
-from models_db.services.catalogue.cohorts import Growth
+from models_db.services.catalogue.cohorts import CohortPlan
 from models_db.services.catalogue.datasets import Registration
 from models_db.services.lifecycle import ledger
 from models_db.tables import Dataset
 from models_db.values.canonical_json import Json
-from models_db.values.names import require_plain
+from models_db.values.names import require_plain_name
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.corpus.identity.keys import create_key, load_key
 from tasks.corpus.readers.sources import Source
@@ -30,9 +30,9 @@ def register(workspace: Workspace, wanted: Registration, epsilon: str, delta: st
         DatasetExists: the name is taken.
         Denied: only a steward or an admin registers one.
     """
-    require_plain("a dataset", wanted.name)
+    require_plain_name("a dataset", wanted.name)
     with workspace.database.write() as session:
-        datasets.refuse_taken(session, wanted.name)
+        datasets.require_name_free(session, wanted.name)
         claim = lifetime_claim(epsilon, delta)
         key_name = secrets.token_hex(8)
         create_key(partition_key_path(workspace.home, key_name))
@@ -48,9 +48,9 @@ def register_sharing(workspace: Workspace, wanted: Registration, other: str) -> 
         NameNotPlain, DatasetExists, Denied: as `register`.
         NotAlike: its units are not those of `other`.
     """
-    require_plain("a dataset", wanted.name)
+    require_plain_name("a dataset", wanted.name)
     with workspace.database.write() as session:
-        account = datasets.find(session, other).account_id
+        account = datasets.find_dataset(session, other).account_id
         datasets.register(session, workspace.actor, wanted, account)
 
 
@@ -124,18 +124,18 @@ def would_ingest(workspace: Workspace, name: str, *, new_cohort: bool = False, p
     with workspace.database.read() as session:
         cap = ledger.balance(session, dataset.account_id).cap
         return Coming(
-            number=len(datasets.versions(session, dataset)) + 1,
+            number=len(datasets.list_versions(session, dataset)) + 1,
             cohort=growth.newest,
             opens=growth.opens,
-            blocks=datasets.partition(session, dataset).blocks,
+            blocks=datasets.find_partition(session, dataset).blocks,
             rho=cap.rho_text,
             delta_fail=cap.delta_text,
         )
 
 
-def _looked_up(workspace: Workspace, name: str, new_cohort: bool, population: int | None) -> tuple[Dataset, Growth]:
+def _looked_up(workspace: Workspace, name: str, new_cohort: bool, population: int | None) -> tuple[Dataset, CohortPlan]:
     with workspace.database.read() as session:
-        dataset = datasets.find(session, name)
-        datasets.admit_another_version(session, dataset)
-        growth = cohorts.growth(session, workspace.actor, dataset, opens=new_cohort, declared=population)
+        dataset = datasets.find_dataset(session, name)
+        datasets.require_version_allowed(session, dataset)
+        growth = cohorts.plan_cohorts(session, workspace.actor, dataset, opens=new_cohort, declared=population)
     return dataset, growth

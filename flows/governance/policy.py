@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from flows.workspace.policy_file import read_version
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
-from models_db.policies.checks import Asked, require_allowed
+from models_db.policies.checks import PolicySubject, require_allowed
 from models_db.policies.policy import Policy
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import request_body, result_of
@@ -35,7 +35,7 @@ def require_policy(policy: Policy, body: Mapping[str, Any], cap: Amount) -> None
     Raises:
         PolicyForbids: with every rule that it breaks.
     """
-    asked = Asked.of(body)
+    asked = PolicySubject.from_request(body)
     rules = policy.rules_for(asked.dataset)
     require_allowed(rules, bounds_of(rules, cap), asked)
 
@@ -51,7 +51,7 @@ def require_bounds(session: Session, request_id: int, reasons: Iterable[str]) ->
     """
     from tasks.evaluation.bound_override import require_admitted  # loads the metrics
 
-    request = requests.find(session, request_id)
+    request = requests.find_request(session, request_id)
     artifact = artifacts.artifact_of(session, request_id)
     stored = artifacts.evaluations(session, artifact) if artifact else ()
     measured = {e.metric: MetricResult.from_json(result_of(e)) for e in stored if e.exposure != "internal"}
@@ -76,7 +76,7 @@ def require_in_force(session: Session, workspace: Workspace) -> None:
     Raises:
         PolicyDiffers: it is another one, and its owner may not adopt it.
     """
-    version = policies.in_force(session)
+    version = policies.policy_in_force(session)
     same = version is not None and version.digest == workspace.policy_digest
     if not same and "admin" not in principals.roles_of(session, workspace.actor.id):
         raise PolicyDiffers(str(workspace.home.policy), version.digest if version else None)
@@ -90,7 +90,7 @@ def require_not_barred(workspace: Workspace, dataset: str, step: str) -> None:
         ViewerBarred: it bars whoever has seen unprotected figures of the account, and the owner has.
     """
     with workspace.database.read() as session:
-        found, version = datasets.find(session, dataset), policies.in_force(session)
+        found, version = datasets.find_dataset(session, dataset), policies.policy_in_force(session)
         internal_views.require_not_barred(session, version, found, [workspace.actor.id], step)
 
 
@@ -101,7 +101,7 @@ def version_for_request(session: Session, workspace: Workspace) -> PolicyVersion
         PolicyDiffers: another policy is in force, and the owner of this home may not change that.
     """
     require_in_force(session, workspace)
-    version = policies.in_force(session)
+    version = policies.policy_in_force(session)
     if version is None or version.digest != workspace.policy_digest:
         return put_in_force(session, workspace.actor, workspace.policy)
     return version
@@ -134,7 +134,7 @@ def require_sensible(policy: Policy) -> None:
 
 def withholds_figures(session: Session, actor: Actor) -> bool:
     """Whether the policy in force keeps from `actor` what is left of budgets."""
-    version = policies.in_force(session)
+    version = policies.policy_in_force(session)
     if version is None or read_version(session, version).refusals == "full":
         return False
     return not principals.roles_of(session, actor.id) & SEE_FIGURES

@@ -11,7 +11,7 @@ from flows.workspace.workspace import Workspace
 from models_db.policies.policy import Policy
 from models_db.services.catalogue import datasets, policies, principals
 from models_db.values.canonical_json import Json, digest
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Change:
     @property
     def digest(self) -> str:
         """Names the new policy."""
-        return digest(as_json(self.policy))
+        return digest(model_to_json(self.policy))
 
     @property
     def digest_before(self) -> str | None:
         """Names the policy in force."""
-        return None if self.before is None else digest(as_json(self.before))
+        return None if self.before is None else digest(model_to_json(self.before))
 
     @property
     def differences(self) -> list[Difference]:
@@ -74,7 +74,7 @@ def policy_in_force(workspace: Workspace) -> Policy | None:
         PolicyAltered: the ledger's text is not the one that was adopted.
     """
     with workspace.database.read() as session:
-        version = policies.in_force(session)
+        version = policies.policy_in_force(session)
         return None if version is None else read_version(session, version)
 
 
@@ -88,7 +88,7 @@ def examine(workspace: Workspace, path: Path) -> Change:
     require_sensible(policy)
     before = policy_in_force(workspace)
     with workspace.database.read() as session:
-        known = {dataset.name for dataset in datasets.every(session)}
+        known = {dataset.name for dataset in datasets.list_all(session)}
     return Change(policy, before, tuple(sorted(set(policy.datasets) - known)))
 
 
@@ -112,7 +112,7 @@ def adopt(workspace: Workspace, path: Path) -> Change:
 def adopt_first(workspace: Workspace) -> None:
     """Put the policy of a new home in force if its ledger has none yet and its owner may do so."""
     with workspace.database.write() as session:
-        if policies.in_force(session) is None and "admin" in principals.roles_of(session, workspace.actor.id):
+        if policies.policy_in_force(session) is None and "admin" in principals.roles_of(session, workspace.actor.id):
             put_in_force(session, workspace.actor, workspace.policy)
 
 
@@ -132,7 +132,7 @@ def _complete(policy: Policy | None) -> Json:
     """A policy with its defaults, as people compare them."""
     if policy is None:
         return {}
-    return {name: as_json(getattr(policy, name)) for name in Policy.model_fields}
+    return {name: model_to_json(getattr(policy, name)) for name in Policy.model_fields}
 
 
 def _flat(value: Json, path: str = "") -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from flows.workspace.workspace import Workspace
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, principals, requests
@@ -28,14 +28,14 @@ def member(database: Database, public_key: str) -> Actor | None:
     """
     with database.read() as session:
         try:
-            return principals.acting(session, public_key)
+            return principals.acting_principal(session, public_key)
         except PrincipalUnknown:
             return None
 
 
 def listed(session: Session) -> list[dict[str, Json]]:
     """Everybody, with the roles they have or will have."""
-    grants = principals.lasting_grants(session)
+    grants = principals.unexpired_grants(session)
     return [
         {
             "name": person.name,
@@ -45,11 +45,11 @@ def listed(session: Session) -> list[dict[str, Json]]:
             "since": person.created_at,
             "roles": [
                 {"role": g.role, "from": g.valid_from, "until": g.valid_to, "reason": g.reason,
-                 "granted_by": requests.name_of(session, g.granted_by)}
+                 "granted_by": requests.principal_name(session, g.granted_by)}
                 for g in grants if g.principal_id == person.id
             ],
         }
-        for person in principals.every(session)
+        for person in principals.list_all(session)
     ]  # fmt: skip
 
 
@@ -58,15 +58,15 @@ def listed_delegations(session: Session) -> list[dict[str, Json]]:
     return [
         {
             "number": given.id,
-            "from": requests.name_of(session, given.from_id),
-            "to": requests.name_of(session, given.to_id),
+            "from": requests.principal_name(session, given.from_id),
+            "to": requests.principal_name(session, given.to_id),
             "dataset": session.get_one(Dataset, given.dataset_id).name,
             "valid_from": given.valid_from,
             "valid_to": given.valid_to,
             "reason": given.reason,
             "signed": is_signed(session, given),
         }
-        for given in principals.delegations(session)
+        for given in principals.open_delegations(session)
     ]
 
 
@@ -86,7 +86,7 @@ def delegate(workspace: Workspace, mandate: Mandate) -> int:
     """
     signature = workspace.key.sign(mandate.statement(workspace.actor.name))
     with workspace.database.write() as session:
-        dataset = datasets.find(session, mandate.dataset)
+        dataset = datasets.find_dataset(session, mandate.dataset)
         return principals.delegate(session, workspace.actor, dataset.id, mandate, signature).id
 
 
@@ -104,10 +104,10 @@ def require_mandates(session: Session, request_id: int) -> None:
     Raises:
         MandateForged: a delegation is a row without one.
     """
-    dataset_id = requests.find(session, request_id).dataset_id
-    for approval, approver in gates.given(session, request_id):
+    dataset_id = requests.find_request(session, request_id).dataset_id
+    for approval, approver in gates.decisions_for_bundle(session, request_id):
         if approval.on_behalf_of is not None and not _is_mandated(session, approval, dataset_id):
-            raise MandateForged(request_id, approver.name, requests.name_of(session, approval.on_behalf_of))
+            raise MandateForged(request_id, approver.name, requests.principal_name(session, approval.on_behalf_of))
 
 
 def _is_mandated(session: Session, approval: Approval, dataset_id: int) -> bool:
@@ -128,11 +128,11 @@ def period(since: str | None, until: str | None) -> tuple[str, str | None]:
         NotADay: it is not written as a day.
         PeriodUnfit: it ends before it begins, or has ended.
     """
-    now = moment()
-    start = now if since is None else moment(datetime.combine(_day(since), time(), UTC))
+    now = utc_now()
+    start = now if since is None else utc_now(datetime.combine(_day(since), time(), UTC))
     if until is None:
         return start, None
-    end = moment(datetime.combine(_day(until) + timedelta(days=1), time(), UTC))
+    end = utc_now(datetime.combine(_day(until) + timedelta(days=1), time(), UTC))
     if end <= max(start, now):
         raise PeriodUnfit(since, until)
     return start, end

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from flows.workspace.yaml_files import keep_named, read_named
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
-from models_db.values.requests import FileInvalid, Line, Written, told_plainly
+from models_db.values.requests import FileInvalid, RequestModel, TextLine, describe_problem
 from tasks.common.network import Variable, is_loopback
 
 PAGE = "docs/schedules.md"
@@ -49,14 +49,14 @@ def _mailbox(written: str) -> str:
 Mailbox = Annotated[str, Field(max_length=254), AfterValidator(_mailbox)]
 
 
-class LogChannel(Written):
+class LogChannel(RequestModel):
     """A line of JSON for each notice, at the end of a file."""
 
     kind: Literal["log"] = "log"
-    file: Line
+    file: TextLine
 
 
-class Webhook(Written):
+class Webhook(RequestModel):
     """A POST of JSON for each notice; with a secret, its body is signed."""
 
     kind: Literal["webhook"] = "webhook"
@@ -65,13 +65,13 @@ class Webhook(Written):
     timeout: Annotated[int, Field(ge=1, le=60)] = 10
 
 
-class Email(Written):
+class Email(RequestModel):
     """A mail for each notice."""
 
     kind: Literal["email"] = "email"
     to: Annotated[tuple[Mailbox, ...], Field(min_length=1, max_length=50)]
     sender: Mailbox
-    host: Annotated[Line, Field(max_length=253)]
+    host: Annotated[TextLine, Field(max_length=253)]
     port: Annotated[int, Field(ge=1, le=65535)] = 587
     tls: Literal["starttls", "implicit", "none"] = "starttls"
     user_env: Variable | None = None
@@ -94,7 +94,7 @@ def made(name: str, said: Mapping[str, object]) -> Channel:
         _NAME.validate_python(name)
         found = _CHANNEL.validate_python(dict(said))
     except ValidationError as invalid:
-        problems = [f"{e['loc'][-1] if e['loc'] else 'name'}: {told_plainly(e['msg'])}" for e in invalid.errors()]
+        problems = [f"{e['loc'][-1] if e['loc'] else 'name'}: {describe_problem(e['msg'])}" for e in invalid.errors()]
         raise FileInvalid(f"The channel {name!r}", problems, PAGE) from None
     if isinstance(found, Email) and found.tls == "none" and not is_loopback(found.host):
         raise FileInvalid(f"The channel {name!r}", ["tls: `none` is for this machine only"], PAGE)
@@ -109,7 +109,7 @@ def channels_of(home: ProjectHome) -> dict[str, Channel]:
     Raises:
         FileUnreadable, FileInvalid: the file is none.
     """
-    return {name: made(name, said) for name, said in read_named(home.inside(FILE), "a channel", PAGE).items()}
+    return {name: made(name, said) for name, said in read_named(home.path_inside(FILE), "a channel", PAGE).items()}
 
 
 def keep_channels(home: ProjectHome, known: Mapping[str, Channel]) -> None:
@@ -120,7 +120,7 @@ def keep_channels(home: ProjectHome, known: Mapping[str, Channel]) -> None:
     """
     written = {name: {"kind": each.kind, **each.model_dump(mode="json")} for name, each in known.items()}
     try:
-        keep_named(home.inside(FILE), HEAD, written)
+        keep_named(home.path_inside(FILE), HEAD, written)
     except OSError as problem:
         raise ChannelsUnwritable(FILE, problem.strerror or type(problem).__name__) from None
 

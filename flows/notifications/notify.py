@@ -27,20 +27,20 @@ from flows.notifications.channels import (
 )
 from flows.notifications.send import send
 from flows.workspace.workspace import open_workspace
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.services.audit import chain
 from models_db.services.audit.link_body import parse_body, whole_number
-from models_db.services.audit.log import Link, as_link
+from models_db.services.audit.log import LoggedLink, as_link
 from models_db.services.audit.stored_text import LedgerAltered, request_body
 from models_db.sessions.database import Database
-from models_db.tables import Audit, Motion, Request
+from models_db.tables import AuditLink, Proposal, Request
 from models_db.values.amounts import Amount
 from models_db.values.bounded_json import parse_json
 from models_db.values.canonical_json import Json
 from models_db.values.gates import Gate
-from models_db.values.printable_text import visible
+from models_db.values.printable_text import escape_controls
 from models_db.values.standing_terms import cost_of
 from tasks.common.files import write_over
 
@@ -117,7 +117,7 @@ def _deliver(home: ProjectHome, database: Database, name: str, channel: Channel,
     place, sent = _places(home).get(name), 0
     if place is None:
         place = Place(_head(database) + 1)
-    if place.not_before > moment(now):
+    if place.not_before > utc_now(now):
         return Delivered(name, 0)
     for number, notice in notices(database, place.next):
         if notice is not None:
@@ -136,20 +136,20 @@ def _deliver(home: ProjectHome, database: Database, name: str, channel: Channel,
 
 def _later(place: Place, now: datetime) -> Place:
     wait = min(PATIENCE * 2 ** min(place.failures, 10), LONGEST_PATIENCE)
-    return replace(place, failures=place.failures + 1, not_before=moment(now + wait))
+    return replace(place, failures=place.failures + 1, not_before=utc_now(now + wait))
 
 
 def notices(database: Database, first: int) -> list[tuple[int, dict[str, Json] | None]]:
     """The links from `first` on, and the notice of each; None for those that nobody has to be told of."""
     with database.read() as session:
-        columns = [getattr(Audit, name) for name in Link._fields]
-        query = select(*columns).where(Audit.seq >= first).order_by(Audit.seq).limit(MOST_LINKS)
+        columns = [getattr(AuditLink, name) for name in LoggedLink._fields]
+        query = select(*columns).where(AuditLink.seq >= first).order_by(AuditLink.seq).limit(MOST_LINKS)
         found = [as_link(row) for row in session.execute(query)]
-        genesis = session.scalars(select(Audit.row_hash).order_by(Audit.seq).limit(1)).one_or_none() or ""
+        genesis = session.scalars(select(AuditLink.row_hash).order_by(AuditLink.seq).limit(1)).one_or_none() or ""
         return [(link.seq, _notice(session, link, genesis[:16])) for link in found]
 
 
-def _notice(session: Session, link: Link, ledger: str) -> dict[str, Json] | None:
+def _notice(session: Session, link: LoggedLink, ledger: str) -> dict[str, Json] | None:
     parsed = parse_body(link.body)
     body = parsed or {}
     silent = link.kind == "request.submitted" and "standing" in body
@@ -160,7 +160,7 @@ def _notice(session: Session, link: Link, ledger: str) -> dict[str, Json] | None
         "ledger": ledger,
         "at": link.at,
         "event": EVENTS[link.kind],
-        "dataset": None if link.dataset is None else " ".join(visible(link.dataset).split()),
+        "dataset": None if link.dataset is None else " ".join(escape_controls(link.dataset).split()),
     }
     if link.request_id is not None:
         made["request"] = link.request_id
@@ -172,11 +172,11 @@ def _notice(session: Session, link: Link, ledger: str) -> dict[str, Json] | None
     return {**made, **said, **_price(session, link, body)}
 
 
-def _price(session: Session, link: Link, body: Mapping[str, Any]) -> dict[str, Json]:
+def _price(session: Session, link: LoggedLink, body: Mapping[str, Any]) -> dict[str, Json]:
     """What it costs, or would: of a request its plan, of a motion the amount it names."""
     request = session.get(Request, link.request_id) if link.request_id is not None else None
     number = whole_number(body, "motion")
-    motion = session.get(Motion, number) if number is not None else None
+    motion = session.get(Proposal, number) if number is not None else None
     if motion is not None and motion.rho is not None:
         return {"rho": Amount(motion.rho, motion.delta_fail or 0).rho_text}
     try:
@@ -238,7 +238,7 @@ def try_channel(home: ProjectHome, name: str) -> None:
     Raises:
         ChannelUnknown, NotDelivered, SecretMissing.
     """
-    send(find_channel(home, name), {"notice": 0, "ledger": "", "at": moment(), "event": "a try", "dataset": None})
+    send(find_channel(home, name), {"notice": 0, "ledger": "", "at": utc_now(), "event": "a try", "dataset": None})
 
 
 def waiting(home: ProjectHome) -> dict[str, Place]:
@@ -248,12 +248,12 @@ def waiting(home: ProjectHome) -> dict[str, Place]:
 
 def _head(database: Database) -> int:
     with database.read() as session:
-        return chain.head(session).seq
+        return chain.read_chain_head(session).seq
 
 
 def _places(home: ProjectHome) -> dict[str, Place]:
     try:
-        found = parse_json(home.inside(PLACES).read_bytes(), most_bytes=LARGEST)
+        found = parse_json(home.path_inside(PLACES).read_bytes(), most_bytes=LARGEST)
         return {str(name): Place(**said) for name, said in found.items()}
     except FileNotFoundError:
         return {}
@@ -266,7 +266,7 @@ def _keep(home: ProjectHome, name: str, place: Place | None) -> None:
     if place is not None:
         known[name] = asdict(place)
     try:
-        write_over(home.inside(PLACES), json.dumps(known, sort_keys=True).encode(), 0o600, durable=False)
+        write_over(home.path_inside(PLACES), json.dumps(known, sort_keys=True).encode(), 0o600, durable=False)
     except OSError as problem:
         raise ChannelsUnwritable(PLACES, problem.strerror or type(problem).__name__) from None
 
@@ -274,7 +274,7 @@ def _keep(home: ProjectHome, name: str, place: Place | None) -> None:
 @contextmanager
 def _alone(home: ProjectHome) -> Iterator[bool]:
     """Whether no other process of this home sends at this moment."""
-    descriptor = os.open(home.inside(f"{PLACES}.lock"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(home.path_inside(f"{PLACES}.lock"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         yield _locked(descriptor)
     finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from flows.notifications.channels import Channel, Email, LogChannel, Webhook, secret
 from models_db.errors import EnvironmentProblem
-from models_db.values.canonical_json import Json, canonical
+from models_db.values.canonical_json import Json, encode_canonical
 from tasks.common.files import FileUnfit, plain_file
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _write(channel: LogChannel, notice: Mapping[str, Json]) -> None:
     try:
         descriptor = os.open(channel.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "ab") as file:
-            file.write(b"\n" * _is_torn(channel) + canonical(dict(notice)) + b"\n")
+            file.write(b"\n" * _is_torn(channel) + encode_canonical(dict(notice)) + b"\n")
             file.flush()
             os.fsync(file.fileno())
     except OSError as problem:
@@ -66,7 +66,7 @@ def _is_torn(channel: LogChannel) -> bool:
 def _post(channel: Webhook, notice: Mapping[str, Json]) -> None:
     import httpx  # only channels need it
 
-    body = canonical(dict(notice))
+    body = encode_canonical(dict(notice))
     headers = {"Content-Type": "application/json", NUMBER: str(notice["notice"])}
     if channel.secret_env is not None:
         key = secret(channel.secret_env).encode()

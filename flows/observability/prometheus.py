@@ -25,7 +25,7 @@ from models_db.services.audit import chain
 from models_db.services.audit.link_body import parse_body, whole_number
 from models_db.services.catalogue import datasets
 from models_db.services.queries import lists
-from models_db.tables import Audit, Transition
+from models_db.tables import AuditLink, Transition
 from models_db.values.amounts import DELTA_UNIT, RHO_UNIT
 
 LOOPBACK: Final = "127.0.0.1"
@@ -127,8 +127,8 @@ class _Ledger(Collector):
 
 
 def _budgets(session: Session) -> Iterator[Sample]:
-    known = datasets.every(session)
-    balances = lists.balances(session, {dataset.account_id for dataset in known})
+    known = datasets.list_all(session)
+    balances = lists.account_balances(session, {dataset.account_id for dataset in known})
     for dataset in known:
         balance, labels = balances[dataset.account_id], (("dataset", dataset.name),)
         yield Sample("almoner_rho_cap", labels, balance.cap.rho / RHO_UNIT)
@@ -138,14 +138,18 @@ def _budgets(session: Session) -> Iterator[Sample]:
 
 
 def _armed(session: Session) -> Iterator[Sample]:
-    counted = select(Audit.dataset, func.count()).where(Audit.kind == "ledger.arm").group_by(Audit.dataset)
-    for dataset, number in session.execute(counted.order_by(Audit.dataset)):
+    counted = select(AuditLink.dataset, func.count()).where(AuditLink.kind == "ledger.arm").group_by(AuditLink.dataset)
+    for dataset, number in session.execute(counted.order_by(AuditLink.dataset)):
         yield Sample("almoner_instalments_armed", (("dataset", str(dataset)),), number)
 
 
 def _attempts(session: Session) -> Iterator[Sample]:
     """Ends of attempts, from the record: when each began and ended, and the name of what ended it."""
-    links = select(Audit.kind, Audit.at, Audit.request_id, Audit.body).where(Audit.kind.in_(_RUNS)).order_by(Audit.seq)
+    links = (
+        select(AuditLink.kind, AuditLink.at, AuditLink.request_id, AuditLink.body)
+        .where(AuditLink.kind.in_(_RUNS))
+        .order_by(AuditLink.seq)
+    )
     begun: dict[tuple[int | None, int], str] = {}
     ended: Counter[tuple[str, int]] = Counter()
     failed: Counter[str] = Counter()
@@ -191,7 +195,7 @@ def _requests(session: Session) -> Iterator[Sample]:
 
 
 def _links(session: Session) -> Iterator[Sample]:
-    yield Sample("almoner_chain_links", (), chain.head(session).seq)
+    yield Sample("almoner_chain_links", (), chain.read_chain_head(session).seq)
 
 
 class PortTaken(EnvironmentProblem):

@@ -25,10 +25,10 @@ from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import cohorts, datasets, request_plans, requests
 from models_db.services.lifecycle import attempts, envelopes, gates, ledger, proposals
 from models_db.services.lifecycle.ledger import Attempt
-from models_db.services.verification.evidence import require_as_told
+from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset, DatasetVersion, Request
-from models_db.values.canonical_json import Json, canonical
+from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.request_state import RequestState
 from tasks.common.code_version import code_digest
 from tasks.corpus.identity.keys import load_key
@@ -67,7 +67,7 @@ class Run:
     @property
     def quarantine(self) -> Path:
         """Where this attempt's artifact is kept until it is published."""
-        return self.workspace.home.inside("quarantine", f"{self.request_id}-{self.attempt.number}")
+        return self.workspace.home.path_inside("quarantine", f"{self.request_id}-{self.attempt.number}")
 
     @property
     def scheme_id(self) -> str:
@@ -124,7 +124,7 @@ class Run:
     def _arm(self, sequence: int, instalment: int) -> None:
         try:
             with self.workspace.database.write() as session:
-                lease = attempts.renewal(self.token)
+                lease = attempts.lease_renewal(self.token)
                 ledger.arm(session, self.workspace.actor, self.attempt, sequence, instalment, lease, whole=True)
         except OutcomeUnknown:
             with self.workspace.database.write() as session:
@@ -136,7 +136,7 @@ class Run:
     def begun(self, first: int, released: Mapping[str, str]) -> None:
         """Write down what was released before the first draw; `first` is the first invocation armed for draws."""
         with self.workspace.database.read() as session:
-            request = requests.find(session, self.request_id).digest
+            request = requests.find_request(session, self.request_id).digest
         self.journal.begin(request, self.attempt.number, first, released)
 
     def drawn(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
@@ -161,7 +161,7 @@ class Run:
     def abandon(self, reason: str) -> None:
         """Forfeit what was armed, give back the rest, and let the request be run again."""
         with self.workspace.database.write() as session:
-            attempts.fail(session, self.workspace.actor, self.attempt, reason)
+            attempts.fail_attempt(session, self.workspace.actor, self.attempt, reason)
 
 
 @dataclass(frozen=True)
@@ -221,12 +221,12 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
     with workspace.database.read() as session:
         request = attempts.require_startable(session, request_id)
         require_genuine(session, request)
-        request_plans.require_written(session, request)
+        request_plans.require_plan_intact(session, request)
         body = request_body(request)
         steps = requests.history(session, request_id)
         dataset = session.get_one(Dataset, request.dataset_id)
         version = session.get_one(DatasetVersion, request.version_id)
-        scope = envelopes.require_open(session, request.scope_id) if request.scope_id is not None else None
+        scope = envelopes.require_envelope_open(session, request.scope_id) if request.scope_id is not None else None
         facts = dataset_facts(session, dataset, version, scope, reading_of(session, dataset, request_id, body))
         scheme = whole_scheme(workspace, session, dataset)
         policy = policy_of(session, request)
@@ -243,7 +243,7 @@ def reading_of(session: Session, dataset: Dataset, request_id: int, body: Mappin
         PlanChanged: there are none such.
     """
     try:
-        return reading_in(body, datasets.partition(session, dataset).blocks)
+        return reading_in(body, datasets.find_partition(session, dataset).blocks)
     except (ValueError, RotationUnfit):
         raise PlanChanged(request_id, "group") from None
 
@@ -254,7 +254,7 @@ def whole_scheme(workspace: Workspace, session: Session, dataset: Dataset) -> Pa
     Raises:
         KeyMissing: this home has not its key.
     """
-    found, there = datasets.partition(session, dataset), cohorts.count(session, dataset.account_id)
+    found, there = datasets.find_partition(session, dataset), cohorts.count_cohorts(session, dataset.account_id)
     key = load_key(partition_key_path(workspace.home, found.key_name))
     return PartitionScheme(key, found.blocks * there, there)
 
@@ -270,7 +270,7 @@ def _left(workspace: Workspace, request_id: int, priced: Quote, journal: Journal
     if found is None or anew:
         return None
     with workspace.database.read() as session:
-        return resumed(session, requests.find(session, request_id), priced.plan, found)
+        return resumed(session, requests.find_request(session, request_id), priced.plan, found)
 
 
 def _started(
@@ -278,14 +278,14 @@ def _started(
 ) -> Attempt:
     try:
         with workspace.database.write() as session:
-            number = attempts.start(session, workspace.actor, request_id, token, owner(), goes_on_from)
-            return ledger.attempt_of(session, request_id, number, blocks)
+            number = attempts.start_attempt(session, workspace.actor, request_id, token, owner(), goes_on_from)
+            return ledger.load_attempt(session, request_id, number, blocks)
     except OutcomeUnknown:
         with workspace.database.write() as session:
-            begun = attempts.started(session, request_id, token)
+            begun = attempts.find_started_attempt(session, request_id, token)
             if begun is None:
                 raise
-            return ledger.attempt_of(session, request_id, begun, blocks)
+            return ledger.load_attempt(session, request_id, begun, blocks)
 
 
 def require_genuine(session: Session, request: Request) -> None:
@@ -298,15 +298,15 @@ def require_genuine(session: Session, request: Request) -> None:
         ForgedApproval, MandateForged: a signature does not fit.
         MotionAltered: the standing authorisation is not the one that was approved, or not for this request.
     """
-    require_as_told(session, request)
-    for approval, approver in gates.given(session, request.id):
-        giver = approval.on_behalf_of and requests.name_of(session, approval.on_behalf_of)
+    require_rows_match_chain(session, request)
+    for approval, approver in gates.decisions_for_bundle(session, request.id):
+        giver = approval.on_behalf_of and requests.principal_name(session, approval.on_behalf_of)
         if not SignedDecision.of(approval, approver, giver or None).authentic:
             raise ForgedApproval(request.id, approver.name)
     require_mandates(session, request.id)
     if request.standing_id is not None:
-        proposals.require_intact(session, request)
-        require_motion(proposals.find(session, request.standing_id))
+        proposals.require_authorisation_intact(session, request)
+        require_motion(proposals.find_proposal(session, request.standing_id))
 
 
 @contextmanager
@@ -334,7 +334,7 @@ def _repriced(workspace: Workspace, request_id: int, facts: DatasetFacts, body: 
     priced = quote(request, facts, model_named(workspace, request.model), body["policy"], code_digest())
     public = ("unit", "relation", "governed", "population", "blocks")
     for part in ("code", "model", "plan", "dataset", "parameters", "public_metadata", *public):
-        if canonical(priced.body.get(part)) != canonical(body.get(part)):
+        if encode_canonical(priced.body.get(part)) != encode_canonical(body.get(part)):
             raise PlanChanged(request_id, part)
     return priced
 

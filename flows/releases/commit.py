@@ -11,7 +11,7 @@ from flows.releases.extend import keep_values
 from models_db.policies.policy import Policy
 from models_db.services.catalogue import datasets, internal_views, requests
 from models_db.services.lifecycle import artifacts, proposals
-from models_db.services.verification.evidence import require_as_told
+from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Principal
 from models_db.values.canonical_json import digest
@@ -52,7 +52,7 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
         return _commit(run, files, metrics, values)
     except OutcomeUnknown:
         with run.workspace.database.write() as session:
-            kept = artifacts.of_attempt(session, run.attempt)
+            kept = artifacts.artifact_of_attempt(session, run.attempt)
         if kept is None:
             raise
         return kept.digest
@@ -61,7 +61,7 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
 def _commit(run: Run, files: Mapping[str, Any], metrics: Sequence[MetricResult], values: str | None) -> str:
     plan = run.quote.plan
     with run.workspace.database.write() as session:
-        artifact = artifacts.produce(
+        artifact = artifacts.record_artifact(
             session,
             run.workspace.actor,
             run.attempt,
@@ -102,9 +102,9 @@ def _lifetime(run: Run) -> tuple[Lifetime, list[CapChange]]:
         LedgerAltered: they were altered while it ran.
     """
     with run.workspace.database.read() as session:
-        require_as_told(session, requests.find(session, run.request_id))
-        claims = claims_of(session, datasets.find(session, run.attempt.dataset))
-        sharing = [d for d in datasets.every(session) if d.account_id == run.attempt.account_id]
+        require_rows_match_chain(session, requests.find_request(session, run.request_id))
+        claims = claims_of(session, datasets.find_dataset(session, run.attempt.dataset))
+        sharing = [d for d in datasets.list_all(session) if d.account_id == run.attempt.account_id]
     changes = [
         CapChange(old_epsilon=old.epsilon, old_delta=old.delta, new_epsilon=new.epsilon, new_delta=new.delta)
         for old, new in pairwise(claims)
@@ -115,23 +115,23 @@ def _lifetime(run: Run) -> tuple[Lifetime, list[CapChange]]:
 def _unprotected_figures(run: Run) -> UnprotectedFigures | None:
     """What was seen before; while a release runs or waits at the publish gate nothing more can be."""
     with run.workspace.database.read() as session:
-        found = internal_views.of_account(session, run.attempt.account_id)
+        found = internal_views.find_viewing(session, run.attempt.account_id)
     return None if found is None else UnprotectedFigures(since=found.since, people=len(found.people))
 
 
 def _standing(run: Run) -> Standing | None:
     """The standing authorisation under which the run takes place."""
     with run.workspace.database.read() as session:
-        number = requests.find(session, run.request_id).standing_id
+        number = requests.find_request(session, run.request_id).standing_id
         if number is None:
             return None
-        said = proposals.said(proposals.find(session, number), run.attempt.dataset)
+        said = proposals.content_of(proposals.find_proposal(session, number), run.attempt.dataset)
     return Standing(number=number, said=Authorisation.model_validate(said))
 
 
 def _people(run: Run) -> People:
     with run.workspace.database.read() as session:
-        requester = session.get_one(Principal, requests.find(session, run.request_id).requester_id)
+        requester = session.get_one(Principal, requests.find_request(session, run.request_id).requester_id)
         return People(
             requester=Person(name=requester.name, public_key=requester.public_key),
             runner=Person(name=run.workspace.actor.name, public_key=run.workspace.key.public_key),
@@ -140,4 +140,4 @@ def _people(run: Run) -> People:
 
 def _policy(run: Run) -> Policy:
     with run.workspace.database.read() as session:
-        return policy_of(session, requests.find(session, run.request_id))
+        return policy_of(session, requests.find_request(session, run.request_id))

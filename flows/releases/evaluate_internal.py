@@ -40,7 +40,7 @@ def require_decided(session: Session, request_id: int) -> None:
     Raises:
         WrongState: governed data, and nobody has decided yet.
     """
-    state, dataset_id = requests.state_of(session, request_id), requests.find(session, request_id).dataset_id
+    state, dataset_id = requests.state_of(session, request_id), requests.find_request(session, request_id).dataset_id
     decided = state in DECIDED
     if session.get_one(Dataset, dataset_id).governed and not decided:
         raise WrongState(request_id, state, "published or discarded: internal metrics wait for the decision")
@@ -71,11 +71,11 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
     with workspace.database.read() as session:
         require_decided(session, request_id)
         internal_views.require_viewable(session, artifact)
-        request = requests.find(session, request_id)
-        erasures.require_left(session, request.version_id)
+        request = requests.find_request(session, request_id)
+        erasures.require_not_erased(session, request.version_id)
         uid = session.get_one(DatasetVersion, request.version_id).uid
         model = requests.model_of(request)
-    folder = workspace.home.inside("quarantine", artifact.folder)
+    folder = workspace.home.path_inside("quarantine", artifact.folder)
     texts = [Plain(text, label=label) for text, label in read_labelled(folder)]
     internal = [metric for metric in METRICS.values() if metric.exposure == "internal"]
     by_another = is_external(model)

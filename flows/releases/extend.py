@@ -17,9 +17,9 @@ from models_db.home import ProjectHome
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import requests
 from models_db.services.lifecycle import artifacts, attempts, proposals
-from models_db.values.canonical_json import Json, canonical, digest
+from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.request_state import RequestState
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from models_db.values.standing_terms import cost_of
 from tasks.common.files import document, parse_document, read_document, write_over
 from tasks.mechanisms.core.post_processing import PostProcessing
@@ -78,8 +78,10 @@ def sweep_values(workspace: Workspace) -> int:
     folder = workspace.home.released
     found = [path for path in folder.iterdir() if not path.is_dir()] if folder.is_dir() else []
     with workspace.database.read() as session:
-        at_work = [request_body(requests.find(session, lease.request_id)) for lease in attempts.running(session)]
-        kept = {f"{artifact.digest}.json" for artifact in artifacts.artifacts(session)}
+        at_work = [
+            request_body(requests.find_request(session, lease.request_id)) for lease in attempts.running_leases(session)
+        ]
+        kept = {f"{artifact.digest}.json" for artifact in artifacts.list_all(session)}
     if any(body["mechanism"] == EXTENDABLE for body in at_work):
         return 0
     orphans = [path for path in found if path.name not in kept]
@@ -119,7 +121,7 @@ def extension_of(workspace: Workspace, number: int, samples: int) -> dict[str, o
     extends = {"release": number, "artifact": parent.artifact, "values": values}
     parameters = {**parent.request["parameters"], "samples": samples, "extends": extends}
     asked = written_request(parent.request).model_copy(update={"parameters": parameters, "scope": None})
-    return {name: as_json(getattr(asked, name)) for name in asked.stored_fields}
+    return {name: model_to_json(getattr(asked, name)) for name in asked.stored_fields}
 
 
 def values_for(workspace: Workspace, request: Mapping[str, Any]) -> Json:
@@ -149,10 +151,10 @@ def find_parent(workspace: Workspace, number: int) -> Parent:
             itself, or has charged metrics, whose part of its budget is no post-processing of its values.
     """
     with workspace.database.read() as session:
-        request = request_body(requests.find(session, number))
+        request = request_body(requests.find_request(session, number))
         state, made = requests.state_of(session, number), artifacts.artifact_of(session, number)
         values = artifacts.values_of(session, made) if made else None
-        retracted = proposals.retracted(session)
+        retracted = proposals.retracted_artifacts(session)
     if request["mechanism"] != EXTENDABLE:
         raise NotExtendable(number, f"{request['mechanism']} is not {EXTENDABLE}")
     if made is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED) or made.digest in retracted:
@@ -181,11 +183,13 @@ def _require_same(parent: Parent, request: Mapping[str, Any], artifact: str) -> 
         {name: value for name, value in of["parameters"].items() if name not in ("samples", "extends")}
         for of in (request, parent.request)
     )
-    if canonical(ours) != canonical(theirs):
+    if encode_canonical(ours) != encode_canonical(theirs):
         raise ParentDiffers(parent.number, "parameters")
     # The claim is the parent's, so what it rests on is what was paid, and not what the same words would buy by now.
     paid = PostProcessing(parent.number, cost_of(parent.request)).event()
-    if canonical([each["event"] for each in request["plan"]["invocations"]]) != canonical([paid.to_json()]):
+    if encode_canonical([each["event"] for each in request["plan"]["invocations"]]) != encode_canonical(
+        [paid.to_json()]
+    ):
         raise ParentDiffers(parent.number, "price")
 
 

@@ -14,7 +14,7 @@ from models_db.errors import AlmonerError
 from models_db.services.lifecycle import attempts, ledger
 from tasks.common.progress import Reporter, report
 
-BEAT: Final = attempts.LEASE.total_seconds() / 5
+BEAT: Final = attempts.LEASE_DURATION.total_seconds() / 5
 """Seconds after which a lease is prolonged, when there is something to report."""
 
 
@@ -43,7 +43,7 @@ def _prolong(run: Run) -> None:
     """
     try:
         with run.workspace.database.write() as session:
-            mine = attempts.renew(session, run.request_id, run.token)
+            mine = attempts.renew_attempt_lease(session, run.request_id, run.token)
     except AlmonerError:
         return
     if not mine:

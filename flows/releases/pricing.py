@@ -29,8 +29,8 @@ def price(workspace: Workspace, request: ReleaseRequest) -> Quote:
         EndpointUnknown, ExternalModelRefused: it names an external model that is not known, or not for its mechanism.
     """
     with workspace.database.read() as session:
-        dataset = datasets.find(session, request.dataset)
-        scope = envelopes.find_scope(session, dataset, request.scope) if request.scope is not None else None
+        dataset = datasets.find_dataset(session, request.dataset)
+        scope = envelopes.find_envelope(session, dataset, request.scope) if request.scope is not None else None
         reading = _reading(session, dataset, request)
         facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset), scope, reading)
     return quote(request, facts, model_named(workspace, request.model), workspace.policy_digest, code_digest())
@@ -39,12 +39,12 @@ def price(workspace: Workspace, request: ReleaseRequest) -> Quote:
 def _reading(session: Session, dataset: Dataset, request: ReleaseRequest) -> Reading:
     """What a request reads that is made now: of all cohorts if it names none, and if it rotates those blocks of them
     that have most left."""
-    read = cohorts.chosen(session, dataset, request.cohorts)
-    several = cohorts.count(session, dataset.account_id) > 1
-    whole = Reading(datasets.partition(session, dataset).blocks, read, several)
+    read = cohorts.resolve_cohorts(session, dataset, request.cohorts)
+    several = cohorts.count_cohorts(session, dataset.account_id) > 1
+    whole = Reading(datasets.find_partition(session, dataset).blocks, read, several)
     if request.rotate_over is None:
         return whole
-    left = lists.left_of_blocks(session, {dataset.account_id})[dataset.account_id]
+    left = lists.remaining_of_blocks(session, {dataset.account_id})[dataset.account_id]
     return replace(whole, turn=next_turn(request.rotate_over, [left[block] for block in whole.chosen]))
 
 
@@ -70,7 +70,7 @@ def dataset_facts(
     Args:
         reading: what a request reads; the budget is then that of those blocks. None: of the first cohort, all.
     """
-    cap, scheme = lifetime_of(session, dataset), datasets.partition(session, dataset)
+    cap, scheme = lifetime_of(session, dataset), datasets.find_partition(session, dataset)
     read = reading or Reading(scheme.blocks)
     return DatasetFacts(
         name=dataset.name,
@@ -96,4 +96,4 @@ def _left_by_cohort(session: Session, dataset: Dataset, read: Reading) -> dict[i
     """What each cohort has left that a request reads, where it reads several of them whole."""
     if len(read.cohorts) == 1 or read.turn is not None:
         return {}
-    return {cohort: ledger.balance(session, dataset.account_id, read.of(cohort)).left for cohort in read.cohorts}
+    return {cohort: ledger.balance(session, dataset.account_id, read.of(cohort)).remaining for cohort in read.cohorts}

@@ -27,8 +27,8 @@ from models_db.services.catalogue import datasets, internal_views, requests
 from models_db.services.lifecycle import envelopes, proposals
 from models_db.tables import Request
 from models_db.values.canonical_json import Json
-from models_db.values.internal_view import Viewing
-from models_db.values.requests import ReleaseRequest, parse
+from models_db.values.internal_view import ViewingRecord
+from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import VersionMissing
 from tasks.planning.extension import extended_of
@@ -49,7 +49,7 @@ class Proposal:
     with_balance: bool
     request_id: int | None = None
     digest: str | None = None
-    viewing: Viewing | None = None
+    viewing: ViewingRecord | None = None
 
     @property
     def price(self) -> dict[str, Json]:
@@ -77,11 +77,11 @@ def propose(home: Path, written: dict[str, object], dry_run: bool = False, stand
         MotionUnknown, StandingExhausted, OwnAuthorisation: the standing authorisation does not cover it.
     """
     workspace = open_workspace(ProjectHome.locate(home))
-    priced = priced_for(workspace, parse(ReleaseRequest, written, "The request"), standing)
+    priced = priced_for(workspace, parse_model(ReleaseRequest, written, "The request"), standing)
     with workspace.database.read() as session:
         with_balance = not withholds_figures(session, workspace.actor)
-        account_id = datasets.find(session, priced.dataset.name).account_id
-        viewing = internal_views.of_account(session, account_id)
+        account_id = datasets.find_dataset(session, priced.dataset.name).account_id
+        viewing = internal_views.find_viewing(session, account_id)
     if dry_run:
         return Proposal(priced, with_balance, viewing=viewing)
     with told_by_policy(workspace):
@@ -104,7 +104,7 @@ def priced_for(workspace: Workspace, request: ReleaseRequest, standing: int | No
     _require_labels(workspace, priced)
     if standing is not None:
         with workspace.database.read() as session:
-            proposals.authorised(session, standing, dict(priced.body), workspace.actor)
+            proposals.find_authorisation(session, standing, dict(priced.body), workspace.actor)
     return priced
 
 
@@ -128,8 +128,8 @@ def submit(workspace: Workspace, priced: Quote, standing: int | None = None) -> 
 def record_request(session: Session, workspace: Workspace, priced: Quote, standing: int | None = None) -> Request:
     """The request as a row, in the caller's transaction; see `submit`."""
     body, scope = dict(priced.body), priced.request.scope
-    dataset = datasets.find(session, priced.dataset.name)
-    motion = None if standing is None else proposals.authorised(session, standing, body, workspace.actor)
+    dataset = datasets.find_dataset(session, priced.dataset.name)
+    motion = None if standing is None else proposals.find_authorisation(session, standing, body, workspace.actor)
     return requests.submit(
         session,
         workspace.actor,
@@ -138,6 +138,6 @@ def record_request(session: Session, workspace: Workspace, priced: Quote, standi
         version_for_request(session, workspace),
         {**body, "nonce": secrets.token_hex(16)},
         timedelta(days=workspace.policy.request_days),
-        scope=None if scope is None else envelopes.find_scope(session, dataset, scope),
+        scope=None if scope is None else envelopes.find_envelope(session, dataset, scope),
         standing=motion,
     )

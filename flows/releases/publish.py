@@ -17,7 +17,7 @@ from models_db.home import ProjectHome
 from models_db.services.audit import chain
 from models_db.services.catalogue import requests
 from models_db.services.lifecycle import artifacts, gates, proposals
-from models_db.services.verification.evidence import require_as_told
+from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.tables import Artifact, Dataset
 from models_db.writes.links import record_links
 from tasks.object_storage.address import Place
@@ -54,24 +54,24 @@ def publish(home: Path, request_id: int, destination: Place) -> Published:
     tracing.of_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
     artifact = find_artifact(workspace, request_id)
-    draft = workspace.home.inside("quarantine", artifact.folder)
+    draft = workspace.home.path_inside("quarantine", artifact.folder)
     with workspace.database.read() as session:
         request, _ = artifacts.require_publishable(session, request_id)
-        require_as_told(session, request)
+        require_rows_match_chain(session, request)
         require_bounds(session, request_id, _reasons(session, artifact))
         require_mandates(session, request_id)
-        claims_of(session, session.get_one(Dataset, requests.find(session, request_id).dataset_id))
+        claims_of(session, session.get_one(Dataset, requests.find_request(session, request_id).dataset_id))
         before = _papers(session, artifact)
     require_publishable(draft, artifact, before, workspace.key)
     with destined(workspace.home, destination) as place:
         with workspace.database.write() as session:
-            publication = artifacts.publish(session, workspace.actor, request_id)
+            publication = artifacts.record_publication(session, workspace.actor, request_id)
             record_links(session)  # the head that the bundle carries is that of its own publication, or a later one
             papers = _papers(session, artifact)
         with tracing.stage("deliver"):
             bundle = deliver(draft, artifact, papers, workspace.key, place)
     with workspace.database.write() as session:
-        artifacts.delivered(session, workspace.actor, publication, str(bundle.place), bundle.digest)
+        artifacts.record_delivery(session, workspace.actor, publication, str(bundle.place), bundle.digest)
         checkpoint = bundle.checkpoint
         chain.record_checkpoint(session, checkpoint.ledger_head, checkpoint.signature, checkpoint.public_key)
     return Published(request_id, bundle.place, bundle.digest)
@@ -79,16 +79,18 @@ def publish(home: Path, request_id: int, destination: Place) -> Published:
 
 def _reasons(session: Session, artifact: Artifact) -> list[str]:
     """Why exactly these files were approved; expired approvals are among them, so a second delivery finds the same."""
-    decided = gates.given(session, artifact.request_id)
+    decided = gates.decisions_for_bundle(session, artifact.request_id)
     return [a.reason for a, _ in decided if (a.decision, a.subject_digest) == ("approve", artifact.digest)]
 
 
 def _papers(session: Session, artifact: Artifact) -> Papers:
     """What the ledger has on the artifact now; a second delivery keeps the first one's head and revocation list."""
-    decisions = gates.given(session, artifact.request_id)
+    decisions = gates.decisions_for_bundle(session, artifact.request_id)
     delegators = {approval.on_behalf_of for approval, _ in decisions if approval.on_behalf_of is not None}
-    names = {principal: requests.name_of(session, principal) for principal in delegators}
-    return papers_of(artifact, decisions, names, chain.head(session).hash, proposals.retracted(session))
+    names = {principal: requests.principal_name(session, principal) for principal in delegators}
+    return papers_of(
+        artifact, decisions, names, chain.read_chain_head(session).hash, proposals.retracted_artifacts(session)
+    )
 
 
 def find_artifact(workspace: Workspace, request_id: int) -> Artifact:
@@ -98,7 +100,7 @@ def find_artifact(workspace: Workspace, request_id: int) -> Artifact:
         WrongState: nothing yet.
     """
     with workspace.database.read() as session:
-        requests.find(session, request_id)
+        requests.find_request(session, request_id)
         artifact = artifacts.artifact_of(session, request_id)
         if artifact is None:
             raise requests.WrongState(request_id, requests.state_of(session, request_id), "produced")

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from models_db.home import ProjectHome
 from models_db.services.lifecycle import ledger
 from models_db.tables import Request
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
 from tasks.generation.decoding.journal import Contents, Earlier, JournalUnfit
 from tasks.values.plan import Plan
@@ -48,7 +48,9 @@ class Resumed:
 
     def of(self, plan: Plan) -> Amount:
         """What is paid of the plan."""
-        return total([p for each, paid in zip(plan.every, self.paid, strict=True) for p in each.instalments[:paid]])
+        return total_amount(
+            [p for each, paid in zip(plan.every, self.paid, strict=True) for p in each.instalments[:paid]]
+        )
 
     def to_json(self) -> dict[str, Json]:
         """As programs read it."""
@@ -72,7 +74,7 @@ class Resumed:
 
 def journal_folder(home: ProjectHome, request_id: int) -> Path:
     """Where what a request has drawn is kept until it is produced."""
-    return home.inside("quarantine", f"{request_id}-unfinished")
+    return home.path_inside("quarantine", f"{request_id}-unfinished")
 
 
 def resumed(session: Session, request: Request, plan: Plan, left: Contents) -> Resumed:
@@ -107,7 +109,7 @@ def _resumed(left: Contents, plan: Plan, paid: tuple[int, ...], earlier: Earlier
 
 
 def _paid(session: Session, request_id: int, plan: Plan, left: Contents) -> tuple[int, ...]:
-    found = ledger.armed_by(session, request_id, left.attempts)
+    found = ledger.armed_instalments(session, request_id, left.attempts)
     paid = tuple(len(found.get(sequence, ())) for sequence in range(len(plan.every)))
     in_order = all(found.get(sequence, set()) == set(range(number)) for sequence, number in enumerate(paid))
     behind = not left.released or all(paid[: left.first])  # what was released before the first draw was paid for

@@ -9,7 +9,7 @@ import psutil
 from flows.releases.extend import sweep_values
 from flows.releases.resume import journal_folder
 from flows.workspace.workspace import Workspace, owner
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets
 from models_db.services.catalogue import requests as releases
 from models_db.services.lifecycle import artifacts, attempts, ledger
@@ -28,7 +28,7 @@ class Swept:
 def sweep(workspace: Workspace) -> Swept:
     """Close every attempt whose process is gone or whose lease has run out; remove what nobody owns."""
     with workspace.database.read() as session:
-        dead = [lease for lease in attempts.running(session) if is_dead(lease)]
+        dead = [lease for lease in attempts.running_leases(session) if is_dead(lease)]
     closed = [lease.request_id for lease in dead if close(workspace, lease)]
     return Swept(tuple(closed), remove_orphans(workspace))
 
@@ -36,7 +36,9 @@ def sweep(workspace: Workspace) -> Swept:
 def close_own_remains(workspace: Workspace, request_id: int) -> None:
     """If an earlier run of this request died, close it, so that running again needs no other command."""
     with workspace.database.read() as session:
-        dead = [lease for lease in attempts.running(session) if lease.request_id == request_id and is_dead(lease)]
+        dead = [
+            lease for lease in attempts.running_leases(session) if lease.request_id == request_id and is_dead(lease)
+        ]
     for lease in dead:
         close(workspace, lease)
 
@@ -45,9 +47,9 @@ def close(workspace: Workspace, lease: Lease) -> bool:
     """Forfeit what a dead attempt had armed and give back the rest; False if somebody else was faster."""
     try:
         with workspace.database.write() as session:
-            blocks = releases.planned_blocks(releases.find(session, lease.request_id))
-            attempt = ledger.attempt_of(session, lease.request_id, lease.attempt, blocks)
-            attempts.fail(session, workspace.actor, attempt, "Swept")
+            blocks = releases.planned_blocks(releases.find_request(session, lease.request_id))
+            attempt = ledger.load_attempt(session, lease.request_id, lease.attempt, blocks)
+            attempts.fail_attempt(session, workspace.actor, attempt, "Swept")
     except ledger.Fenced:
         return False
     return True
@@ -60,7 +62,7 @@ def is_dead(lease: Lease) -> bool:
     """
     if lease.owner.startswith(f"{socket.gethostname()}/"):
         return not _alive(lease.owner)
-    return lease.expires_at <= moment()
+    return lease.expires_at <= utc_now()
 
 
 def _alive(holder: str) -> bool:
@@ -77,9 +79,9 @@ def remove_orphans(workspace: Workspace) -> int:
     # Listed before the ledger is read: a folder made later is not looked at, one made earlier has its lease.
     found = (*workspace.home.quarantine.iterdir(), *workspace.home.scratch.iterdir())
     with workspace.database.read() as session:
-        kept = {artifact.folder for artifact in artifacts.artifacts(session)}
-        kept |= {f"{lease.request_id}-{lease.attempt}" for lease in attempts.running(session)}
-        kept |= {journal_folder(workspace.home, number).name for number in attempts.may_go_on(session)}
+        kept = {artifact.folder for artifact in artifacts.list_all(session)}
+        kept |= {f"{lease.request_id}-{lease.attempt}" for lease in attempts.running_leases(session)}
+        kept |= {journal_folder(workspace.home, number).name for number in attempts.resumable_requests(session)}
     for folder in found:
         if folder.name not in kept:
             shutil.rmtree(folder)

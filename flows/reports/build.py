@@ -51,7 +51,7 @@ def report_facts(
         ArtifactChanged: the files are not those that were produced.
     """
     artifact = find_artifact(workspace, request_id)
-    draft = workspace.home.inside("quarantine", artifact.folder)
+    draft = workspace.home.path_inside("quarantine", artifact.folder)
     rehash(draft, files_of(artifact))
     if version == "public":
         return tuple(bundle_facts(draft))

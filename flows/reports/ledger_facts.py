@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from flows.approvals.request_review import Budget, Given, Question
 from flows.approvals.review import Grid, Lines, Matter, Section, Warnings
-from models_db.policies.policy import Rules
+from models_db.policies.policy import EffectiveRules
 from models_db.services.audit.stored_text import request_body, stored_object
 from models_db.services.lifecycle import artifacts
 from models_db.services.queries import history
@@ -86,7 +86,7 @@ def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]
         required: names (metric.figure) that the policy bounds.
     """
     own = session.get_one(Request, artifact.request_id)
-    for one in history.measured(session, own.dataset_id):
+    for one in history.released_metrics(session, own.dataset_id):
         if request_body(one.request)["epsilon"] is None:
             continue
         found = Measurements(one.request, one.state, this=one.request.id == own.id)
@@ -147,7 +147,7 @@ def _gate(asked: Question, matter: Matter) -> parts.Gate:
     return parts.Gate(asked.state, matter.subject_digest, asked.counted, rules.publish, commands)
 
 
-def _commands(number: int, matter: Matter, rules: Rules) -> Iterator[str]:
+def _commands(number: int, matter: Matter, rules: EffectiveRules) -> Iterator[str]:
     if not matter.outside or rules.overrides:
         why = "override" if matter.outside else "reason"
         yield f'almoner approve {number} --gate publish --{why} "..."'

@@ -6,7 +6,7 @@ from typing import Any
 
 from flows.workspace.yaml_files import FileUnwritable
 from models_db.home import ProjectHome
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from tasks.common.files import write_new, write_over
 from tasks.reporting.html_report import page
 
@@ -17,7 +17,7 @@ def write_report(path: Path, said: Mapping[str, Any]) -> Path:
     Raises:
         FileUnwritable: it is there, or cannot be written.
     """
-    data = canonical(said) + b"\n" if path.suffix == ".json" else page(said).encode()
+    data = encode_canonical(said) + b"\n" if path.suffix == ".json" else page(said).encode()
     try:
         write_new(path, data, 0o600)
     except OSError as problem:
@@ -31,7 +31,7 @@ def keep_page(home: ProjectHome, said: Mapping[str, Any]) -> Path:
     Raises:
         FileUnwritable.
     """
-    path = home.inside("reports", f"{said['release']['number']}-{said['version']}.html")
+    path = home.path_inside("reports", f"{said['release']['number']}-{said['version']}.html")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         write_over(path, page(said).encode(), 0o600)

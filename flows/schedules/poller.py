@@ -123,7 +123,7 @@ class Poller:
 
     def _run(self, workspace: Workspace, done: Look, schedule: int | None = None) -> None:
         with workspace.database.read() as session:
-            found = schedules.unfinished(session, schedule)
+            found = schedules.unfinished_slots(session, schedule)
         for slot in found:
             with _noted(slot, done):
                 ran = slots.run_slot(workspace, slot, *self.settings.machine)
@@ -163,11 +163,11 @@ def _roles(workspace: Workspace) -> frozenset[str]:
 def _approved(workspace: Workspace) -> list[int]:
     """Requests that stewards have approved one by one, and that nobody runs now."""
     with workspace.database.read() as session:
-        return [number for number in sorted(attempts.may_go_on(session)) if _is_startable(session, number)]
+        return [number for number in sorted(attempts.resumable_requests(session)) if _is_startable(session, number)]
 
 
 def _is_startable(session: Session, number: int) -> bool:
-    if requests.find(session, number).standing_id is not None:
+    if requests.find_request(session, number).standing_id is not None:
         return False
     try:
         attempts.require_startable(session, number)

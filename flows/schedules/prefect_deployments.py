@@ -38,8 +38,8 @@ def deployments(workspace: Workspace, settings: Settings) -> "list[RunnerDeploym
     """
     with workspace.database.read() as session:
         found = [
-            (schedule.id, session.get_one(Dataset, schedule.dataset_id).name, Timing.of(schedule))
-            for schedule in schedules.every(session)
+            (schedule.id, session.get_one(Dataset, schedule.dataset_id).name, Timing.of_schedule(schedule))
+            for schedule in schedules.list_all(session)
             if schedules.state_of(session, schedule.id) == "active"
         ]
     made = [_deployment(workspace, settings, *each) for each in found]

@@ -13,7 +13,7 @@ from itertools import islice, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.catalogue.schedules import Timing
 
@@ -151,7 +151,7 @@ def timing_of(kind: str, rule: str, zone: str, start: str | None, now: datetime)
         begins = _start(start, where)
         if begins.year > _LAST_YEAR:
             raise StartUnfit(start)
-    made = Timing(kind, rule, zone, moment(begins))
+    made = Timing(kind, rule, zone, utc_now(begins))
     _require_fit(made, now)
     return made
 

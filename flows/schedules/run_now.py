@@ -7,7 +7,7 @@ from flows.schedules.poller import Look, Poller, Settings
 from flows.schedules.recurrence import StartUnfit, Timetable
 from flows.schedules.slots import Due, due_slot
 from flows.workspace.workspace import open_workspace
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.home import ProjectHome
 from models_db.services.catalogue import schedules
@@ -29,9 +29,9 @@ def carry_out(
     """
     workspace = open_workspace(home)
     with workspace.database.read() as session:
-        schedule = schedules.find(session, number)
+        schedule = schedules.find_schedule(session, number)
         wanted = due_slot(session, schedule, now) if slot is None else _named(schedule, slot, now)
-        waiting = schedules.unfinished(session, number)
+        waiting = schedules.unfinished_slots(session, number)
     poller = Poller(home, settings or Settings())
     if wanted is not None:
         return poller.slot(Due(number, wanted))
@@ -47,9 +47,9 @@ def _named(schedule: Schedule, written: str, now: datetime) -> str:
     except ValueError:
         raise StartUnfit(written) from None
     at = (found if found.tzinfo else found.replace(tzinfo=ZoneInfo(schedule.zone))).astimezone(UTC)
-    if at > now or Timetable.of(Timing.of(schedule)).newest(at) != at:
+    if at > now or Timetable.of(Timing.of_schedule(schedule)).newest(at) != at:
         raise NotASlot(schedule.id, written)
-    return moment(at)
+    return utc_now(at)
 
 
 class NotASlot(UsageError):

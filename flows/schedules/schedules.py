@@ -9,13 +9,13 @@ from flows.approvals.propose_change import require_reason
 from flows.datasets.affordable_runs import Afforded, afforded
 from flows.schedules.recurrence import Timetable, timing_of
 from flows.workspace.workspace import Workspace
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.stored_text import configuration_of
 from models_db.services.catalogue import requests, schedules
 from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import proposals
-from models_db.tables import Dataset, Motion, Schedule, ScheduleSlot
+from models_db.tables import Dataset, Proposal, Schedule, ScheduleSlot
 from models_db.values.canonical_json import Json
 from models_db.values.request_state import UNRUN
 from models_db.values.standing_terms import cost_of
@@ -116,13 +116,13 @@ def create(
         motion = _live(session, standing)
         dataset = session.get_one(Dataset, motion.dataset_id).name
         asked = configuration_of(motion)
-        runs_left = (motion.runs or 0) - proposals.uses(session, motion)
+        runs_left = (motion.runs or 0) - proposals.count_uses(session, motion)
     groups, read = asked.get("rotate_over"), asked.get("cohorts", [1])
     runs = afforded(workspace, dataset, cost_of(asked), groups, asked.get("scope"), read)
     timetable = Timetable.of(timing)
-    coming = tuple(moment(at) for at in timetable.coming(now, COMING))
+    coming = tuple(utc_now(at) for at in timetable.coming(now, COMING))
     until = timetable.until(now, datetime.fromisoformat(str(motion.until)), MOST_COUNTED)
-    last = moment(timetable.coming(now, runs_left)[-1]) if 0 < runs_left <= until else None
+    last = utc_now(timetable.coming(now, runs_left)[-1]) if 0 < runs_left <= until else None
     number = None if dry_run else _recorded(workspace, standing, timing, reason)
     return Made(number, dataset, timing, coming, until, runs_left, last, runs)
 
@@ -134,10 +134,10 @@ def _recorded(workspace: Workspace, standing: int, timing: Timing, reason: str) 
         return schedules.create(session, workspace.actor, dataset, motion, timing, reason).id
 
 
-def _live(session: Session, standing: int) -> Motion:
-    motion = proposals.find(session, standing)
+def _live(session: Session, standing: int) -> Proposal:
+    motion = proposals.find_proposal(session, standing)
     state = proposals.state_of(session, motion)
-    if motion.kind != "standing" or state not in LIVE or str(motion.until) <= moment():
+    if motion.kind != "standing" or state not in LIVE or str(motion.until) <= utc_now():
         told = f"is {state}" if motion.kind == "standing" else f"is a {motion.kind} motion"
         raise NotForSchedules(standing, "is over" if told == "is carried" else told)
     return motion
@@ -153,7 +153,7 @@ def change(workspace: Workspace, number: int, kind: str, reason: str) -> Schedul
     """
     require_reason(reason)
     with workspace.database.write() as session:
-        schedules.change(session, workspace.actor, number, kind, reason)
+        schedules.record_change(session, workspace.actor, number, kind, reason)
     return shown(workspace, number)[0]
 
 
@@ -161,7 +161,7 @@ def rows(workspace: Workspace, dataset: str | None = None) -> list[ScheduleRow]:
     """All schedules, or those of one dataset, oldest first."""
     now = datetime.now(UTC)
     with workspace.database.read() as session:
-        return [row(session, schedule, now) for schedule in schedules.every(session, dataset)]
+        return [row(session, schedule, now) for schedule in schedules.list_all(session, dataset)]
 
 
 def shown(workspace: Workspace, number: int, limit: int = 20) -> tuple[ScheduleRow, list[SlotRow]]:
@@ -171,13 +171,13 @@ def shown(workspace: Workspace, number: int, limit: int = 20) -> tuple[ScheduleR
         ScheduleUnknown: there is none.
     """
     with workspace.database.read() as session:
-        found = row(session, schedules.find(session, number), datetime.now(UTC))
-        return found, [slot_row(session, slot) for slot in schedules.slots(session, number, limit)]
+        found = row(session, schedules.find_schedule(session, number), datetime.now(UTC))
+        return found, [slot_row(session, slot) for slot in schedules.newest_slots(session, number, limit)]
 
 
 def row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
     """One schedule, read from the ledger."""
-    motion, state = session.get_one(Motion, schedule.standing_id), schedules.state_of(session, schedule.id)
+    motion, state = session.get_one(Proposal, schedule.standing_id), schedules.state_of(session, schedule.id)
     coming = _coming(schedule, now) if state == "active" else []
     newest = schedules.newest_slot(session, schedule.id)
     return ScheduleRow(
@@ -186,16 +186,16 @@ def row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
         state=state,
         standing=motion.id,
         standing_state=proposals.state_of(session, motion),
-        used=proposals.uses(session, motion),
+        used=proposals.count_uses(session, motion),
         runs=motion.runs or 0,
         until=str(motion.until),
         kind=schedule.kind,
         rule=schedule.rule,
         zone=schedule.zone,
         starts_at=schedule.starts_at,
-        creator=requests.name_of(session, schedule.created_by),
+        creator=requests.principal_name(session, schedule.created_by),
         reason=schedule.reason,
-        coming=tuple(moment(at) for at in coming),
+        coming=tuple(utc_now(at) for at in coming),
         last=None if newest is None else slot_row(session, newest),
     )
 
@@ -203,7 +203,7 @@ def row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
 def _coming(schedule: Schedule, now: datetime) -> list[datetime]:
     """Its next moments; none where this machine cannot read it, which `almoner serve` tells."""
     try:
-        return Timetable.of(Timing.of(schedule)).coming(now, COMING)
+        return Timetable.of(Timing.of_schedule(schedule)).coming(now, COMING)
     except UsageError:
         return []
 
@@ -212,7 +212,7 @@ def slot_row(session: Session, slot: ScheduleSlot) -> SlotRow:
     """One slot, read from the ledger."""
     if slot.request_id is None:
         return SlotRow(slot.slot, None, "skipped", str(slot.skipped), slot.detail)
-    ended = schedules.end_of(session, slot.id)
+    ended = schedules.find_slot_end(session, slot.id)
     state = requests.state_of(session, slot.request_id)
     if ended is not None and state in UNRUN:
         return SlotRow(slot.slot, slot.request_id, "given up", ended.reason, ended.detail)

@@ -19,7 +19,7 @@ from flows.releases.propose import priced_for, record_request
 from flows.releases.sweep import close
 from flows.schedules.recurrence import Timetable
 from flows.workspace.workspace import Workspace, owner
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
 from models_db.services.audit.stored_text import configuration_of
 from models_db.services.catalogue import principals, requests, schedules
@@ -27,7 +27,7 @@ from models_db.services.catalogue.schedules import ScheduleIdle, SlotTaken, Timi
 from models_db.services.lifecycle.attempts import StillRunning
 from models_db.services.lifecycle.proposals import OwnAuthorisation
 from models_db.sessions.database import LedgerUnreachable, OutcomeUnknown
-from models_db.tables import Lease, Motion, PolicyVersion, Schedule, ScheduleSlot
+from models_db.tables import Lease, PolicyVersion, Proposal, Schedule, ScheduleSlot
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.request_state import RequestState
@@ -106,8 +106,8 @@ def due_slot(session: Session, schedule: Schedule, now: datetime) -> str | None:
     """
     if schedules.state_of(session, schedule.id) != "active":
         return None
-    found = Timetable.of(Timing.of(schedule)).newest(now)
-    if found is None or (slot := moment(found)) < schedules.due_from(session, schedule):
+    found = Timetable.of(Timing.of_schedule(schedule)).newest(now)
+    if found is None or (slot := utc_now(found)) < schedules.due_from(session, schedule):
         return None
     newest = schedules.newest_slot(session, schedule.id)
     return slot if newest is None or newest.slot < slot else None
@@ -124,7 +124,7 @@ def due(
     """
     found = []
     with workspace.database.read() as session:
-        for schedule in schedules.every(session):
+        for schedule in schedules.list_all(session):
             try:
                 slot = due_slot(session, schedule, now)
             except UsageError as problem:
@@ -148,9 +148,9 @@ def decide(workspace: Workspace, wanted: Due) -> Decided:
         EnvironmentProblem: something is missing here; the slot stays open.
     """
     with workspace.database.read() as session:
-        schedule = schedules.find(session, wanted.schedule)
-        schedules.require_free(session, wanted.schedule, wanted.slot)
-        standing = session.get_one(Motion, schedule.standing_id)
+        schedule = schedules.find_schedule(session, wanted.schedule)
+        schedules.require_slot_open(session, wanted.schedule, wanted.slot)
+        standing = session.get_one(Proposal, schedule.standing_id)
         before = _before(session, wanted)
     if before:
         return _skipped(workspace, wanted, BUSY, before)
@@ -162,7 +162,7 @@ def decide(workspace: Workspace, wanted: Due) -> Decided:
         return _skipped(workspace, wanted, refusal.name, refusal.message)
 
 
-def asked_for(standing: Motion) -> ReleaseRequest:
+def asked_for(standing: Proposal) -> ReleaseRequest:
     """The request that a standing authorisation is for."""
     body = configuration_of(standing)
     return written_request({**body, "dataset": {"name": body["dataset"]}})
@@ -177,7 +177,7 @@ def _asked(workspace: Workspace, wanted: Due, request: ReleaseRequest, standing:
         if before := _before(session, wanted):  # another poller has asked for an earlier slot meanwhile
             return _skip(session, workspace, schedule, wanted, BUSY, before)
         made = record_request(session, workspace, priced, standing)
-        schedules.decide(session, workspace.actor, schedule, wanted.slot, request_id=made.id)
+        schedules.record_slot(session, workspace.actor, schedule, wanted.slot, request_id=made.id)
         return Decided(wanted.schedule, wanted.slot, made.id)
 
 
@@ -187,21 +187,21 @@ def _skipped(workspace: Workspace, wanted: Due, reason: str, detail: str) -> Dec
 
 
 def _skip(session: Session, workspace: Workspace, schedule: Schedule, wanted: Due, reason: str, detail: str) -> Decided:
-    schedules.decide(session, workspace.actor, schedule, wanted.slot, skipped=reason, detail=detail)
+    schedules.record_slot(session, workspace.actor, schedule, wanted.slot, skipped=reason, detail=detail)
     return Decided(wanted.schedule, wanted.slot, None, reason, detail)
 
 
 def _before(session: Session, wanted: Due) -> str:
     """Which run of the schedule is not finished; empty if all are."""
-    found = schedules.unfinished(session, wanted.schedule)
+    found = schedules.unfinished_slots(session, wanted.schedule)
     return f"request {found[-1].request_id} of the slot {found[-1].slot} is still to be run" if found else ""
 
 
 def _locked(session: Session, wanted: Due) -> Schedule:
     """The schedule, if the slot is still to be decided; nobody else decides one meanwhile."""
-    schedules.lock(session, wanted.schedule)
-    schedules.require_free(session, wanted.schedule, wanted.slot)
-    return schedules.find(session, wanted.schedule)
+    schedules.lock_schedule(session, wanted.schedule)
+    schedules.require_slot_open(session, wanted.schedule, wanted.slot)
+    return schedules.find_schedule(session, wanted.schedule)
 
 
 # --- Running ---------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def may_run(workspace: Workspace, number: int) -> bool:
     Asked before anything is begun, because an attempt uses a run of the authorisation.
     """
     with workspace.database.read() as session:
-        request = requests.find(session, number)
+        request = requests.find_request(session, number)
         separate = not session.get_one(PolicyVersion, request.policy_id).several_roles
         own = separate and request.requester_id == workspace.actor.id
         return not own and "runner" in principals.roles_of(session, workspace.actor.id)
@@ -269,7 +269,7 @@ def may_run(workspace: Workspace, number: int) -> bool:
 
 def _is_given_up(workspace: Workspace, slot: ScheduleSlot) -> bool:
     with workspace.database.read() as session:
-        return schedules.end_of(session, slot.id) is not None
+        return schedules.find_slot_end(session, slot.id) is not None
 
 
 def _attempts(workspace: Workspace, number: int) -> int:
@@ -292,5 +292,5 @@ def _ended(workspace: Workspace, slot: ScheduleSlot, problem: AlmonerError, begu
     if lost or (isinstance(problem, EnvironmentProblem) and not isinstance(problem, TaskFailed) and not tried):
         return Ran(slot.schedule_id, number, "not now", problem.name, problem.message)
     with workspace.database.write() as session:
-        schedules.give_up(session, workspace.actor, slot, problem.name, problem.message)
+        schedules.end_slot(session, workspace.actor, slot, problem.name, problem.message)
     return Ran(slot.schedule_id, number, "given up", problem.name, problem.message)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from flows.workspace.yaml_files import keep_named, read_named
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
-from models_db.values.requests import as_json, parse
+from models_db.values.requests import model_to_json, parse_model
 from tasks.inference.backends.endpoints import PAGE, Endpoint, EndpointUnknown
 
 HEAD = """\
@@ -29,7 +29,7 @@ def made(name: str, said: Mapping[str, object]) -> Endpoint:
     Raises:
         FileInvalid: it is none; what was written is not repeated.
     """
-    return parse(Endpoint, {**said, "name": name}, f"The endpoint {name!r}", PAGE)
+    return parse_model(Endpoint, {**said, "name": name}, f"The endpoint {name!r}", PAGE)
 
 
 def add_endpoint(home: ProjectHome, endpoint: Endpoint, *, replace: bool = False) -> None:
@@ -70,11 +70,11 @@ def _keep(home: ProjectHome, known: Mapping[str, Endpoint]) -> None:
 
 def _written(endpoint: Endpoint) -> dict[str, object]:
     """All that is said of an endpoint: what is not there has its default."""
-    found = as_json(endpoint)
+    found = model_to_json(endpoint)
     if not isinstance(found, dict):
         raise TypeError("an endpoint is a mapping")
     defaults = {
-        name: as_json(field.default) for name, field in Endpoint.model_fields.items() if not field.is_required()
+        name: model_to_json(field.default) for name, field in Endpoint.model_fields.items() if not field.is_required()
     }
     return {name: value for name, value in found.items() if name != "name" and defaults.get(name, ...) != value}
 

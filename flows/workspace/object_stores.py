@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from flows.workspace.yaml_files import LARGEST_FILE, read_named
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
-from models_db.values.requests import FileInvalid, parse
+from models_db.values.requests import FileInvalid, parse_model
 from tasks.common.files import FileUnfit
 from tasks.corpus.readers.object_source import StoredSource
 from tasks.corpus.readers.sources import Source
@@ -37,7 +37,7 @@ def buckets_of(home: ProjectHome) -> Buckets:
     for name, written in said.get("buckets", {}).items():
         if not isinstance(written, dict):
             raise FileInvalid(path.name, ["a bucket is a name and what belongs to it"], PAGE)
-        known[str(name)] = parse(Bucket, written, f"The bucket {str(name)!r}", PAGE)
+        known[str(name)] = parse_model(Bucket, written, f"The bucket {str(name)!r}", PAGE)
     return Buckets(known)
 
 

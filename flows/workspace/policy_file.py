@@ -8,11 +8,11 @@ from sqlalchemy.orm import Session
 
 from flows.workspace.yaml_files import read_fields
 from models_db.errors import EnvironmentProblem
-from models_db.policies.policy import PAGE, Policy
+from models_db.policies.policy import POLICY_PAGE, Policy
 from models_db.policies.rules import PolicyTerms
 from models_db.services.catalogue import policies
 from models_db.tables import PolicyVersion
-from models_db.values.requests import as_json, parse
+from models_db.values.requests import model_to_json, parse_model
 from tasks.accounting.policy_limits import terms_of
 
 POLICY = """\
@@ -74,7 +74,7 @@ def read_policy(path: Path, what: str) -> Policy:
         FileUnreadable: it cannot be read.
         FileInvalid: it is no policy.
     """
-    return parse(Policy, read_fields(path, what, Policy.model_fields, PAGE), what, PAGE)
+    return parse_model(Policy, read_fields(path, what, Policy.model_fields, POLICY_PAGE), what, POLICY_PAGE)
 
 
 def policy_of_home(session: Session, path: Path, in_force: PolicyVersion | None) -> Policy:
@@ -114,7 +114,7 @@ def _understood(body: str) -> tuple[Policy, PolicyTerms]:
 
 def policy_text(policy: Policy) -> str:
     """A policy as YAML that reads back as the same policy."""
-    return yaml.safe_dump(as_json(policy), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(model_to_json(policy), sort_keys=False, allow_unicode=True)
 
 
 class PolicyAltered(EnvironmentProblem):

@@ -17,11 +17,11 @@ from sqlalchemy.orm import Session
 
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome
-from models_db.services.audit.chain import Head
+from models_db.services.audit.chain import ChainPosition
 from models_db.sessions.database import Database, SchemaOutdated
-from models_db.tables import Audit
+from models_db.tables import AuditLink
 from models_db.values.bounded_json import parse_json
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from models_db.writes.links import record_links
 from tasks.common.files import write_over
 
@@ -46,8 +46,8 @@ class Seen:
     """
 
     first: str
-    head: Head
-    checkpoint: Head | None = None
+    head: ChainPosition
+    checkpoint: ChainPosition | None = None
 
 
 class RememberedDatabase(Database):
@@ -77,7 +77,7 @@ def look(session: Session) -> Seen | None:
     if row is None:
         return None
     seq, link, first, signed_seq, signed = row
-    return Seen(first, Head(seq, link), Head(signed_seq, signed) if signed_seq else None)
+    return Seen(first, ChainPosition(seq, link), ChainPosition(signed_seq, signed) if signed_seq else None)
 
 
 def keep(home: ProjectHome, seen: Seen | None, *, durable: bool = False) -> None:
@@ -119,7 +119,7 @@ def lost(session: Session, seen: Seen) -> str:
     wanted = {1: seen.first, seen.head.seq: seen.head.hash}
     if seen.checkpoint:
         wanted[seen.checkpoint.seq] = seen.checkpoint.hash
-    rows = session.execute(select(Audit.seq, Audit.row_hash).where(Audit.seq.in_([*wanted])))
+    rows = session.execute(select(AuditLink.seq, AuditLink.row_hash).where(AuditLink.seq.in_([*wanted])))
     there = {row.seq: row.row_hash for row in rows}
     if there == wanted:
         return ""
@@ -176,7 +176,7 @@ def require_same_ledger(home: ProjectHome, database: Database) -> None:
 
 
 def _written(seen: Seen) -> bytes:
-    return canonical({
+    return encode_canonical({
         "format": FORMAT,
         "first": seen.first,
         "seq": seen.head.seq,
@@ -192,11 +192,11 @@ def _read(stored: dict[str, Any]) -> Seen:
     return Seen(str(stored["first"]), _head(stored), _head(point) if point else None)
 
 
-def _head(stored: dict[str, Any]) -> Head:
+def _head(stored: dict[str, Any]) -> ChainPosition:
     seq, link = stored["seq"], stored["hash"]
     if type(seq) is not int or type(link) is not str:
         raise TypeError("a head is a number and a hash")
-    return Head(seq, link)
+    return ChainPosition(seq, link)
 
 
 class LedgerRolledBack(Refused):

@@ -15,9 +15,9 @@ from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import policies, principals
 from models_db.services.lifecycle.ledger import Provenance
 from models_db.sessions.database import Database
-from models_db.sessions.read_only import ReadingDatabase
+from models_db.sessions.read_only import ReadOnlyDatabase
 from models_db.values.canonical_json import digest
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.common.code_version import code_digest, library_versions
 from tasks.release.signatures.ed25519 import SigningKey
 
@@ -35,7 +35,7 @@ class Workspace:
     @property
     def policy_digest(self) -> str:
         """Names the policy in force in requests."""
-        return digest(as_json(self.policy))
+        return digest(model_to_json(self.policy))
 
 
 def open_workspace(home: ProjectHome) -> Workspace:
@@ -54,8 +54,8 @@ def open_workspace(home: ProjectHome) -> Workspace:
     seen = rollback_guard.recall(home)
     with database.read() as session:
         seen = rollback_guard.require_seen(session, seen)
-        actor = principals.acting(session, key.public_key)
-        policy = policy_of_home(session, home.policy, policies.in_force(session))
+        actor = principals.acting_principal(session, key.public_key)
+        policy = policy_of_home(session, home.policy, policies.policy_in_force(session))
     rollback_guard.keep(home, seen, durable=True)
     return Workspace(home, database, actor, key, policy)
 
@@ -65,7 +65,7 @@ class Record:
     """The record of a ledger, opened to be read."""
 
     home: ProjectHome
-    database: ReadingDatabase
+    database: ReadOnlyDatabase
     warning: str
     """How the ledger contradicts what this home has seen of it; empty if it does not."""
 
@@ -76,7 +76,7 @@ def open_record(home: ProjectHome) -> Record:
     Raises:
         HomeMissing: there is no ledger.
     """
-    database = ReadingDatabase(home.database_url)
+    database = ReadOnlyDatabase(home.database_url)
     if database.file is not None and not os.path.exists(database.file):
         raise HomeMissing(home.root)
     return Record(home, database, rollback_guard.doubt(home, database))
@@ -94,7 +94,7 @@ def overlap_key_path(home: ProjectHome) -> Path:
 
 def partition_key_path(home: ProjectHome, name: str) -> Path:
     """Where a home keeps the key of one partition scheme."""
-    return home.inside("keys", f"partition-{name}.key")
+    return home.path_inside("keys", f"partition-{name}.key")
 
 
 def owner(pid: int | None = None) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Integer, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
-NAMING = {
+NAMING_CONVENTION = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
     "ck": "ck_%(table_name)s_%(constraint_name)s",
@@ -18,7 +18,7 @@ NAMING = {
 class Base(DeclarativeBase):
     """Base of every table."""
 
-    metadata = MetaData(naming_convention=NAMING)
+    metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
 
 # SQLite numbers rows by itself only in a column declared exactly INTEGER.
@@ -33,7 +33,9 @@ Line = Annotated[str, mapped_column(String(255))]
 Body = Annotated[str, mapped_column(Text)]
 
 
-TIME = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{6}Z$"
+TIME_PATTERN = (
+    "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{6}Z$"
+)
 """What a time is written as; on SQLite a guard says it (`migrations.schema.forms`)."""
 
 
@@ -42,7 +44,7 @@ def check_times(metadata: MetaData) -> None:
     for table in metadata.tables.values():
         for column in table.columns:
             if isinstance(column.type, String) and column.type.length == 27:
-                check = CheckConstraint(f"{column.name} ~ '{TIME}'", name=f"{column.name}_moment")
+                check = CheckConstraint(f"{column.name} ~ '{TIME_PATTERN}'", name=f"{column.name}_moment")
                 table.append_constraint(check.ddl_if(dialect="postgresql"))
 
 
@@ -51,6 +53,6 @@ def reference(table: str) -> ForeignKey:
     return ForeignKey(f"{table}.id")
 
 
-def moment(at: datetime | None = None) -> str:
+def utc_now(at: datetime | None = None) -> str:
     """`at` (default: now) in the one text form times have."""
     return (at.astimezone(UTC) if at else datetime.now(UTC)).isoformat(timespec="microseconds")[:26] + "Z"

@@ -15,17 +15,17 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool
 
-KEPT_SECONDS = 5.0
+REUSE_SECONDS = 5.0
 """How long a connection may lie unused and is still trusted."""
 
-ONE: dict[str, Any] = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1}
+SINGLE_CONNECTION_POOL: dict[str, Any] = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1}
 """Arguments of an engine that keeps one; what a second thread opens beside it is closed after use."""
 
-_INHERITED: list[Any] = []
+_CONNECTIONS_OF_PARENT: list[Any] = []
 """Connections of the process this one was forked from. To close or forget them here would harm the other's."""
 
 
-def keep_one(engine: Engine, target: Callable[[], object]) -> None:
+def reuse_connection(engine: Engine, target: Callable[[], object]) -> None:
     """Check the connection that was kept whenever it is taken up; `target` tells what a connection leads to."""
 
     @event.listens_for(engine, "connect")
@@ -41,9 +41,9 @@ def keep_one(engine: Engine, target: Callable[[], object]) -> None:
     def _taken_up(connection: Any, record: Any, proxy: Any) -> None:
         pid, led_to = record.info["opened"]
         if pid != os.getpid():
-            _INHERITED.append(connection)
+            _CONNECTIONS_OF_PARENT.append(connection)
             record.dbapi_connection = proxy.dbapi_connection = None
             raise DisconnectionError("it belongs to another process")
         since = record.info.get("since")  # nothing, when it has just been opened
-        if led_to != target() or (since is not None and time.monotonic() - since > KEPT_SECONDS):
+        if led_to != target() or (since is not None and time.monotonic() - since > REUSE_SECONDS):
             raise DisconnectionError("it may lead nowhere")

@@ -13,16 +13,16 @@ from sqlalchemy import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction
 
-_NAMED = re.compile(r":(\w+)")
-_KEPT = "almoner_wire"
-_IDLE = 0  # of libpq: no transaction is open
+_PARAMETER = re.compile(r":(\w+)")
+_CONNECTION_KEY = "almoner_wire"
+_TRANSACTION_IDLE = 0  # of libpq: no transaction is open
 
 COMMITTING = "almoner_committing"
 """In a session's `info`: it has told the database to commit, so a lost connection leaves the outcome unknown."""
 
 
 @dataclass(frozen=True)
-class _Wire:
+class _DriverConnection:
     """The driver's connection, for as long as a transaction lasts."""
 
     transaction: SessionTransaction | None
@@ -30,41 +30,45 @@ class _Wire:
     dialect: Dialect
 
 
-class Statement:
+class PreparedStatement:
     """One statement, its values written as `:name`; no other colon may stand before a word."""
 
     def __init__(self, sql: str) -> None:
-        self._texts = {"sqlite": sql, "postgresql": _NAMED.sub(r"%(\1)s", sql)}
+        self._texts = {"sqlite": sql, "postgresql": _PARAMETER.sub(r"%(\1)s", sql)}
 
-    def rows(self, session: Session, given: Mapping[str, Any]) -> list[Any]:
+    def fetch_rows(self, session: Session, parameters: Mapping[str, Any]) -> list[Any]:
         """What it finds, as plain tuples.
 
         Raises:
             DBAPIError: as SQLAlchemy would raise it.
         """
-        return self._performed(session, given).fetchall()  # type: ignore[no-any-return]
+        return self._execute(session, parameters).fetchall()  # type: ignore[no-any-return]
 
-    def after(
-        self, session: Session, first: "Statement", before: Mapping[str, Any], given: Mapping[str, Any]
+    def fetch_rows_after(
+        self,
+        session: Session,
+        preceding: "PreparedStatement",
+        preceding_parameters: Mapping[str, Any],
+        parameters: Mapping[str, Any],
     ) -> list[Any]:
         """What it finds when another statement has been carried out; PostgreSQL is told both in one message.
 
         Raises:
             DBAPIError: as SQLAlchemy would raise it.
         """
-        wire = _wire(session)
+        wire = _driver_connection(session)
         if wire.dialect.name != "postgresql":
-            first._performed(session, before)
-            return self.rows(session, given)
+            preceding._execute(session, preceding_parameters)
+            return self.fetch_rows(session, parameters)
         try:
             with wire.connection.pipeline():
-                wire.connection.execute(first._texts["postgresql"], before)
-                found = wire.connection.execute(self._texts["postgresql"], given)
+                wire.connection.execute(preceding._texts["postgresql"], preceding_parameters)
+                found = wire.connection.execute(self._texts["postgresql"], parameters)
             return found.fetchall()  # type: ignore[no-any-return]
         except wire.dialect.loaded_dbapi.Error as problem:
-            raise _named(session, wire, self._texts["postgresql"], problem) from problem
+            raise _database_error(session, wire, self._texts["postgresql"], problem) from problem
 
-    def alone(self, session: Session, given: Mapping[str, Any]) -> list[Any]:
+    def execute_as_transaction(self, session: Session, parameters: Mapping[str, Any]) -> list[Any]:
         """What it finds as a whole transaction, which PostgreSQL begins, keeps and answers in one message.
 
         Returns: one row, and the transaction is over and durable. Or nothing was done and the transaction goes on: on
@@ -74,71 +78,77 @@ class Statement:
         Raises:
             DBAPIError: as SQLAlchemy would raise it; after a lost connection the outcome is unknown.
         """
-        wire = _wire(session)
-        if wire.dialect.name != "postgresql" or wire.connection.info.transaction_status != _IDLE or _unsaid(session):
+        wire = _driver_connection(session)
+        if (
+            wire.dialect.name != "postgresql"
+            or wire.connection.info.transaction_status != _TRANSACTION_IDLE
+            or _has_unwritten_rows(session)
+        ):
             return []
         session.info[COMMITTING] = True
-        found = self._kept_at_once(session, wire, given)
+        found = self._execute_and_commit(session, wire, parameters)
         session.info[COMMITTING] = False
         if not found or found[0][-1] is None:
             return []
         session.commit()  # the server has done it, so this sends nothing
         return found
 
-    def _kept_at_once(self, session: Session, wire: _Wire, given: Mapping[str, Any]) -> list[Any]:
+    def _execute_and_commit(
+        self, session: Session, wire: _DriverConnection, parameters: Mapping[str, Any]
+    ) -> list[Any]:
         text = self._texts["postgresql"]
         wire.connection.autocommit = True
         try:
-            found: list[Any] = wire.connection.execute(text, given).fetchall()
+            found: list[Any] = wire.connection.execute(text, parameters).fetchall()
         except wire.dialect.loaded_dbapi.IntegrityError:
             return []  # undone by the server
         except wire.dialect.loaded_dbapi.Error as problem:
-            raise _named(session, wire, text, problem) from problem
+            raise _database_error(session, wire, text, problem) from problem
         else:
             return found
         finally:
-            if wire.connection.info.transaction_status == _IDLE:
+            if wire.connection.info.transaction_status == _TRANSACTION_IDLE:
                 wire.connection.autocommit = False
             else:
                 wire.connection.close()  # nobody may go on in it
 
-    def insert(self, session: Session, given: Mapping[str, Any]) -> int:
+    def execute_insert(self, session: Session, parameters: Mapping[str, Any]) -> int:
         """Insert one row on SQLite; returns its number.
 
         Raises:
             DBAPIError: as SQLAlchemy would raise it.
         """
-        return int(self._performed(session, given).lastrowid)
+        return int(self._execute(session, parameters).lastrowid)
 
-    def _performed(self, session: Session, given: Mapping[str, Any]) -> Any:
-        wire = _wire(session)
+    def _execute(self, session: Session, parameters: Mapping[str, Any]) -> Any:
+        wire = _driver_connection(session)
         text = self._texts[wire.dialect.name]
         try:
-            return wire.connection.execute(text, given)
+            return wire.connection.execute(text, parameters)
         except wire.dialect.loaded_dbapi.Error as problem:
-            raise _named(session, wire, text, problem) from problem
+            raise _database_error(session, wire, text, problem) from problem
 
 
-def _wire(session: Session) -> _Wire:
-    kept: _Wire | None = session.info.get(_KEPT)
+def _driver_connection(session: Session) -> _DriverConnection:
+    kept: _DriverConnection | None = session.info.get(_CONNECTION_KEY)
     if kept is None or kept.transaction is not session.get_transaction():
         connection = session.connection()
         raw = connection.connection.driver_connection
-        kept = session.info[_KEPT] = _Wire(session.get_transaction(), raw, connection.dialect)
+        kept = session.info[_CONNECTION_KEY] = _DriverConnection(session.get_transaction(), raw, connection.dialect)
     return kept
 
 
-def _unsaid(session: Session) -> bool:
+def _has_unwritten_rows(session: Session) -> bool:
     """Whether the session still has rows to write."""
     return bool(session.new or session.dirty or session.deleted)
 
 
-def let_go(session: Session) -> None:
+def forget_connection(session: Session) -> None:
     """Forget the connection, when the session is done with it."""
-    session.info.pop(_KEPT, None)
+    session.info.pop(_CONNECTION_KEY, None)
 
 
-def _named(session: Session, wire: _Wire, text: str, problem: Any) -> Any:
+def _database_error(session: Session, wire: _DriverConnection, text: str, problem: Any) -> Any:
     """The driver's error as SQLAlchemy's; a connection that is lost is not used again."""
     base = wire.dialect.loaded_dbapi.Error
     lost = wire.dialect.is_disconnect(problem, wire.connection, None)

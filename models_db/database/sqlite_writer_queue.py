@@ -18,17 +18,17 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-PATIENCE = 1.0
+MAX_WAIT_SECONDS = 1.0
 """Seconds to wait in the queue before going on without: somebody stopped while they held it, say."""
 
-SLICE = 0.02
+SLICE_SECONDS = 0.02
 """Seconds for which a writer may come back for the turn while others wait."""
 
-_LOOK = 0.0004
-_SOON = 0.002  # when a single transaction should be over
-_MOMENT = 0.0003  # longer than a writer needs between two transactions
-_HELD = "almoner_turn"
-_HAD = "almoner_slice"
+_POLL_SECONDS = 0.0004
+_TRANSACTION_SECONDS = 0.002  # when a single transaction should be over
+_PAUSE_SECONDS = 0.0003  # longer than a writer needs between two transactions
+_TURN_KEY = "almoner_turn"
+_SLICE_KEY = "almoner_slice"
 
 
 @dataclass
@@ -38,74 +38,76 @@ class _Slice:
     began: float
     left: float
 
-    def lets(self, now: float) -> bool:
+    def allows(self, now: float) -> bool:
         """Whether a free turn may be taken now, whoever waits."""
-        return now - self.left >= SLICE or now - self.began < SLICE
+        return now - self.left >= SLICE_SECONDS or now - self.began < SLICE_SECONDS
 
 
-def take_turn(path: str, info: dict[str, Any]) -> None:
+def acquire_turn(path: str, info: dict[str, Any]) -> None:
     """Wait for this process's turn to write; `info` is the connection's, and keeps what is to be given back."""
     try:
         log = open(f"{path}-wal", "rb", buffering=0)  # noqa: SIM115 (SQLite puts no lock of its own on it)
     except OSError:
         return  # no log yet, so there is no crowd
     try:
-        if _won(os.path.dirname(path) or ".", log.fileno(), info):
-            info[_HELD] = log
+        if _acquired(os.path.dirname(path) or ".", log.fileno(), info):
+            info[_TURN_KEY] = log
     except OSError:
         pass  # a file system without such locks
     finally:
-        if info.get(_HELD) is not log:
+        if info.get(_TURN_KEY) is not log:
             log.close()
 
 
-def _won(folder: str, log: int, info: dict[str, Any]) -> bool:
+def _acquired(folder: str, log: int, info: dict[str, Any]) -> bool:
     """Whether the turn came: at once to newcomers and within a slice, else in the queue."""
     now = time.monotonic()
-    had: _Slice | None = info.get(_HAD)
-    at_once = (had is None or had.lets(now)) and _locked(log)
-    if not at_once and not _queued(folder, log, now):
+    had: _Slice | None = info.get(_SLICE_KEY)
+    at_once = (had is None or had.allows(now)) and _try_lock(log)
+    if not at_once and not _wait_in_queue(folder, log, now):
         return False
-    if had is None or not at_once or now - had.left >= SLICE:
+    if had is None or not at_once or now - had.left >= SLICE_SECONDS:
         now = time.monotonic()
-        info[_HAD] = _Slice(now, now)
+        info[_SLICE_KEY] = _Slice(now, now)
     return True
 
 
-def _queued(folder: str, log: int, begun: float) -> bool:
+def _wait_in_queue(folder: str, log: int, begun: float) -> bool:
     """Wait behind the head of the queue, then as the head. Its lock is on the folder, to need no file of its own."""
     place = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         waited = 0.0
-        while not _locked(place):
+        while not _try_lock(place):
             waited = time.monotonic() - begun
-            if waited > PATIENCE / 2 and _locked(log):
+            if waited > MAX_WAIT_SECONDS / 2 and _try_lock(log):
                 return True  # the head itself may have been stopped
-            if waited > PATIENCE:
+            if waited > MAX_WAIT_SECONDS:
                 return False
             time.sleep(max(0.002, 0.01 - waited / 30))  # who waits long looks often
-        return _first(log, begun + PATIENCE, waited == 0)
+        return _wait_as_head(log, begun + MAX_WAIT_SECONDS, waited == 0)
     finally:
         os.close(place)
 
 
-def _first(log: int, end: float, free: bool) -> bool:
+def _wait_as_head(log: int, end: float, free: bool) -> bool:
     """Wait as the head; `free` if a turn that is found free needs no second look."""
     since = time.monotonic()
     while (now := time.monotonic()) < end:
-        if not _locked(log):
+        if not _try_lock(log):
             free = False
-            time.sleep(_LOOK if not _SOON < now - since < SLICE else 4 * _LOOK)  # to look costs the owner time, too
-        elif free or now - since > SLICE:
+            time.sleep(
+                _POLL_SECONDS if not _TRANSACTION_SECONDS < now - since < SLICE_SECONDS else 4 * _POLL_SECONDS
+            )  # to look costs the owner time, too
+        elif free or now - since > SLICE_SECONDS:
             return True
         else:
             fcntl.flock(log, fcntl.LOCK_UN)
             free = True
-            time.sleep(_MOMENT)
+            time.sleep(_PAUSE_SECONDS)
     return False
 
 
-def _locked(file: int) -> bool:
+def _try_lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -113,13 +115,13 @@ def _locked(file: int) -> bool:
     return True
 
 
-def give_turns_back(engine: Engine) -> None:
+def release_turns(engine: Engine) -> None:
     """Whenever a connection is laid down, its transaction is over."""
 
     @event.listens_for(engine, "checkin")
     def _laid_down(_connection: Any, record: Any) -> None:
-        log = record.info.pop(_HELD, None)
+        log = record.info.pop(_TURN_KEY, None)
         if log is not None:
             fcntl.flock(log, fcntl.LOCK_UN)  # a process that was forked off meanwhile has it open, too
             log.close()
-            record.info[_HAD].left = time.monotonic()
+            record.info[_SLICE_KEY].left = time.monotonic()

@@ -6,9 +6,9 @@ from decimal import Decimal
 from typing import Any
 
 from models_db.errors import Refused
-from models_db.policies.policy import PAGE, Rules
-from models_db.values.amounts import Amount, total
-from models_db.values.requests import plain_decimal
+from models_db.policies.policy import POLICY_PAGE, EffectiveRules
+from models_db.values.amounts import Amount, total_amount
+from models_db.values.requests import format_decimal
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class PolicyBounds:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PolicySubject:
     """What a policy looks at in a request."""
 
     dataset: str
@@ -42,23 +42,23 @@ class Asked:
     loss: Amount
 
     @classmethod
-    def of(cls, body: Mapping[str, Any]) -> "Asked":
+    def from_request(cls, body: Mapping[str, Any]) -> "PolicySubject":
         """Read it from a canonical request: the same words before it is submitted and when it is about to run."""
         parts = [part for invocation in body["plan"]["invocations"] for part in invocation["instalments"]]
         return cls(
             dataset=body["dataset"]["name"],
             mechanism=body["mechanism"],
             model=body["model"]["name"],
-            epsilon=_decimal(body["epsilon"]),
-            delta=_decimal(body["delta"]),
+            epsilon=_decimal_or_none(body["epsilon"]),
+            delta=_decimal_or_none(body["delta"]),
             population=body["population"],
             evaluation=tuple(body["evaluation"]),
-            loss=total([Amount(int(part["rho"]), int(part["delta"])) for part in parts]),
+            loss=total_amount([Amount(int(part["rho"]), int(part["delta"])) for part in parts]),
         )
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenRule:
     """One rule that a request breaks: what was asked, what is allowed, what to do."""
 
     rule: str
@@ -71,82 +71,88 @@ class Broken:
         return {"rule": self.rule, "asked": self.asked, "allowed": self.allowed, "advice": self.advice}
 
 
-def require_allowed(rules: Rules, bounds: PolicyBounds, asked: Asked) -> None:
+def require_allowed(rules: EffectiveRules, bounds: PolicyBounds, subject: PolicySubject) -> None:
     """Check a request against the rules for its dataset.
 
     Raises:
         PolicyForbids: with every rule that it breaks.
     """
-    broken = [*_choices(rules, asked), *_claim(rules, asked), *_amounts(bounds, asked)]
+    broken = [
+        *_choice_violations(rules, subject),
+        *_claim_violations(rules, subject),
+        *_amount_violations(bounds, subject),
+    ]
     if any(each.rule.startswith("release.") for each in broken):  # who claims too much is told in those figures
         broken = [each for each in broken if each.rule != "release"]
     if broken:
-        raise PolicyForbids(asked.dataset, broken)
+        raise PolicyForbids(subject.dataset, broken)
 
 
-def _choices(rules: Rules, asked: Asked) -> Iterator[Broken]:
+def _choice_violations(rules: EffectiveRules, subject: PolicySubject) -> Iterator[BrokenRule]:
     for rule, value, allowed in (
-        ("mechanisms", asked.mechanism, rules.mechanisms),
-        ("models", asked.model, rules.models),
+        ("mechanisms", subject.mechanism, rules.mechanisms),
+        ("models", subject.model, rules.models),
     ):
         if allowed is not None and value not in allowed:
-            yield Broken(rule, value, ", ".join(allowed), f"use one of {', '.join(allowed)}")
-    missing = [metric for metric in rules.required if metric not in asked.evaluation]
+            yield BrokenRule(rule, value, ", ".join(allowed), f"use one of {', '.join(allowed)}")
+    missing = [metric for metric in rules.required if metric not in subject.evaluation]
     if missing:
-        written = ", ".join(asked.evaluation) or "nothing"
+        written = ", ".join(subject.evaluation) or "nothing"
         needed = ", ".join(rules.required)
-        yield Broken("evaluation.required", written, needed, f"add {', '.join(missing)} to `evaluation`")
+        yield BrokenRule("evaluation.required", written, needed, f"add {', '.join(missing)} to `evaluation`")
 
 
-def _claim(rules: Rules, asked: Asked) -> Iterator[Broken]:
+def _claim_violations(rules: EffectiveRules, subject: PolicySubject) -> Iterator[BrokenRule]:
     if rules.release is not None:
         for rule, value, most in (
-            ("release.epsilon_max", asked.epsilon, rules.release.epsilon_max),
-            ("release.delta_max", asked.delta, rules.release.delta_max),
+            ("release.epsilon_max", subject.epsilon, rules.release.epsilon_max),
+            ("release.delta_max", subject.delta, rules.release.delta_max),
         ):
             if value is not None and value > most:
-                shown = plain_decimal(most)
-                yield Broken(rule, plain_decimal(value), f"at most {shown}", f"ask for {shown} or less")
-    if rules.delta_below_population and asked.delta is not None:
-        yield from _population(asked, asked.delta)
+                shown = format_decimal(most)
+                yield BrokenRule(rule, format_decimal(value), f"at most {shown}", f"ask for {shown} or less")
+    if rules.delta_below_population and subject.delta is not None:
+        yield from _population_violations(subject, subject.delta)
 
 
-def _population(asked: Asked, delta: Decimal) -> Iterator[Broken]:
+def _population_violations(subject: PolicySubject, delta: Decimal) -> Iterator[BrokenRule]:
     rule = "delta_below_population"
-    if asked.population is None:
-        yield Broken(
+    if subject.population is None:
+        yield BrokenRule(
             rule,
-            plain_decimal(delta),
+            format_decimal(delta),
             "below 1/population, and the dataset declares no population",
             "register data with --population, or let an admin lift the rule for this dataset",
         )
-    elif delta * asked.population >= 1:
-        most = f"1/{asked.population}"
-        yield Broken(rule, plain_decimal(delta), f"below {most}", f"ask for a delta below {most}")
+    elif delta * subject.population >= 1:
+        most = f"1/{subject.population}"
+        yield BrokenRule(rule, format_decimal(delta), f"below {most}", f"ask for a delta below {most}")
 
 
-def _amounts(bounds: PolicyBounds, asked: Asked) -> Iterator[Broken]:
-    most = Amount(_or_any(bounds.rho_max), _or_any(bounds.delta_max))
-    if not asked.loss.fits(most):
-        yield Broken("release", _text(asked.loss), f"at most {_text(most)}", "ask for a smaller epsilon or delta")
-    if bounds.window is not None and not asked.loss.fits(bounds.window):
-        yield Broken(
+def _amount_violations(bounds: PolicyBounds, subject: PolicySubject) -> Iterator[BrokenRule]:
+    most = Amount(_limit_or_any(bounds.rho_max), _limit_or_any(bounds.delta_max))
+    if not subject.loss.fits(most):
+        yield BrokenRule(
+            "release", _amount_text(subject.loss), f"at most {_amount_text(most)}", "ask for a smaller epsilon or delta"
+        )
+    if bounds.window is not None and not subject.loss.fits(bounds.window):
+        yield BrokenRule(
             "pacing",
-            _text(asked.loss),
-            f"at most {_text(bounds.window)} in a {bounds.pacing_period}",
+            _amount_text(subject.loss),
+            f"at most {_amount_text(bounds.window)} in a {bounds.pacing_period}",
             "ask for a smaller epsilon, so that one window can pay for it",
         )
 
 
-def _or_any(limit: int | None) -> int:
+def _limit_or_any(limit: int | None) -> int:
     return 2**63 - 1 if limit is None else limit
 
 
-def _text(amount: Amount) -> str:
+def _amount_text(amount: Amount) -> str:
     return f"rho {amount.rho_text}" + (f", delta {amount.delta_text}" if amount.delta else "")
 
 
-def _decimal(text: str | None) -> Decimal | None:
+def _decimal_or_none(text: str | None) -> Decimal | None:
     return None if text is None else Decimal(text)
 
 
@@ -157,11 +163,11 @@ class PolicyForbids(Refused):
         broken: the rules.
     """
 
-    def __init__(self, dataset: str, broken: list[Broken]) -> None:
+    def __init__(self, dataset: str, broken: list[BrokenRule]) -> None:
         told = "; ".join(f"`{each.rule}`: asked {each.asked}, allowed {each.allowed}" for each in broken)
         super().__init__(
             f"The policy does not allow this request on {dataset!r}: {told}.",
-            f"To do: {'; '.join(each.advice for each in broken)}. The rules: `almoner policy show`, {PAGE}.",
+            f"To do: {'; '.join(each.advice for each in broken)}. The rules: `almoner policy show`, {POLICY_PAGE}.",
             {"dataset": dataset, "broken": [each.to_json() for each in broken]},
         )
         self.broken = tuple(broken)

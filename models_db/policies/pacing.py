@@ -4,14 +4,14 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 
-class Window(NamedTuple):
+class CalendarWindow(NamedTuple):
     """From `opens_at`, included, to `closes_at`, excluded; both in UTC."""
 
     opens_at: datetime
     closes_at: datetime
 
 
-def pacing_window(period: str, at: datetime) -> Window:
+def pacing_window(period: str, at: datetime) -> CalendarWindow:
     """The window that `at` lies in. Windows of one period follow each other without gap or overlap.
 
     Raises:
@@ -22,8 +22,8 @@ def pacing_window(period: str, at: datetime) -> Window:
     day = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     if period == "week":
         monday = day - timedelta(days=day.weekday())
-        return Window(monday, monday + timedelta(days=7))
+        return CalendarWindow(monday, monday + timedelta(days=7))
     if period != "month":
         raise ValueError(f"no windows of a {period!r}")
     first = day.replace(day=1)
-    return Window(first, (first + timedelta(days=31)).replace(day=1))
+    return CalendarWindow(first, (first + timedelta(days=31)).replace(day=1))

@@ -11,58 +11,58 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, model_validator
 
-from models_db.values.requests import Exact, Mechanism, Written, plain_decimal
+from models_db.values.requests import ExactDecimal, MechanismName, RequestModel, format_decimal
 
-PAGE = "docs/policy.md"
+POLICY_PAGE = "docs/policy.md"
 Period = Literal["week", "month"]
 InternalFigures = Literal["mark", "bar_viewers"]
-Approvals = Annotated[int, Field(strict=True, ge=1, le=20)]
+ApprovalCount = Annotated[int, Field(strict=True, ge=1, le=20)]
 Days = Annotated[int, Field(strict=True, ge=1, le=365)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Figure = Annotated[Exact, Field(max_digits=30, decimal_places=12)]
+MetricValue = Annotated[ExactDecimal, Field(max_digits=30, decimal_places=12)]
 
 
-def _format(value: object) -> object:
+def _format_number(value: object) -> object:
     """The number of a format; a bool or text that only looks like one is a mistake."""
     if type(value) is not int or value != 1:
         raise ValueError("this almoner reads format 1")
     return value
 
 
-class _Rules(Written):
+class _RuleModel(RequestModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class RequiredApprovals(_Rules):
+class RequiredApprovals(_RuleModel):
     """Numbers of different stewards, by what they decide."""
 
-    spend: Approvals = 1
+    spend: ApprovalCount = 1
     """Before private data is touched."""
-    publish: Approvals = 1
+    publish: ApprovalCount = 1
     """Before anything leaves."""
-    motion: Approvals = 2
+    motion: ApprovalCount = 2
     """Cap changes, standing authorisations, retractions: a cap is not raised by one person unasked."""
 
 
-class Limits(_Rules):
+class ReleaseLimits(_RuleModel):
     """The most one release may claim."""
 
-    epsilon_max: Annotated[Exact, Field(gt=0, le=1_000_000, max_digits=30, decimal_places=12)]
+    epsilon_max: Annotated[ExactDecimal, Field(gt=0, le=1_000_000, max_digits=30, decimal_places=12)]
     """Its epsilon."""
-    delta_max: Annotated[Exact, Field(ge=Decimal("1e-18"), lt=1, max_digits=30, decimal_places=18)]
+    delta_max: Annotated[ExactDecimal, Field(ge=Decimal("1e-18"), lt=1, max_digits=30, decimal_places=18)]
     """Its delta, down to 1e-18, the ledger's unit."""
 
 
-class Bound(_Rules):
+class MetricBound(_RuleModel):
     """Between what a figure of a metric has to be."""
 
-    min: Figure | None = None
+    min: MetricValue | None = None
     """At least this."""
-    max: Figure | None = None
+    max: MetricValue | None = None
     """At most this."""
 
     @model_validator(mode="after")
-    def _bounds_something(self) -> "Bound":
+    def _requires_a_bound(self) -> "MetricBound":
         if self.min is None and self.max is None:
             raise ValueError("a bound has a min, a max or both")
         if self.min is not None and self.max is not None and self.min > self.max:
@@ -75,24 +75,24 @@ class Bound(_Rules):
 
     def __str__(self) -> str:
         ends = (("at least", self.min), ("at most", self.max))
-        return " and ".join(f"{word} {plain_decimal(end)}" for word, end in ends if end is not None)
+        return " and ".join(f"{word} {format_decimal(end)}" for word, end in ends if end is not None)
 
 
-class Evaluation(_Rules):
+class EvaluationRules(_RuleModel):
     """What has to be measured before a release may be published."""
 
-    required: dict[Name, dict[Name, Bound]] = Field(default_factory=dict, max_length=20)
+    required: dict[Name, dict[Name, MetricBound]] = Field(default_factory=dict, max_length=20)
     """By metric, then by figure; a metric without figures has to be measured and may be anything."""
     overrides: Literal["allowed", "refused"] = "allowed"
     """Whether stewards may approve a release outside its bounds, explicitly and on the record."""
 
 
-class Pacing(_Rules):
+class PacingRule(_RuleModel):
     """How fast the lifetime budget of a dataset may be used; a new window refills nothing."""
 
     every: Period
     """A calendar week (Monday to Sunday) or month, in UTC."""
-    share: Annotated[Exact, Field(ge=Decimal("0.001"), le=1, decimal_places=3)]
+    share: Annotated[ExactDecimal, Field(ge=Decimal("0.001"), le=1, decimal_places=3)]
     """Of the lifetime budget, what may be reserved in one window; a multiple of 0.001."""
 
     @property
@@ -101,58 +101,58 @@ class Pacing(_Rules):
         return int(self.share * 1000)
 
 
-class OtherApprovals(_Rules):
+class DatasetApprovals(_RuleModel):
     """How many stewards have to approve for one dataset; what is left out is as for all."""
 
-    spend: Approvals | None = None
+    spend: ApprovalCount | None = None
     """Before private data is touched."""
-    publish: Approvals | None = None
+    publish: ApprovalCount | None = None
     """Before anything leaves."""
-    motion: Approvals | None = None
+    motion: ApprovalCount | None = None
     """Cap changes, standing authorisations, retractions."""
 
 
-class DatasetRules(_Rules):
+class DatasetRules(_RuleModel):
     """What is different for one dataset; what is left out is as for all."""
 
-    approvals: OtherApprovals = OtherApprovals()
+    approvals: DatasetApprovals = DatasetApprovals()
     """How many stewards have to approve."""
-    release: Limits | None = None
+    release: ReleaseLimits | None = None
     """The most one release may claim."""
     delta_below_population: Annotated[bool, Field(strict=True)] | None = None
     """Whether a release's delta has to be below 1/(declared population)."""
-    mechanisms: Annotated[tuple[Mechanism, ...], Field(min_length=1)] | None = None
+    mechanisms: Annotated[tuple[MechanismName, ...], Field(min_length=1)] | None = None
     """Mechanisms that may be used."""
     models: Annotated[tuple[Name, ...], Field(min_length=1, max_length=200)] | None = None
     """Models that may be used."""
-    evaluation: Evaluation | None = None
+    evaluation: EvaluationRules | None = None
     """What has to be measured."""
     internal_figures: InternalFigures | None = None
     """What follows from having seen unprotected figures; the strictest rule for any dataset of the account holds."""
 
 
 @dataclass(frozen=True)
-class Rules:
+class EffectiveRules:
     """What a policy demands of releases of one dataset; None means that anything is allowed."""
 
     spend: int
     publish: int
     motion: int
-    release: Limits | None
+    release: ReleaseLimits | None
     delta_below_population: bool
     mechanisms: tuple[str, ...] | None
     models: tuple[str, ...] | None
-    required: Mapping[str, Mapping[str, Bound]]
-    pacing: Pacing | None
+    required: Mapping[str, Mapping[str, MetricBound]]
+    pacing: PacingRule | None
     overrides: bool = True
     """Whether a release outside the bounds of what is required may be approved explicitly."""
 
 
-class Policy(_Rules):
+class Policy(_RuleModel):
     """What a project home allows."""
 
     model_config = ConfigDict(title="almoner policy")
-    version: Annotated[Literal[1], PlainValidator(_format, json_schema_input_type=Literal[1])] = 1
+    version: Annotated[Literal[1], PlainValidator(_format_number, json_schema_input_type=Literal[1])] = 1
     """The format of this file."""
     several_roles: Annotated[bool, Field(strict=True)] = False
     """Whether one person may request, approve and run the same release."""
@@ -164,17 +164,17 @@ class Policy(_Rules):
     """Days until an undecided request or motion expires."""
     attempts: Annotated[int, Field(strict=True, ge=1, le=100)] = 5
     """How often one approved request may be run, failures included; each attempt spends what it arms."""
-    release: Limits | None = None
+    release: ReleaseLimits | None = None
     """The most one release may claim. Left out: only the lifetime budget of the dataset limits it."""
     delta_below_population: Annotated[bool, Field(strict=True)] = False
     """Whether a release's delta has to be below 1/(declared population of the dataset)."""
-    mechanisms: Annotated[tuple[Mechanism, ...], Field(min_length=1)] | None = None
+    mechanisms: Annotated[tuple[MechanismName, ...], Field(min_length=1)] | None = None
     """Mechanisms that may be used. Left out: all."""
     models: Annotated[tuple[Name, ...], Field(min_length=1, max_length=200)] | None = None
     """Models that may be used, as requests name them. Left out: all that are installed."""
-    evaluation: Evaluation = Evaluation()
+    evaluation: EvaluationRules = EvaluationRules()
     """What has to be measured, and within which bounds, before a release may be published."""
-    pacing: Pacing | None = None
+    pacing: PacingRule | None = None
     """How fast the lifetime budget of a dataset may be used. Left out: as fast as requests are approved."""
     delegation_days: Days = 365
     """Days after which a delegation ends at the latest."""
@@ -185,11 +185,11 @@ class Policy(_Rules):
     datasets: dict[Name, DatasetRules] = Field(default_factory=dict, max_length=500)
     """What is different for a dataset, by its name."""
 
-    def rules_for(self, dataset: str) -> Rules:
+    def rules_for(self, dataset: str) -> EffectiveRules:
         """What this policy demands of releases of `dataset`."""
         other, approvals = self.datasets.get(dataset, DatasetRules()), self.approvals
         evaluation = self.evaluation if other.evaluation is None else other.evaluation
-        return Rules(
+        return EffectiveRules(
             spend=other.approvals.spend or approvals.spend,
             publish=other.approvals.publish or approvals.publish,
             motion=other.approvals.motion or approvals.motion,

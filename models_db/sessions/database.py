@@ -21,9 +21,9 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
-from models_db.database.connection_reuse import ONE, keep_one
-from models_db.database.prepared_statements import COMMITTING, let_go
-from models_db.database.sqlite_writer_queue import give_turns_back, take_turn
+from models_db.database.connection_reuse import SINGLE_CONNECTION_POOL, reuse_connection
+from models_db.database.prepared_statements import COMMITTING, forget_connection
+from models_db.database.sqlite_writer_queue import acquire_turn, release_turns
 from models_db.errors import EnvironmentProblem
 from models_db.writes.links import record_links
 
@@ -42,7 +42,7 @@ _PRAGMAS = (
 )
 
 
-_SETTINGS = (
+_SESSION_SETTINGS = (
     "synchronous_commit=on",
     f"lock_timeout={BUSY_SECONDS}s",
     f"idle_in_transaction_session_timeout={IDLE_SECONDS}s",
@@ -53,7 +53,7 @@ _SETTINGS = (
 
 _OTHER_SCHEMA = re.compile("no such (table|column)|has no column named")
 _OTHER_SCHEMA_STATES = ("42P01", "42703")  # undefined_table, undefined_column
-_UNDONE_STATES = ("40001", "40P01", "55P03")  # the server has undone the transaction, and said so
+_ROLLED_BACK_STATES = ("40001", "40P01", "55P03")  # the server has undone the transaction, and said so
 _IDLE_STATE = "25P03"  # idle_in_transaction_session_timeout: the server has ended the session, and undone all
 _FORBIDDEN_STATE = "42501"  # insufficient_privilege
 
@@ -62,8 +62,8 @@ class Database:
     """The ledger's database at `url`."""
 
     def __init__(self, url: str) -> None:
-        self.url = _checked(_with_driver(url))
-        self.engine = _sqlite(self.url) if self.url.startswith("sqlite") else _postgresql(self.url)
+        self.url = _supported_url(_with_driver(url))
+        self.engine = _sqlite_engine(self.url) if self.url.startswith("sqlite") else _postgresql_engine(self.url)
         weakref.finalize(self, self.engine.dispose)  # also at exit, so that SQLite leaves one whole file behind
 
     @property
@@ -116,22 +116,22 @@ class Database:
         except InternalError as problem:
             if getattr(problem.orig, "sqlstate", None) != _IDLE_STATE:
                 raise
-            raise LedgerUnreachable(self._shown) from problem
+            raise LedgerUnreachable(self._url_without_password) from problem
         except (OperationalError, ProgrammingError) as problem:
             sqlstate = getattr(problem.orig, "sqlstate", None)
             if _OTHER_SCHEMA.search(str(problem.orig)) or sqlstate in _OTHER_SCHEMA_STATES:
-                raise SchemaOutdated(self._shown) from None
+                raise SchemaOutdated(self._url_without_password) from None
             if getattr(problem.orig, "sqlstate", None) == _FORBIDDEN_STATE:
-                raise LedgerForbidden(self._shown) from None
+                raise LedgerForbidden(self._url_without_password) from None
             if isinstance(problem, OperationalError):
-                lost = session.info.get(COMMITTING) and sqlstate not in _UNDONE_STATES
-                raise (OutcomeUnknown if lost else LedgerUnreachable)(self._shown) from problem
+                lost = session.info.get(COMMITTING) and sqlstate not in _ROLLED_BACK_STATES
+                raise (OutcomeUnknown if lost else LedgerUnreachable)(self._url_without_password) from problem
             raise
         finally:
-            let_go(session)
+            forget_connection(session)
 
     @property
-    def _shown(self) -> str:
+    def _url_without_password(self) -> str:
         return self.engine.url.render_as_string(hide_password=True)
 
     def dispose(self) -> None:
@@ -202,7 +202,7 @@ def _with_driver(url: str) -> str:
     return url
 
 
-def _checked(url: str) -> str:
+def _supported_url(url: str) -> str:
     try:
         kind = make_url(url).drivername
     except (ArgumentError, ValueError):
@@ -212,28 +212,28 @@ def _checked(url: str) -> str:
     return url
 
 
-def _sqlite(url: str) -> Engine:
-    engine = create_engine(url, hide_parameters=True, **ONE)
+def _sqlite_engine(url: str) -> Engine:
+    engine = create_engine(url, hide_parameters=True, **SINGLE_CONNECTION_POOL)
     path = make_url(url).database
 
     @event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _record: Any) -> None:
         if path and path != ":memory:":
-            _protect(Path(path))  # before SQLite gives the same mode to the files beside it
+            _restrict_permissions(Path(path))  # before SQLite gives the same mode to the files beside it
         connection.text_factory = stored_text
         connection.isolation_level = None  # the driver must not begin transactions of its own
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
-        _write_ahead(connection)
+        _enable_wal(connection)
 
-    keep_one(engine, lambda: _identity(path))
-    give_turns_back(engine)
+    reuse_connection(engine, lambda: _file_identity(path))
+    release_turns(engine)
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         mode = connection.get_execution_options().get("almoner_begin", "IMMEDIATE")
         if mode == "IMMEDIATE" and path and not connection.connection.is_detached:  # a migration's is closed, not kept
-            take_turn(path, connection.connection.info)
+            acquire_turn(path, connection.connection.info)
         connection.exec_driver_sql(f"BEGIN {mode}")
 
     return engine
@@ -244,7 +244,7 @@ def stored_text(stored: bytes) -> str:
     return stored.decode("utf-8", "replace")
 
 
-def _identity(path: str | None) -> tuple[int, int] | None:
+def _file_identity(path: str | None) -> tuple[int, int] | None:
     """Which file the path names now."""
     try:
         found = os.stat(path or "")
@@ -253,7 +253,7 @@ def _identity(path: str | None) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _write_ahead(connection: sqlite3.Connection) -> None:
+def _enable_wal(connection: sqlite3.Connection) -> None:
     """Switch a new file to WAL. The switch needs the file alone and, unlike everything else, does not wait for it."""
     patience = time.monotonic() + BUSY_SECONDS
     while True:
@@ -266,18 +266,18 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
             time.sleep(0.02)
 
 
-def _protect(path: Path) -> None:
+def _restrict_permissions(path: Path) -> None:
     if path.exists() and path.stat().st_mode & 0o077:
         os.chmod(path, 0o600)
 
 
-def _postgresql(url: str) -> Engine:
+def _postgresql_engine(url: str) -> Engine:
     engine = create_engine(
         url,
         hide_parameters=True,
-        **ONE,
+        **SINGLE_CONNECTION_POOL,
         isolation_level="READ COMMITTED",
-        connect_args={"options": " ".join(f"-c {setting}" for setting in _SETTINGS)},
+        connect_args={"options": " ".join(f"-c {setting}" for setting in _SESSION_SETTINGS)},
     )
-    keep_one(engine, lambda: url)
+    reuse_connection(engine, lambda: url)
     return engine

@@ -24,13 +24,13 @@ from models_db.sessions.database import BUSY_SECONDS, Database, stored_text
 _NO_SHARED_MEMORY = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 
-class ReadingDatabase(Database):
+class ReadOnlyDatabase(Database):
     """A database through which nothing can be written."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._as_it_lies = False
-        self.engine = self._reading_sqlite() if self.is_sqlite else _reading_postgresql(self.url)
+        self.engine = self._read_sqlite() if self.is_sqlite else _read_only_postgresql(self.url)
 
     @property
     def file(self) -> Path | None:
@@ -46,13 +46,13 @@ class ReadingDatabase(Database):
             LedgerUnsettled: the file alone is not the whole ledger, or it was written meanwhile.
         """
         self._as_it_lies = False
-        before = _mark(self.file)
+        before = _file_state(self.file)
         with super().read() as session:
             yield session
-        if self._as_it_lies and _mark(self.file) != before:
-            raise LedgerUnsettled(self._shown, "was written while it was read")
+        if self._as_it_lies and _file_state(self.file) != before:
+            raise LedgerUnsettled(self._url_without_password, "was written while it was read")
 
-    def _reading_sqlite(self) -> Engine:
+    def _read_sqlite(self) -> Engine:
         engine = create_engine(self.url, poolclass=NullPool, hide_parameters=True, creator=self._connect)
 
         @event.listens_for(engine, "begin")
@@ -63,20 +63,26 @@ class ReadingDatabase(Database):
 
     def _connect(self) -> Any:
         try:
-            return _open(self.file, "mode=ro")
+            return _open_read_only(self.file, "mode=ro")
         except sqlite3.OperationalError as problem:
             if problem.sqlite_errorcode & 0xFF not in _NO_SHARED_MEMORY:
                 raise
         wal = Path(f"{self.file}-wal")
         if wal.exists() and wal.stat().st_size:
-            raise LedgerUnsettled(self._shown, "has changes in its -wal file that cannot be read without write access")
+            raise LedgerUnsettled(
+                self._url_without_password, "has changes in its -wal file that cannot be read without write access"
+            )
         self._as_it_lies = True
-        return _open(self.file, "mode=ro&immutable=1")
+        return _open_read_only(self.file, "mode=ro&immutable=1")
 
 
-def _open(file: Path | None, how: str) -> sqlite3.Connection:
+def _open_read_only(file: Path | None, query: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"file:{quote(str(file))}?{how}", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        f"file:{quote(str(file))}?{query}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
     )
     connection.text_factory = stored_text
     try:
@@ -89,7 +95,7 @@ def _open(file: Path | None, how: str) -> sqlite3.Connection:
     return connection
 
 
-def _mark(file: Path | None) -> tuple[int, ...]:
+def _file_state(file: Path | None) -> tuple[int, ...]:
     """Changes whenever the file does."""
     if file is None or not os.path.lexists(file):
         return ()
@@ -97,7 +103,7 @@ def _mark(file: Path | None) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _reading_postgresql(url: str) -> Engine:
+def _read_only_postgresql(url: str) -> Engine:
     return create_engine(
         url,
         poolclass=NullPool,

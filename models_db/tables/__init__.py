@@ -2,7 +2,7 @@
 
 from models_db.database.base import Base, check_times
 from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, ScopeEnd
-from models_db.tables.audit_log import Audit, AuditHead, Checkpoint, PendingLink, Restoration
+from models_db.tables.audit_log import AuditHead, AuditLink, PendingLink, RecordedCheckpoint, Restoration
 from models_db.tables.datasets import (
     Cohort,
     Dataset,
@@ -25,16 +25,16 @@ from models_db.tables.principals import (
     RoleGrant,
     RoleRevocation,
 )
-from models_db.tables.proposals import Carried, Motion, StandingUse
+from models_db.tables.proposals import AppliedProposal, Proposal, StandingUse
 from models_db.tables.releases import (
     Approval,
     Artifact,
     Delivery,
-    Evaluation,
     InternalView,
     Lease,
     Publication,
     Request,
+    StoredEvaluation,
     Transition,
     TwinAttack,
     Withdrawal,
@@ -44,11 +44,11 @@ from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, S
 check_times(Base.metadata)
 
 __all__ = [
-    "Account", "Approval", "Artifact", "Audit", "AuditHead", "Cap", "Carried", "Checkpoint", "Cohort", "Dataset",
+    "Account", "AppliedProposal", "Approval", "Artifact", "AuditHead", "AuditLink", "Cap", "Cohort", "Dataset",
     "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "ErasedVersion", "Erasure", "ErasureEnd",
-    "Evaluation", "Hold", "InternalView", "Invocation", "Lease", "Motion", "PartitionScheme", "PendingLink",
-    "PlannedBlock", "PlannedInstalment", "PlannedInvocation", "PlannedRelease", "PolicyAdoption", "PolicyRule",
-    "PolicyVersion", "Principal", "Publication", "Request", "Restoration", "RoleGrant", "RoleRevocation", "Schedule",
-    "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse", "Transition", "TwinAttack", "UnitClaim",
-    "UnitMark", "Withdrawal",
+    "Hold", "InternalView", "Invocation", "Lease", "PartitionScheme", "PendingLink", "PlannedBlock",
+    "PlannedInstalment", "PlannedInvocation", "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion",
+    "Principal", "Proposal", "Publication", "RecordedCheckpoint", "Request", "Restoration", "RoleGrant",
+    "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse",
+    "StoredEvaluation", "Transition", "TwinAttack", "UnitClaim", "UnitMark", "Withdrawal",
 ]  # fmt: skip

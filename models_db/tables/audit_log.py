@@ -7,7 +7,7 @@ from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, r
 from models_db.values.canonical_json import digest
 
 
-class Audit(Base):
+class AuditLink(Base):
     """One link. `body` is canonical JSON without private values; `row_hash` covers all of it and the previous hash."""
 
     __tablename__ = "audit"
@@ -56,7 +56,7 @@ class AuditHead(Base):
     hash: Mapped[Digest]
 
 
-class Checkpoint(Base):
+class RecordedCheckpoint(Base):
     """A signed head of the chain, as it was put into a bundle or a file."""
 
     __tablename__ = "checkpoint"

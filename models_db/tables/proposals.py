@@ -5,10 +5,10 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Id, Key, Line, Moment, Units, reference
 
-KINDS = ("cap", "standing", "retraction")
+PROPOSAL_KINDS = ("cap", "standing", "retraction")
 
 
-class Motion(Base):
+class Proposal(Base):
     """A proposal on a dataset. Its digest covers every column that says something; approvals are for that digest."""
 
     __tablename__ = "motion"
@@ -48,7 +48,7 @@ class Motion(Base):
     """Without a foreign key, because requests name motions and publications come from requests; a guard checks it."""
 
 
-class Carried(Base):
+class AppliedProposal(Base):
     """A motion that had its approvals took effect; a new cap moves its accounts in the same statement."""
 
     __tablename__ = "carried"

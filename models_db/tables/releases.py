@@ -4,9 +4,9 @@ from sqlalchemy import CheckConstraint, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Digest, Key, Line, Moment, Units, reference
-from models_db.values.request_state import TRANSITIONS
+from models_db.values.request_state import LEGAL_TRANSITIONS
 
-VIEWS = ("computed", "shown")
+INTERNAL_VIEW_KINDS = ("computed", "shown")
 
 
 class Request(Base):
@@ -36,7 +36,7 @@ class Transition(Base):
     __table_args__ = (
         UniqueConstraint("request_id", "number"),
         CheckConstraint(
-            " OR ".join(f"(from_state = '{a}' AND to_state = '{b}')" for a, b in TRANSITIONS), name="legal"
+            " OR ".join(f"(from_state = '{a}' AND to_state = '{b}')" for a, b in LEGAL_TRANSITIONS), name="legal"
         ),
     )
 
@@ -129,7 +129,7 @@ class Artifact(Base):
     """Of what its mechanisms released, where later releases may be made of that."""
 
 
-class Evaluation(Base):
+class StoredEvaluation(Base):
     """One metric of one artifact; `exposure` says who may see it and when (PRIVACY §7)."""
 
     __tablename__ = "evaluation"
@@ -152,7 +152,7 @@ class InternalView(Base):
     """Somebody saw unprotected figures of an artifact: the mark of its account, never removed (PRIVACY §10.3)."""
 
     __tablename__ = "internal_view"
-    __table_args__ = (CheckConstraint(f"kind IN {VIEWS}", name="kind"),)
+    __table_args__ = (CheckConstraint(f"kind IN {INTERNAL_VIEW_KINDS}", name="kind"),)
 
     id: Mapped[Key]
     account_id: Mapped[int] = mapped_column(reference("account"), index=True)

@@ -5,8 +5,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from models_db.database.base import Base, Body, Key, Line, Moment, reference
 
-RULES = ("cron", "interval", "rrule")
-CHANGES = ("paused", "resumed", "ended")
+SCHEDULE_RULE_KINDS = ("cron", "interval", "rrule")
+SCHEDULE_CHANGE_KINDS = ("paused", "resumed", "ended")
 
 
 class Schedule(Base):
@@ -14,7 +14,7 @@ class Schedule(Base):
 
     __tablename__ = "schedule"
     __table_args__ = (
-        CheckConstraint(f"kind IN {RULES}", name="kind"),
+        CheckConstraint(f"kind IN {SCHEDULE_RULE_KINDS}", name="kind"),
         CheckConstraint("length(trim(rule)) > 0", name="rule"),
         CheckConstraint("length(trim(reason)) > 0", name="reason"),
     )
@@ -39,7 +39,7 @@ class ScheduleChange(Base):
     __tablename__ = "schedule_change"
     __table_args__ = (
         UniqueConstraint("schedule_id", "number"),
-        CheckConstraint(f"kind IN {CHANGES}", name="kind"),
+        CheckConstraint(f"kind IN {SCHEDULE_CHANGE_KINDS}", name="kind"),
         CheckConstraint("length(trim(reason)) > 0", name="reason"),
     )
 

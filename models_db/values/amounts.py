@@ -35,13 +35,13 @@ class Amount:
     def __mul__(self, times: int) -> "Amount":
         return Amount(self.rho * times, self.delta * times)
 
-    def fits(self, room: "Amount") -> bool:
-        """Whether this amount is affordable out of `room`."""
-        return self.rho <= room.rho and self.delta <= room.delta
+    def fits(self, limit: "Amount") -> bool:
+        """Whether this amount is affordable out of `limit`."""
+        return self.rho <= limit.rho and self.delta <= limit.delta
 
-    def times_in(self, room: "Amount") -> int | None:
-        """How often this amount is affordable out of `room`; None if it is nothing."""
-        fits = [whole // each for whole, each in ((room.rho, self.rho), (room.delta, self.delta)) if each]
+    def count_in(self, limit: "Amount") -> int | None:
+        """How often this amount is affordable out of `limit`; None if it is nothing."""
+        fits = [whole // each for whole, each in ((limit.rho, self.rho), (limit.delta, self.delta)) if each]
         return min(fits) if fits else None
 
     @property
@@ -55,7 +55,7 @@ class Amount:
         return format(Decimal(self.delta) / DELTA_UNIT, "f")
 
 
-def total(amounts: "list[Amount]") -> Amount:
+def total_amount(amounts: "list[Amount]") -> Amount:
     """The sum of `amounts`."""
     return Amount(sum(a.rho for a in amounts), sum(a.delta for a in amounts))
 

@@ -20,8 +20,8 @@ class JsonUnfit(ValueError):
     """Text that is no JSON within bounds; the message says why, and where as far as is known, and quotes nothing."""
 
 
-def parse_json(given: str | bytes, *, most_bytes: int, most_depth: int = MOST_DEPTH, halves: bool = False) -> Any:
-    """The value that `given` is.
+def parse_json(source: str | bytes, *, most_bytes: int, most_depth: int = MOST_DEPTH, halves: bool = False) -> Any:
+    """The value that `source` is.
 
     Args:
         halves: whether text may hold half of a surrogate pair, which no file can hold; the caller looks for it then.
@@ -29,8 +29,8 @@ def parse_json(given: str | bytes, *, most_bytes: int, most_depth: int = MOST_DE
     Raises:
         JsonUnfit: it is no JSON, or beyond a bound.
     """
-    text = _text(given, most_bytes)
-    if depth_of(text, most_depth) > most_depth:
+    text = _decode_text(source, most_bytes)
+    if nesting_depth(text, most_depth) > most_depth:
         raise JsonUnfit(f"it is nested deeper than {most_depth} levels")
     try:
         found = _DECODER.decode(text)
@@ -45,7 +45,7 @@ def parse_json(given: str | bytes, *, most_bytes: int, most_depth: int = MOST_DE
     return found
 
 
-def depth_of(text: str, enough: int) -> int:
+def nesting_depth(text: str, enough: int) -> int:
     """How deep brackets are nested outside strings; where there are at most `enough` of them, at most their number."""
     if (most := text.count("[") + text.count("{")) <= enough:
         return most
@@ -59,7 +59,7 @@ def depth_of(text: str, enough: int) -> int:
     return deepest
 
 
-def _text(given: str | bytes, most_bytes: int) -> str:
+def _decode_text(given: str | bytes, most_bytes: int) -> str:
     if len(given) > most_bytes:
         raise JsonUnfit(f"it is longer than {most_bytes:,} bytes")
     try:
@@ -72,7 +72,7 @@ def _text(given: str | bytes, most_bytes: int) -> str:
     return text
 
 
-def _bounded(read: Callable[[str], Any]) -> Callable[[str], Any]:
+def _with_digit_bound(read: Callable[[str], Any]) -> Callable[[str], Any]:
     def number(digits: str) -> Any:
         if len(digits) > MOST_DIGITS:
             raise JsonUnfit(f"a number has more than {MOST_DIGITS} digits")
@@ -81,18 +81,18 @@ def _bounded(read: Callable[[str], Any]) -> Callable[[str], Any]:
     return number
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     found = float(digits)
     if found in (float("inf"), float("-inf")):
         raise JsonUnfit("a number is too large")
     return found
 
 
-def _no_constant(_: str) -> None:
+def _refuse_constant(_: str) -> None:
     raise JsonUnfit("NaN and Infinity are not JSON")
 
 
-def _each_key_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _require_distinct_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
         raise JsonUnfit("a key is there twice")
@@ -100,8 +100,8 @@ def _each_key_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(
-    parse_int=_bounded(int),
-    parse_float=_bounded(_finite),
-    parse_constant=_no_constant,
-    object_pairs_hook=_each_key_once,
+    parse_int=_with_digit_bound(int),
+    parse_float=_with_digit_bound(_parse_finite),
+    parse_constant=_refuse_constant,
+    object_pairs_hook=_require_distinct_keys,
 )

@@ -12,31 +12,31 @@ from typing import TypeAlias
 
 Json: TypeAlias = "bool | int | str | Sequence[Json] | Mapping[str, Json] | None"
 
-_LARGEST = 2**53 - 1
-_WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_LARGEST_INTEGER = 2**53 - 1
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def canonical(value: Json) -> bytes:
+def encode_canonical(value: Json) -> bytes:
     """The one UTF-8 encoding of `value`: keys in UTF-16 order, no spaces.
 
     Raises:
         TypeError: a float, a non-string key or any other type.
         ValueError: an integer beyond 2**53 - 1, or text that is not valid Unicode.
     """
-    return _WRITER.encode(_checked(value)).encode("utf-8")
+    return _ENCODER.encode(_require_encodable(value)).encode("utf-8")
 
 
 def digest(value: Json) -> str:
     """SHA-256 of the canonical encoding, as 64 hexadecimal digits."""
-    return hashlib.sha256(canonical(value)).hexdigest()
+    return hashlib.sha256(encode_canonical(value)).hexdigest()
 
 
-def _checked(value: Json) -> Json:
+def _require_encodable(value: Json) -> Json:
     match value:
         case None | bool() | str():
             return value
         case int():
-            if abs(value) > _LARGEST:
+            if abs(value) > _LARGEST_INTEGER:
                 raise ValueError(f"{value} does not fit a JSON number exactly; write it as a string")
             return value
         case dict() | Mapping():  # `dict` is quickly told
@@ -44,8 +44,8 @@ def _checked(value: Json) -> Json:
                 raise TypeError("object keys must be strings")
             plain = all(key.isascii() for key in value)
             ordered = sorted(value) if plain else sorted(value, key=lambda key: key.encode("utf-16-be"))
-            return {key: _checked(value[key]) for key in ordered}
+            return {key: _require_encodable(value[key]) for key in ordered}
         case list() | tuple():
-            return [_checked(item) for item in value]
+            return [_require_encodable(item) for item in value]
         case _:
             raise TypeError(f"{type(value).__name__} has no canonical form; use integers or decimal strings")

@@ -58,33 +58,33 @@ class PrivacyEvent:
         if not isinstance(parameters, Mapping) or type(count) is not int:
             raise TypeError("a stored event needs an integer count and object parameters")
         return cls(
-            mechanism=_text(stored, "mechanism"),
+            mechanism=_required_text(stored, "mechanism"),
             count=count,
-            parameters={name: _parameter(name, value) for name, value in parameters.items()},
-            loss=Amount(_whole(stored, "rho"), _whole(stored, "delta")),
+            parameters={name: _checked_parameter(name, value) for name, value in parameters.items()},
+            loss=Amount(_required_integer(stored, "rho"), _required_integer(stored, "delta")),
             dp_event=stored["dp_event"],
-            relation=_text(stored, "relation"),
+            relation=_required_text(stored, "relation"),
         )
 
 
 _FIELDS = frozenset({"mechanism", "count", "parameters", "rho", "delta", "dp_event", "relation"})
 
 
-def _text(stored: Mapping[str, Json], name: str) -> str:
+def _required_text(stored: Mapping[str, Json], name: str) -> str:
     value = stored[name]
     if not isinstance(value, str):
         raise TypeError(f"{name} of a stored event must be text")
     return value
 
 
-def _whole(stored: Mapping[str, Json], name: str) -> int:
-    value = _text(stored, name)
+def _required_integer(stored: Mapping[str, Json], name: str) -> int:
+    value = _required_text(stored, name)
     if not re.fullmatch("0|[1-9][0-9]*", value):
         raise ValueError(f"{name} of a stored event must be a whole number")
     return int(value)
 
 
-def _parameter(name: str, value: Json) -> str | int:
+def _checked_parameter(name: str, value: Json) -> str | int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise TypeError(f"parameter {name} of a stored event must be text or an integer")
     return value

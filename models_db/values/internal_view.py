@@ -12,14 +12,14 @@ from typing import Final
 from models_db.errors import Refused
 from models_db.values.canonical_json import Json
 
-CONDITIONAL: Final = (
+CONDITIONAL_CLAIM: Final = (
     "Later choices on this account may follow unprotected outputs, so the lifetime claim is conditional: it holds only"
     " as far as none of them did."
 )
 
 
 @dataclass(frozen=True)
-class Viewing:
+class ViewingRecord:
     """Who has seen unprotected figures of an account.
 
     Attributes:
@@ -34,7 +34,7 @@ class Viewing:
     def sentence(self) -> str:
         """The whole of it in words, with names."""
         first = f"Unprotected figures of this account were first seen on {self.since}; they were seen by {self.names}."
-        return f"{first} {CONDITIONAL}"
+        return f"{first} {CONDITIONAL_CLAIM}"
 
     @property
     def names(self) -> str:
@@ -43,7 +43,7 @@ class Viewing:
 
     def to_json(self) -> dict[str, Json]:
         """As programs read it."""
-        return {"since": self.since, "people": list(self.people), "meaning": CONDITIONAL}
+        return {"since": self.since, "people": list(self.people), "meaning": CONDITIONAL_CLAIM}
 
 
 class ViewerBarred(Refused):

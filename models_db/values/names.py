@@ -9,17 +9,17 @@ from typing import Final
 
 from models_db.errors import UsageError
 
-LONGEST: Final = 100
+LONGEST_PLAIN_NAME: Final = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
-def require_plain(what: str, name: str) -> None:
+def require_plain_name(what: str, name: str) -> None:
     """Check that `name` is one that nobody can take for another.
 
     Raises:
         NameNotPlain: it is not.
     """
-    if not 0 < len(name) <= LONGEST or _NAME.fullmatch(name) is None:
+    if not 0 < len(name) <= LONGEST_PLAIN_NAME or _NAME.fullmatch(name) is None:
         raise NameNotPlain(what)
 
 
@@ -28,7 +28,7 @@ class NameNotPlain(UsageError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"The name of {what} is 1 to {LONGEST} lower-case letters a to z, digits, `-`, `_` and `.`,"
+            f"The name of {what} is 1 to {LONGEST_PLAIN_NAME} lower-case letters a to z, digits, `-`, `_` and `.`,"
             " and begins with a letter or digit.",
             "Choose such a name, for example `clinic-2027`.",
             {"what": what},

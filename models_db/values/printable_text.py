@@ -5,14 +5,14 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-_HARMLESS = "\n\t\u200c\u200d"
-_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_PERMITTED_CONTROLS = "\n\t\u200c\u200d"
+_CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
-def visible(text: object) -> str:
+def escape_controls(text: object) -> str:
     """`text` without what steers a terminal or a page: signs that move the cursor or turn the order are spelt out."""
     given = str(text)
-    return given if given.isascii() and given.isprintable() else "".join(map(_spelt, given))
+    return given if given.isascii() and given.isprintable() else "".join(map(_escape_character, given))
 
 
 def json_text(value: object, *, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
@@ -25,6 +25,6 @@ def json_text(value: object, *, indent: int | None = None, default: Callable[[An
     return text
 
 
-def _spelt(sign: str) -> str:
-    harmless = sign in _HARMLESS or unicodedata.category(sign) not in _STEERING
+def _escape_character(sign: str) -> str:
+    harmless = sign in _PERMITTED_CONTROLS or unicodedata.category(sign) not in _CONTROL_CATEGORIES
     return sign if harmless else sign.encode("unicode_escape").decode()

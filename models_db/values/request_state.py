@@ -26,7 +26,7 @@ class RequestState(StrEnum):
 
 
 _S = RequestState
-TRANSITIONS: Final = (
+LEGAL_TRANSITIONS: Final = (
     (_S.DRAFT, _S.SUBMITTED),
     (_S.SUBMITTED, _S.APPROVED),
     (_S.SUBMITTED, _S.REJECTED),
@@ -50,7 +50,7 @@ UNRUN: Final = (_S.SUBMITTED, _S.APPROVED)
 WAITS_AT: Final[Mapping[Gate, tuple[RequestState, ...]]] = {Gate.SPEND: UNRUN, Gate.PUBLISH: (_S.PRODUCED,)}
 """The states in which a request takes decisions at a gate, the one in which it needs them first."""
 
-AT_A_GATE: Final = tuple(states[0] for states in WAITS_AT.values())
+STATES_AT_A_GATE: Final = tuple(states[0] for states in WAITS_AT.values())
 """The states in which a request waits for stewards: at the spend gate, and at the publish gate."""
 
 DECIDED: Final = (_S.PUBLISHED, _S.RETRACTED, _S.DISCARDED)

@@ -25,8 +25,8 @@ from pydantic import (
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import Json
 
-Kind = Literal["synthetic_corpus", "summaries", "insights", "demonstrations", "records"]
-Mechanism = Literal[
+RequestKind = Literal["synthetic_corpus", "summaries", "insights", "demonstrations", "records"]
+MechanismName = Literal[
     "invisible_ink",
     "private_prediction",
     "private_icl",
@@ -42,34 +42,34 @@ Mechanism = Literal[
 ]
 
 
-def _exact(value: object) -> object:
+def _exact_decimal(value: object) -> object:
     """YAML gives 1.0e-7 as a float and 1e-7 as text; both mean the decimal that was written."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise ValueError("a number is needed")
     text = str(value).strip()
-    if len(text) > _LONGEST_FIGURE or not text.isascii() or "_" in text:
-        raise ValueError(f"a decimal number of at most {_LONGEST_FIGURE} characters is needed")
+    if len(text) > _MOST_DECIMAL_CHARACTERS or not text.isascii() or "_" in text:
+        raise ValueError(f"a decimal number of at most {_MOST_DECIMAL_CHARACTERS} characters is needed")
     try:
         found = Decimal(text)
     except InvalidOperation:
         raise ValueError("a number is needed") from None
-    if found.is_finite() and not -_MOST_PLACES <= found.adjusted() <= _MOST_PLACES:
+    if found.is_finite() and not -_MOST_DECIMAL_PLACES <= found.adjusted() <= _MOST_DECIMAL_PLACES:
         raise ValueError("a number of a usual size is needed")  # written out it would fill the memory
     return found
 
 
-_LONGEST_FIGURE = 100
-_MOST_PLACES = 100
+_MOST_DECIMAL_CHARACTERS = 100
+_MOST_DECIMAL_PLACES = 100
 
 
 Preset = Literal["clinical", "court", "review", "chat", "summary"]
 
 MOST_COHORTS = 1000
 
-Exact = Annotated[Decimal, BeforeValidator(_exact), Field(allow_inf_nan=False)]
+ExactDecimal = Annotated[Decimal, BeforeValidator(_exact_decimal), Field(allow_inf_nan=False)]
 
 
-class Written(BaseModel):
+class RequestModel(BaseModel):
     """Something a person wrote: unknown fields are mistakes, and nothing changes afterwards.
 
     What is stored, and hashed or signed, has one form: a field that is empty by default (null, an empty list or
@@ -87,11 +87,11 @@ class Written(BaseModel):
     def _is_empty_by_default(self, name: str) -> bool:
         value = getattr(self, name)
         default = type(self).model_fields[name].get_default(call_default_factory=True)
-        return value == default and as_json(value) in (None, [], {})
+        return value == default and model_to_json(value) in (None, [], {})
 
     @model_serializer(mode="plain")
-    def _stored(self) -> dict[str, Any]:
-        return {self.written_name(name): as_json(getattr(self, name)) for name in self.stored_fields}
+    def _omit_unset_fields(self) -> dict[str, Any]:
+        return {self.written_name(name): model_to_json(getattr(self, name)) for name in self.stored_fields}
 
     @classmethod
     def written_name(cls, name: str) -> str:
@@ -99,7 +99,7 @@ class Written(BaseModel):
         return cls.model_fields[name].alias or name
 
 
-class Prompt(Written):
+class Prompt(RequestModel):
     """What the model is told. Public by declaration: it appears on the card.
 
     Templates are checked together with the request's labels (`tasks.inference.prompts.prompt_spec`).
@@ -113,29 +113,29 @@ class Prompt(Written):
     again: str | None = None
 
 
-Line = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\r\n]+$")]
-Prose = Annotated[str, Field(min_length=1, max_length=4000)]
-Language = Annotated[str, Field(pattern="^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
-Day = Annotated[str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
-Address = Annotated[str, Field(max_length=2000, pattern=r"^https?://[^\s<>\"]+$")]
+TextLine = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\r\n]+$")]
+ProseText = Annotated[str, Field(min_length=1, max_length=4000)]
+LanguageTag = Annotated[str, Field(pattern="^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
+DayText = Annotated[str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+WebAddress = Annotated[str, Field(max_length=2000, pattern=r"^https?://[^\s<>\"]+$")]
 
 
-def _several(value: object) -> object:
+def _as_list(value: object) -> object:
     """One name stands for a list of one."""
     return [value] if isinstance(value, str) else value
 
 
-def _on_the_calendar(day: str) -> str:
+def _require_calendar_day(day: str) -> str:
     date.fromisoformat(day)
     return day
 
 
-def spelt(name: str | int) -> str:
+def normalise_spelling(name: str | int) -> str:
     """The one spelling of a label or of a group's id: NFC, trimmed of white space; 7 and "7" are one."""
     return unicodedata.normalize("NFC", str(name)).strip()
 
 
-class PublicGroup(Written):
+class PublicGroup(RequestModel):
     """A group that a release may summarise: a product, a ward, a court. All of it is public.
 
     `id` is what its documents carry as their label; `title` and `about` (such as its categories) are shown to the
@@ -143,8 +143,8 @@ class PublicGroup(Written):
     """
 
     id: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\r\n]+$")]
-    title: Line | None = None
-    about: Annotated[tuple[Line, ...], BeforeValidator(_several), Field(max_length=20)] = ()
+    title: TextLine | None = None
+    about: Annotated[tuple[TextLine, ...], BeforeValidator(_as_list), Field(max_length=20)] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -152,7 +152,7 @@ class PublicGroup(Written):
         """A name stands for a group of which nothing is said; like a label's, it may be a whole number."""
         named = written["id"] if isinstance(written, dict) and "id" in written else written
         if isinstance(named, str | int) and not isinstance(named, bool):
-            return {**(written if isinstance(written, dict) else {}), "id": spelt(named)}
+            return {**(written if isinstance(written, dict) else {}), "id": normalise_spelling(named)}
         return written
 
     @property
@@ -161,14 +161,14 @@ class PublicGroup(Written):
         return " - ".join(part for part in (self.title, ", ".join(self.about)) if part) or self.id
 
 
-def each_group_once(groups: tuple[PublicGroup, ...]) -> tuple[PublicGroup, ...]:
+def require_distinct_groups(groups: tuple[PublicGroup, ...]) -> tuple[PublicGroup, ...]:
     """The groups, each with an id of its own."""
     if len({group.id for group in groups}) != len(groups):
         raise ValueError("each group once")
     return groups
 
 
-class PublicMetadata(Written):
+class PublicMetadata(RequestModel):
     """What the owner of the data says about what is published from it. None of it is read off the data.
 
     `licence` is an SPDX identifier, an address, or a name; `language` BCP 47 codes; `publication_date` a day that
@@ -176,18 +176,18 @@ class PublicMetadata(Written):
     a request writes out the ones it takes, so the catalogue itself is not part of it.
     """
 
-    name: Line | None = None
-    description: Prose | None = None
-    licence: Line | None = None
-    language: Annotated[tuple[Language, ...], BeforeValidator(_several)] = ()
-    creators: Annotated[tuple[Line, ...], BeforeValidator(_several)] = ()
-    citation: Prose | None = None
-    url: Address | None = None
-    intended_use: Prose | None = None
-    region: Line | None = None
-    sector: Line | None = None
-    publication_date: Annotated[Day, AfterValidator(_on_the_calendar)] | None = None
-    groups: Annotated[tuple[PublicGroup, ...], Field(max_length=1000), AfterValidator(each_group_once)] = ()
+    name: TextLine | None = None
+    description: ProseText | None = None
+    licence: TextLine | None = None
+    language: Annotated[tuple[LanguageTag, ...], BeforeValidator(_as_list)] = ()
+    creators: Annotated[tuple[TextLine, ...], BeforeValidator(_as_list)] = ()
+    citation: ProseText | None = None
+    url: WebAddress | None = None
+    intended_use: ProseText | None = None
+    region: TextLine | None = None
+    sector: TextLine | None = None
+    publication_date: Annotated[DayText, AfterValidator(_require_calendar_day)] | None = None
+    groups: Annotated[tuple[PublicGroup, ...], Field(max_length=1000), AfterValidator(require_distinct_groups)] = ()
 
     @classmethod
     def stored(cls, text: str | None) -> "PublicMetadata":
@@ -201,7 +201,7 @@ class PublicMetadata(Written):
         except ValidationError:
             raise MetadataAltered from None
 
-    def under(self, later: "PublicMetadata | None") -> "PublicMetadata":
+    def merged_over(self, later: "PublicMetadata | None") -> "PublicMetadata":
         """This, with what `later` says otherwise or besides."""
         said = later.model_dump() if later is not None else {}
         return type(self).model_validate(self.model_dump() | said)
@@ -211,13 +211,13 @@ class PublicMetadata(Written):
         return self.model_copy(update={"groups": ()})
 
 
-def _of_the_whole(said: PublicMetadata) -> PublicMetadata:
+def _without_group_fields(said: PublicMetadata) -> PublicMetadata:
     if said.groups:
         raise ValueError("a request declares groups in `parameters.groups`; a catalogue is the dataset's")
     return said
 
 
-def _cohorts(written: object) -> object:
+def _parse_cohorts(written: object) -> object:
     """'newest', or numbers; checked here as a whole, so that what is wrong is said in one sentence."""
     if written is None or written == "newest":
         return written
@@ -228,26 +228,26 @@ def _cohorts(written: object) -> object:
     return tuple(numbers)
 
 
-Cohorts = Annotated[Literal["newest"] | tuple[int, ...] | None, PlainValidator(_cohorts)]
+CohortSelection = Annotated[Literal["newest"] | tuple[int, ...] | None, PlainValidator(_parse_cohorts)]
 
 
-class ReleaseRequest(Written):
+class ReleaseRequest(RequestModel):
     """One request file."""
 
     dataset: Annotated[str, Field(min_length=1, max_length=100)]
-    kind: Kind
-    mechanism: Mechanism
-    epsilon: Annotated[Exact, Field(gt=0)] | None = None
-    delta: Annotated[Exact, Field(gt=0, lt=1)] | None = None
+    kind: RequestKind
+    mechanism: MechanismName
+    epsilon: Annotated[ExactDecimal, Field(gt=0)] | None = None
+    delta: Annotated[ExactDecimal, Field(gt=0, lt=1)] | None = None
     model: Annotated[str, Field(min_length=1, max_length=200)]
     parameters: dict[str, Any] = Field(default_factory=dict)
     prompt: Prompt
     evaluation: tuple[str, ...] = ()
-    evaluation_share: Annotated[Exact, Field(gt=0, le=Decimal("0.5"))] = Decimal("0.1")
+    evaluation_share: Annotated[ExactDecimal, Field(gt=0, le=Decimal("0.5"))] = Decimal("0.1")
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    public_metadata: Annotated[PublicMetadata, AfterValidator(_of_the_whole)] | None = None
+    public_metadata: Annotated[PublicMetadata, AfterValidator(_without_group_fields)] | None = None
     rotate_over: Annotated[int, Field(ge=2, le=100_000)] | None = None
-    cohorts: Cohorts = None
+    cohorts: CohortSelection = None
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -274,7 +274,7 @@ class FileInvalid(UsageError):
         )
 
 
-def parse(model: type[Model], value: object, what: str, page: str = "docs/requests.md") -> Model:
+def parse_model(model: type[Model], value: object, what: str, page: str = "docs/requests.md") -> Model:
     """`value` (read from YAML) as a `model`; `page` explains the format.
 
     Raises:
@@ -284,46 +284,46 @@ def parse(model: type[Model], value: object, what: str, page: str = "docs/reques
         return model.model_validate(value)
     except ValidationError as invalid:
         problems = [
-            f"{'.'.join(map(_field, e['loc'])) or 'the file'}: {told_plainly(e['msg'])}"
+            f"{'.'.join(map(_field_name, e['loc'])) or 'the file'}: {describe_problem(e['msg'])}"
             for e in invalid.errors(include_url=False, include_context=False)
         ]
         raise FileInvalid(what, problems, page) from None
 
 
-def _field(part: str | int) -> str:
+def _field_name(part: str | int) -> str:
     """A part of a field's place; what is no name of a field is not repeated, for it may come from another file."""
-    return str(part) if isinstance(part, int) or _FIELD.fullmatch(part) else "(no field's name)"
+    return str(part) if isinstance(part, int) or _FIELD_PATTERN.fullmatch(part) else "(no field's name)"
 
 
-_FIELD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,60}")
+_FIELD_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,60}")
 
 
-def told_plainly(message: str) -> str:
+def describe_problem(message: str) -> str:
     """What pydantic says of a field, as a part of a sentence."""
     return message.removeprefix("Value error, ")[:1].lower() + message.removeprefix("Value error, ")[1:]
 
 
-def as_json(value: object) -> Json:
+def model_to_json(value: object) -> Json:
     """A validated model's content with decimals as text, fit for canonical JSON."""
     match value:
-        case Written():
-            return {value.written_name(name): as_json(getattr(value, name)) for name in value.stored_fields}
+        case RequestModel():
+            return {value.written_name(name): model_to_json(getattr(value, name)) for name in value.stored_fields}
         case BaseModel():
-            return {name: as_json(getattr(value, name)) for name in type(value).model_fields}
+            return {name: model_to_json(getattr(value, name)) for name in type(value).model_fields}
         case Decimal():
-            return plain_decimal(value)
+            return format_decimal(value)
         case dict():
-            return {str(key): as_json(item) for key, item in value.items()}
+            return {str(key): model_to_json(item) for key, item in value.items()}
         case list() | tuple():
-            return [as_json(item) for item in value]
+            return [model_to_json(item) for item in value]
         case float():
-            return plain_decimal(Decimal(str(value)))
+            return format_decimal(Decimal(str(value)))
         case None | bool() | int() | str():
             return value
         case _:
             raise TypeError(f"{type(value).__name__} has no place in a request")
 
 
-def plain_decimal(value: Decimal) -> str:
+def format_decimal(value: Decimal) -> str:
     """The shortest plain decimal text: 4.0 and 4 are both '4', 1E-7 is '0.0000001'."""
     return format(value.normalize(), "f")

@@ -3,19 +3,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
 
 BLOCKS_READ = "blocks read"
 """The fact of a plan that says which blocks a release reads that does not read all of them."""
 
-_WHY = {
+_DIFFERENCE_REASONS = {
     "code": "almoner itself has changed since (`code`), which ends every standing authorisation",
     "policy": "another policy is in force since (`policy`)",
 }
 
 
-def whichever_turn(body: Mapping[str, Json]) -> dict[str, Json]:
+def without_rotation(body: Mapping[str, Json]) -> dict[str, Json]:
     """A canonical request without what its turn decides: which of its groups of blocks it reads, if it rotates.
 
     How many groups there are stays, and so do the cohorts and every event; all groups have the same number of blocks.
@@ -33,16 +33,16 @@ def whichever_turn(body: Mapping[str, Json]) -> dict[str, Json]:
     return {**made, "plan": plan}
 
 
-def differing(then: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
+def differing_fields(previous: Mapping[str, Json], current: Mapping[str, Json]) -> list[str]:
     """The names of the fields in which two configurations differ."""
     absent = object()  # a field that is null is not one that is not there
-    return sorted(name for name in {*then, *now} if then.get(name, absent) != now.get(name, absent))
+    return sorted(name for name in {*previous, *current} if previous.get(name, absent) != current.get(name, absent))
 
 
-def because(differs: Sequence[str]) -> str:
+def describe_differences(differs: Sequence[str]) -> str:
     """Why a request does not come under a standing authorisation, in words."""
-    plain = ", ".join(f"`{name}`" for name in differs if name not in _WHY)
-    reasons = [_WHY[name] for name in differs if name in _WHY]
+    plain = ", ".join(f"`{name}`" for name in differs if name not in _DIFFERENCE_REASONS)
+    reasons = [_DIFFERENCE_REASONS[name] for name in differs if name in _DIFFERENCE_REASONS]
     if plain:
         reasons.append(f"the request has another {plain}")
     return "it is for another configuration: " + "; ".join(reasons)
@@ -52,4 +52,4 @@ def cost_of(body: Mapping[str, Json]) -> Amount:
     """What the plan of a canonical request costs every block that it may read."""
     plan = cast("dict[str, Any]", body["plan"])
     parts = [part for invocation in plan["invocations"] for part in invocation["instalments"]]
-    return total([Amount(int(part["rho"]), int(part["delta"])) for part in parts])
+    return total_amount([Amount(int(part["rho"]), int(part["delta"])) for part in parts])

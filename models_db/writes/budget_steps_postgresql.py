@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
-from models_db.database.prepared_statements import Statement
+from models_db.database.base import utc_now
+from models_db.database.prepared_statements import PreparedStatement
 from models_db.values.amounts import Amount
-from models_db.writes.budget_steps import Planned, array, told_plan
+from models_db.writes.budget_steps import PlannedHold, encode_array, encode_plan
 from models_db.writes.insert import Values
 
 
-def reserve_at_once(
-    session: Session, actor_id: int, request_id: int, root: int, blocks: Sequence[int], plan: Sequence[Planned]
+def reserve_in_one_statement(
+    session: Session, actor_id: int, request_id: int, root: int, blocks: Sequence[int], plan: Sequence[PlannedHold]
 ) -> bool:
     """Hold a plan on blocks of a root account, as `moving.reserve` does; the holds of the plan name places in `blocks`.
 
@@ -26,12 +26,12 @@ def reserve_at_once(
     """
     if not any(planned.holds for planned in plan):
         return False
-    under: Values = {"root": root, "blocks": array(blocks), "many": len(blocks)}
-    given: Values = {**told_plan(plan), **under, "at": moment(), "actor": actor_id, "request": request_id}
-    return bool(_RESERVE.alone(session, given))
+    under: Values = {"root": root, "blocks": encode_array(blocks), "many": len(blocks)}
+    given: Values = {**encode_plan(plan), **under, "at": utc_now(), "actor": actor_id, "request": request_id}
+    return bool(_RESERVE_WHOLE.execute_as_transaction(session, given))
 
 
-def arm_at_once(
+def arm_in_one_statement(
     session: Session,
     actor_id: int,
     root: int,
@@ -50,13 +50,13 @@ def arm_at_once(
     token, until = lease or (None, None)
     request, attempt, sequence, instalment = which
     given: Values = {"request": request, "attempt": attempt, "sequence": sequence, "instalment": instalment,
-                     "token": token, "until": until, "root": root, "blocks": array(blocks)}  # fmt: skip
-    found = _ARM.alone(session, {**given, "at": moment(), "actor": actor_id})
+                     "token": token, "until": until, "root": root, "blocks": encode_array(blocks)}  # fmt: skip
+    found = _ARM_WHOLE.execute_as_transaction(session, {**given, "at": utc_now(), "actor": actor_id})
     return Amount(found[0][0], found[0][1]) if found else None
 
 
 # To lock says nothing, and what says nothing is not NULL.
-_RESERVE = Statement("""
+_RESERVE_WHOLE = PreparedStatement("""
 SELECT CASE WHEN almoner_lock_accounts(:root, CAST(:blocks AS integer[])) IS NOT NULL THEN almoner_reserve(
     CAST(:plan AS jsonb), :places,
     ARRAY(SELECT ids[u.place] FROM unnest(CAST(:accounts AS integer[])) WITH ORDINALITY u(place, n) ORDER BY u.n),
@@ -67,7 +67,7 @@ WHERE cardinality(ids) = :many AND EXISTS (SELECT 1 FROM request r JOIN policy_v
     WHERE r.id = :request AND r.scope_id IS NULL AND p.pacing_period IS NULL)
 """)
 
-_ARM = Statement("""
+_ARM_WHOLE = PreparedStatement("""
 SELECT rho, delta, CASE
     WHEN CAST(:token AS text) IS NOT NULL AND NOT almoner_renew(:request, :token, CAST(:until AS text)) THEN NULL
     WHEN almoner_lock_accounts(:root, CAST(:blocks AS integer[])) IS NOT NULL THEN almoner_enter(

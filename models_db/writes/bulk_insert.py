@@ -7,31 +7,33 @@ from sqlalchemy import insert, text
 from sqlalchemy.orm import Session
 
 from models_db.database.base import Base
-from models_db.writes.insert import Values, on_postgresql, refusals
-from models_db.writes.pending_links import recorded
+from models_db.writes.insert import Values, on_postgresql, translate_refusals
+from models_db.writes.pending_links import add_pending
 
 
-def record_many(session: Session, kind: type[Base], given: Sequence[Values]) -> None:
+def insert_many(session: Session, kind: type[Base], rows: Sequence[Values]) -> None:
     """Insert rows of one table, through the door and past the guards that `recording.record` knows.
 
     Args:
         kind: the table.
-        given: the values of each row, of the same columns in every one of them.
+        rows: the values of each row, of the same columns in every one of them.
 
     Raises:
         Denied, OverCap, AlreadyRecorded, ClockWentBack: what the database said; then none of them is recorded.
     """
-    if not given:
+    if not rows:
         return
-    with refusals(session):
+    with translate_refusals(session):
         if on_postgresql(session):
-            session.connection().execute(_RECORD, {"kind": kind.__tablename__, "rows": json.dumps(list(given))})
-            recorded(session, kind.__tablename__, [{**given[0], "id": 0}])
+            session.connection().execute(
+                _BULK_INSERT_FUNCTION, {"kind": kind.__tablename__, "rows": json.dumps(list(rows))}
+            )
+            add_pending(session, kind.__tablename__, [{**rows[0], "id": 0}])
         else:
             newest = session.scalar(text(f"SELECT max(id) FROM {kind.__tablename__}")) or 0  # noqa: S608
-            session.connection().execute(insert(kind.__table__), list(given))  # type: ignore[arg-type]
+            session.connection().execute(insert(kind.__table__), list(rows))  # type: ignore[arg-type]
             made = session.scalars(text(f"SELECT id FROM {kind.__tablename__} WHERE id > {newest} ORDER BY id"))  # noqa: S608
-            recorded(session, kind.__tablename__, [{**each, "id": n} for each, n in zip(given, made, strict=True)])
+            add_pending(session, kind.__tablename__, [{**each, "id": n} for each, n in zip(rows, made, strict=True)])
 
 
-_RECORD = text("SELECT count(*) FROM almoner_record(:kind, CAST(:rows AS jsonb))")
+_BULK_INSERT_FUNCTION = text("SELECT count(*) FROM almoner_record(:kind, CAST(:rows AS jsonb))")

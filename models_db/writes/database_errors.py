@@ -16,16 +16,18 @@ from models_db.values.names import NameNotPlain
 
 _GUARD = re.compile(r"almoner: ([^\n]+)")
 _CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
-_BUDGET = ("the cap would be passed", "ck_account_rho", "ck_account_delta")
+_CAP_GUARDS = ("the cap would be passed", "ck_account_rho", "ck_account_delta")
 _NO_JSON = "malformed JSON"
 """What SQLite says where a guard reads a text that is no JSON; PostgreSQL's guard says the rule itself."""
-_NO_PLAN = "a request says its plan"
-_DELEGATION = "a delegation ends as the policy says"
-_RECORDED = "has recorded this already"
-_CLOCK = "the clock went backwards"
-_ROLES = re.compile("only an? |everybody acts under|your roles do not|an analyst or a steward|the ledger knows nobody")
-_PLAIN = {"a dataset has a plain name": "a dataset", "an envelope has a plain name": "an envelope"}
-_UNIQUE = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505")
+_PLAN_GUARD = "a request says its plan"
+_DELEGATION_GUARD = "a delegation ends as the policy says"
+_DUPLICATE_GUARD = "has recorded this already"
+_CLOCK_GUARD = "the clock went backwards"
+_ROLE_GUARDS = re.compile(
+    "only an? |everybody acts under|your roles do not|an analyst or a steward|the ledger knows nobody"
+)
+_PLAIN_NAME_GUARDS = {"a dataset has a plain name": "a dataset", "an envelope has a plain name": "an envelope"}
+_UNIQUE_CODES = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505")
 
 
 class Denied(Refused):
@@ -79,7 +81,7 @@ class ClockWentBack(EnvironmentProblem):
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_database_errors() -> Iterator[None]:
     """Turn a refusal of the database inside the block into a named error.
 
     Raises:
@@ -88,29 +90,32 @@ def translated() -> Iterator[None]:
     try:
         yield
     except IntegrityError as refusal:
-        raise _named(refusal.orig) from None
+        raise _error_for(refusal.orig) from None
     except OperationalError as refusal:
         if _NO_JSON not in str(refusal.orig):
             raise
-        raise Denied(_NO_PLAN) from None
+        raise Denied(_PLAN_GUARD) from None
 
 
-def _named(refusal: BaseException | None) -> AlmonerError:
+def _error_for(refusal: BaseException | None) -> AlmonerError:
     said = str(refusal)
-    if any(name in said for name in _BUDGET):
+    if any(name in said for name in _CAP_GUARDS):
         return OverCap("The account's cap would be passed.")
     if found := _GUARD.search(said):
         rule = found.group(1).strip()
-        if rule == _DELEGATION:
+        if rule == _DELEGATION_GUARD:
             return DelegationTooLong(rule)
-        if rule == _CLOCK:
+        if rule == _CLOCK_GUARD:
             return ClockWentBack()
-        if rule.endswith(_RECORDED):
+        if rule.endswith(_DUPLICATE_GUARD):
             return AlreadyRecorded()
-        if rule in _PLAIN:
-            return NameNotPlain(_PLAIN[rule])
-        return RoleMissing(rule) if _ROLES.match(rule) else Denied(rule)
-    if getattr(refusal, "sqlite_errorcode", None) in _UNIQUE or getattr(refusal, "sqlstate", None) in _UNIQUE:
+        if rule in _PLAIN_NAME_GUARDS:
+            return NameNotPlain(_PLAIN_NAME_GUARDS[rule])
+        return RoleMissing(rule) if _ROLE_GUARDS.match(rule) else Denied(rule)
+    if (
+        getattr(refusal, "sqlite_errorcode", None) in _UNIQUE_CODES
+        or getattr(refusal, "sqlstate", None) in _UNIQUE_CODES
+    ):
         return AlreadyRecorded()
     named = _CONSTRAINT.search(said)
     return Denied(named.group() if named else "a constraint of the schema")

@@ -1,4 +1,4 @@
-"""The one door to the ledger's tables: every row that is written goes through `record`, every lock is taken here.
+"""The one door to the ledger's tables: every row that is written goes through `insert_row`, every lock is taken here.
 
 SQLite: plain inserts; the guards are triggers, and there is one writer at a time. PostgreSQL: functions that belong to
 the owner of the schema (`migrations.schema.doors`), because application roles may write no table; they put the caller's
@@ -15,30 +15,30 @@ from sqlalchemy import Connection, Table, insert, text
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
-from models_db.database.base import Base, moment
-from models_db.database.prepared_statements import Statement
+from models_db.database.base import Base, utc_now
+from models_db.database.prepared_statements import PreparedStatement
 from models_db.tables import Lease
-from models_db.writes.database_errors import ClockWentBack, Denied, translated
+from models_db.writes.database_errors import ClockWentBack, Denied, translate_database_errors
 from models_db.writes.json_depth import require_shallow
-from models_db.writes.pending_links import recorded
+from models_db.writes.pending_links import add_pending
 
 Row = TypeVar("Row", bound=Base)
 Values = dict[str, Any]
 
-_STAMPED = ("id", "at", "created_at")
+_STAMPED_COLUMNS = ("id", "at", "created_at")
 
 
-def record(session: Session, row: Row) -> Row:
+def insert_row(session: Session, row: Row) -> Row:
     """Insert one row; it comes back with its number.
 
     Raises:
         Denied, OverCap, AlreadyRecorded, ClockWentBack: what the database said.
     """
-    record_all(session, [row])
+    insert_rows(session, [row])
     return row
 
 
-def record_all(session: Session, rows: Sequence[Row]) -> None:
+def insert_rows(session: Session, rows: Sequence[Row]) -> None:
     """Insert rows of one table, one after the other.
 
     Raises:
@@ -47,24 +47,24 @@ def record_all(session: Session, rows: Sequence[Row]) -> None:
     if not rows:
         return
     table = cast("Table", type(rows[0]).__table__)
-    given = [_values(table, row) for row in rows]
-    with refusals(session):
-        made = (_through_function if on_postgresql(session) else _one_by_one)(session.connection(), table, given)
+    given = [_row_values(table, row) for row in rows]
+    with translate_refusals(session):
+        made = (_insert_by_function if on_postgresql(session) else _insert_rows)(session.connection(), table, given)
     for row, stored in zip(rows, made, strict=True):
         for name, value in stored.items():
             setattr(row, name, value)
-    recorded(session, table.name, [{**each, **stored} for each, stored in zip(given, made, strict=True)])
+    add_pending(session, table.name, [{**each, **stored} for each, stored in zip(given, made, strict=True)])
     if table.name == "cohort" and not on_postgresql(session):
         for row in rows:
-            recorded(session, "account", _opened_blocks(session, cast("Any", row).id))
+            add_pending(session, "account", _blocks_of_cohort(session, cast("Any", row).id))
 
 
-def _opened_blocks(session: Session, cohort_id: int) -> list[Values]:
+def _blocks_of_cohort(session: Session, cohort_id: int) -> list[Values]:
     """The blocks that the database has opened with a cohort."""
-    return [{"id": number, "kind": "block"} for number in session.scalars(_BLOCKS, {"cohort": cohort_id})]
+    return [{"id": number, "kind": "block"} for number in session.scalars(_BLOCKS_OF_COHORT, {"cohort": cohort_id})]
 
 
-_BLOCKS = text("""
+_BLOCKS_OF_COHORT = text("""
 SELECT a.id FROM cohort c JOIN partition_scheme s ON s.account_id = c.account_id JOIN account a
 ON a.parent_id = c.account_id AND a.kind = 'block' AND a.block / s.blocks = c.number - 1
 WHERE c.id = :cohort ORDER BY a.id
@@ -72,14 +72,14 @@ WHERE c.id = :cohort ORDER BY a.id
 
 
 @contextmanager
-def refusals(session: Session) -> Iterator[None]:
+def translate_refusals(session: Session) -> Iterator[None]:
     """Turn what the database refuses inside the block into a named error.
 
     Raises:
         Denied, OverCap, AlreadyRecorded, ClockWentBack: what the database said.
     """
     try:
-        with translated():
+        with translate_database_errors():
             yield
     except Denied:
         _require_clock(session)  # roles and approvals that have not begun yet are denied, too
@@ -88,37 +88,37 @@ def refusals(session: Session) -> Iterator[None]:
 
 def _require_clock(session: Session) -> None:
     if not on_postgresql(session):
-        newest = session.connection().execute(_NEWEST).scalar()
-        if newest is not None and moment() < newest:
+        newest = session.connection().execute(_NEWEST_LINK_TIME).scalar()
+        if newest is not None and utc_now() < newest:
             raise ClockWentBack
 
 
-_NEWEST = text("SELECT y.at FROM audit y WHERE y.seq = (SELECT k.seq FROM audit_head k)")
+_NEWEST_LINK_TIME = text("SELECT y.at FROM audit y WHERE y.seq = (SELECT k.seq FROM audit_head k)")
 
 
-def _one_by_one(connection: Connection, table: Table, given: Sequence[Values]) -> list[Values]:
-    for values in given:
+def _insert_rows(connection: Connection, table: Table, rows: Sequence[Values]) -> list[Values]:
+    for values in rows:
         require_shallow(table.name, values)
-    statement = _insertion(table)
-    return [{"id": connection.execute(statement, values).scalar_one()} for values in given]
+    statement = _insert_statement(table)
+    return [{"id": connection.execute(statement, values).scalar_one()} for values in rows]
 
 
 @lru_cache
-def _insertion(table: Table) -> ReturningInsert[Any]:
+def _insert_statement(table: Table) -> ReturningInsert[Any]:
     return insert(table).returning(table.c.id)
 
 
-def _through_function(connection: Connection, table: Table, given: Sequence[Values]) -> list[Values]:
-    columns = sorted({name for each in given for name in each})
-    whole = [{name: each.get(name) for name in columns} for each in given]
-    stored = connection.execute(_RECORD, {"kind": table.name, "rows": json.dumps(whole)}).scalars()
-    return [{name: each[name] for name in _STAMPED if name in each} for each in stored]
+def _insert_by_function(connection: Connection, table: Table, rows: Sequence[Values]) -> list[Values]:
+    columns = sorted({name for each in rows for name in each})
+    whole = [{name: each.get(name) for name in columns} for each in rows]
+    stored = connection.execute(_INSERT_FUNCTION, {"kind": table.name, "rows": json.dumps(whole)}).scalars()
+    return [{name: each[name] for name in _STAMPED_COLUMNS if name in each} for each in stored]
 
 
-_RECORD = text("SELECT made FROM almoner_record(:kind, CAST(:rows AS jsonb)) made")
+_INSERT_FUNCTION = text("SELECT made FROM almoner_record(:kind, CAST(:rows AS jsonb)) made")
 
 
-def _values(table: Table, row: Base) -> Values:
+def _row_values(table: Table, row: Base) -> Values:
     """What the row says; what it leaves open is the database's."""
     return {name: value for name, value in vars(row).items() if value is not None and name in table.c}
 
@@ -126,17 +126,19 @@ def _values(table: Table, row: Base) -> Values:
 def lock_accounts(session: Session, root: int, blocks: Sequence[int]) -> None:
     """Until the transaction ends nobody else moves these accounts, nor the envelopes and windows of their root."""
     if on_postgresql(session):
-        _LOCK_ACCOUNTS.rows(session, {"root": root, "blocks": list(blocks)})
+        _LOCK_ACCOUNTS.fetch_rows(session, {"root": root, "blocks": list(blocks)})
 
 
-def when_locked(session: Session, root: int, blocks: Sequence[int], query: Statement, given: Values) -> list[Any]:
+def query_locked(
+    session: Session, root: int, blocks: Sequence[int], query: PreparedStatement, parameters: Values
+) -> list[Any]:
     """What is found once these accounts are locked (`lock_accounts`)."""
     if on_postgresql(session):
-        return query.after(session, _LOCK_ACCOUNTS, {"root": root, "blocks": list(blocks)}, given)
-    return query.rows(session, given)
+        return query.fetch_rows_after(session, _LOCK_ACCOUNTS, {"root": root, "blocks": list(blocks)}, parameters)
+    return query.fetch_rows(session, parameters)
 
 
-_LOCK_ACCOUNTS = Statement("SELECT almoner_lock_accounts(:root, :blocks)")
+_LOCK_ACCOUNTS = PreparedStatement("SELECT almoner_lock_accounts(:root, :blocks)")
 
 
 def lock_head(session: Session) -> None:
@@ -151,7 +153,7 @@ def lock_request(session: Session, number: int) -> None:
         session.execute(text("SELECT almoner_lock_request(:number)"), {"number": number})
 
 
-def lock_motion(session: Session, number: int) -> None:
+def lock_proposal(session: Session, number: int) -> None:
     """Until the transaction ends nobody else decides on this motion."""
     if on_postgresql(session):
         session.execute(text("SELECT almoner_lock_motion(:number)"), {"number": number})
@@ -161,7 +163,7 @@ def take_lease(session: Session, lease: Lease) -> None:
     """Put down who runs an attempt, in place of the attempt before."""
     if on_postgresql(session):
         statement = text("SELECT almoner_lease(:request_id, :attempt, :token, :owner, :expires_at)")
-        with translated():
+        with translate_database_errors():
             session.execute(statement, _lease_values(lease))
     else:
         session.merge(lease)
@@ -170,13 +172,13 @@ def take_lease(session: Session, lease: Lease) -> None:
 
 def renew_lease(session: Session, request_id: int, token: str, expires_at: str) -> bool:
     """Prolong a lease; False if it is somebody else's now."""
-    statement = _RENEW_THERE if on_postgresql(session) else _RENEW
-    found = statement.rows(session, {"request_id": request_id, "token": token, "expires_at": expires_at})
+    statement = _RENEW_FUNCTION if on_postgresql(session) else _RENEW_LEASE
+    found = statement.fetch_rows(session, {"request_id": request_id, "token": token, "expires_at": expires_at})
     return any(bool(renewed) for (renewed,) in found)
 
 
-_RENEW_THERE = Statement("SELECT almoner_renew(:request_id, :token, :expires_at)")
-_RENEW = Statement("""
+_RENEW_FUNCTION = PreparedStatement("SELECT almoner_renew(:request_id, :token, :expires_at)")
+_RENEW_LEASE = PreparedStatement("""
 UPDATE lease SET expires_at = :expires_at WHERE request_id = :request_id AND token = :token RETURNING request_id
 """)
 

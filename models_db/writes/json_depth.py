@@ -10,8 +10,8 @@ from typing import Any
 
 from models_db.writes.database_errors import Denied
 
-DEPTH = 32
-JSON = {
+MOST_JSON_DEPTH = 32
+JSON_TEXT_COLUMNS = {
     "motion": ("configuration",),
     "policy_version": ("body",),
     "request": ("canonical",),
@@ -21,7 +21,7 @@ JSON = {
     "dataset": ("public_metadata",),
 }
 """The columns that hold JSON, by table."""
-UNBOUNDED = "a text is too long, too deep or has a number too long"
+UNBOUNDED_TEXT = "a text is too long, too deep or has a number too long"
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
@@ -32,12 +32,12 @@ def require_shallow(table: str, row: Mapping[str, Any]) -> None:
     Raises:
         Denied: one is nested deeper than DEPTH.
     """
-    for column in JSON.get(table, ()):
-        if isinstance(text := row.get(column), str) and _depth(text) > DEPTH:
-            raise Denied(UNBOUNDED)
+    for column in JSON_TEXT_COLUMNS.get(table, ()):
+        if isinstance(text := row.get(column), str) and _nesting_depth(text) > MOST_JSON_DEPTH:
+            raise Denied(UNBOUNDED_TEXT)
 
 
-def _depth(text: str) -> int:
+def _nesting_depth(text: str) -> int:
     deepest = depth = 0
     for sign in re.findall(r"[][{}]", _STRING.sub("", text)):
         depth += 1 if sign in "[{" else -1

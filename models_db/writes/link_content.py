@@ -3,8 +3,8 @@
 The views are in `migrations.schema.links`.
 
 The body of a link is canonical JSON: what people read, from the view `link_of_<table>`, and `rows`, which names every
-row that the link commits to. `content` is SHA-256 over the rows of a table in the order of their ids, with a line feed
-between them; a row is spelled as canonical JSON of its columns as text.
+row that the link commits to. `row_content` is SHA-256 over the rows of a table in the order of their ids, with a line
+feed between them; a row is spelled as canonical JSON of its columns as text.
 """
 
 import hashlib
@@ -16,13 +16,13 @@ from typing import Any
 from sqlalchemy import Boolean
 
 from models_db.database.base import Base
-from models_db.values.canonical_json import Json, canonical
+from models_db.values.canonical_json import Json, encode_canonical
 
-DERIVED = {"account": ("rho_held", "rho_spent", "delta_held", "delta_spent", "last_entry_id")}
+DERIVED_COLUMNS = {"account": ("rho_held", "rho_spent", "delta_held", "delta_spent", "last_entry_id")}
 """Columns that follow from other rows: the counters of an account are the sums of its entries."""
 CAPPED_BY_MOTION = ("root", "block")
 """The kinds of accounts whose caps motions move: they follow from the first claim and the carried motions."""
-EXEMPT = {
+EXEMPT_COLUMNS = {
     "audit": "it is the chain",
     "audit_head": "it is compared with the last link",
     "lease": "a heartbeat, which says who is believed to be alive: `attempt` is compared with the steps of the request,"
@@ -36,31 +36,34 @@ EXEMPT = {
 }
 """Tables whose rows no link names, and what stands in for it."""
 
-LEADING = (
+LEADING_TABLES = (
     "approval", "artifact", "carried", "checkpoint", "cohort", "dataset", "dataset_version", "delegation",
     "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "motion", "policy_adoption", "principal",
     "publication", "request", "restoration", "role_grant", "role_revocation", "schedule", "schedule_change",
     "schedule_slot", "scope_end", "slot_end", "twin_attack", "withdrawal",
 )  # fmt: skip
-FOLLOWING = (
+FOLLOWING_TABLES = (
     "account", "transition", "evaluation", "policy_version", "unit_claim", "standing_use", "cap", "partition_scheme",
     "policy_rule", "invocation", "hold", "entry", "erased_version",
 )  # fmt: skip
-RANKS = {**dict.fromkeys(LEADING, 1), **{table: number for number, table in enumerate(FOLLOWING, 2)}}
+TABLE_RANKS = {
+    **dict.fromkeys(LEADING_TABLES, 1),
+    **{table: number for number, table in enumerate(FOLLOWING_TABLES, 2)},
+}
 """Of the rows that one transaction records, those of the lowest rank have a link each; see `migrations.schema`."""
-BLOCK_RANK = len(RANKS) + 2
+BLOCK_RANK = len(TABLE_RANKS) + 2
 
-_TRUTH = {0: '"false"', 1: '"true"'}
-_ABOUT = ("row_id", "link_kind", "link_actor", "link_dataset", "link_request")
+_BOOLEAN_TEXTS = {0: '"false"', 1: '"true"'}
+_LINK_COLUMNS = ("row_id", "link_kind", "link_actor", "link_dataset", "link_request")
 
 
-def content(table: str, row: Mapping[str, Any]) -> str:
+def row_content(table: str, row: Mapping[str, Any]) -> str:
     """A row of a table as the digest of its link covers it, from its columns as the database has them."""
-    left_out = DERIVED.get(table, ())
-    booleans = _booleans(table)
+    left_out = DERIVED_COLUMNS.get(table, ())
+    booleans = _boolean_columns(table)
     empty = ("rho_cap", "delta_cap") if table == "account" and row["kind"] in CAPPED_BY_MOTION else ()
     spelled = (
-        f"{quoted(name)}:{'null' if name in empty else _spelled(row[name], boolean=name in booleans)}"
+        f"{quoted(name)}:{'null' if name in empty else _spell_value(row[name], boolean=name in booleans)}"
         for name in sorted(row)
         if name not in left_out
     )
@@ -68,18 +71,18 @@ def content(table: str, row: Mapping[str, Any]) -> str:
 
 
 @cache
-def _booleans(table: str) -> frozenset[str]:
+def _boolean_columns(table: str) -> frozenset[str]:
     columns = Base.metadata.tables[table].columns
     return frozenset(column.name for column in columns if isinstance(column.type, Boolean))
 
 
-def _spelled(value: Any, *, boolean: bool) -> str:
+def _spell_value(value: Any, *, boolean: bool) -> str:
     if value is None:
         return "null"
     if isinstance(value, str):
         return quoted(value)
-    if boolean and value in _TRUTH:
-        return _TRUTH[value]
+    if boolean and value in _BOOLEAN_TEXTS:
+        return _BOOLEAN_TEXTS[value]
     return str(as_text(value)) if isinstance(value, bytes) else f'"{value}"'
 
 
@@ -88,12 +91,12 @@ def as_text(value: Any) -> Any:
     return f'["{value.hex()}"]' if isinstance(value, bytes) else value
 
 
-def digest_of(contents: Iterable[str]) -> str:
+def digest_of_contents(contents: Iterable[str]) -> str:
     """The digest of rows that are spelled out, in the order of their ids."""
     return hashlib.sha256("\n".join(contents).encode()).hexdigest()
 
 
-def ranges(ids: Iterable[int]) -> str:
+def encode_ranges(ids: Iterable[int]) -> str:
     """Numbers as ranges: '3-7,9'."""
     found: list[list[int]] = []
     for number in sorted(ids):
@@ -104,17 +107,21 @@ def ranges(ids: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
-def named(table: str, rows: Mapping[int, str]) -> dict[str, Json]:
+def name_rows(table: str, rows: Mapping[int, str]) -> dict[str, Json]:
     """What a link says of some rows of one table, by id."""
-    return {"table": table, "ids": ranges(rows), "content": digest_of(rows[number] for number in sorted(rows))}
+    return {
+        "table": table,
+        "ids": encode_ranges(rows),
+        "content": digest_of_contents(rows[number] for number in sorted(rows)),
+    }
 
 
-def spelled_body(told: Mapping[str, Any], rows: Sequence[Mapping[str, Json]]) -> str:
+def link_body(view: Mapping[str, Any], rows: Sequence[Mapping[str, Json]]) -> str:
     """The body of a link: what its view tells, without what is empty, and its rows."""
     said: dict[str, Json] = {
-        name: as_text(value) for name, value in told.items() if value is not None and name not in _ABOUT
+        name: as_text(value) for name, value in view.items() if value is not None and name not in _LINK_COLUMNS
     }
     for name in ("several_roles", "governed"):  # a number on SQLite
         if said.get(name) in (0, 1):
             said[name] = bool(said[name])
-    return canonical({**said, "rows": list(rows)}).decode()
+    return encode_canonical({**said, "rows": list(rows)}).decode()

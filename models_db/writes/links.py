@@ -13,16 +13,16 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
-from models_db.database.prepared_statements import Statement
-from models_db.values.canonical_json import Json, canonical
-from models_db.writes.database_errors import translated
-from models_db.writes.link_content import content, named, spelled_body
+from models_db.database.base import utc_now
+from models_db.database.prepared_statements import PreparedStatement
+from models_db.values.canonical_json import Json, encode_canonical
+from models_db.writes.database_errors import translate_database_errors
+from models_db.writes.link_content import link_body, name_rows, row_content
 from models_db.writes.link_hash import link_hash
-from models_db.writes.pending_links import Recorded, groups, take
+from models_db.writes.pending_links import PendingRow, group_by_link, take_pending
 from models_db.writes.unit_claims import close_claims
 
-MANY = 5_000
+ID_BATCH = 5_000
 
 
 def record_links(session: Session) -> int | None:
@@ -31,35 +31,35 @@ def record_links(session: Session) -> int | None:
     Raises:
         ClockWentBack: the newest link is from a later time than now.
     """
-    pending = take(session)
+    pending = take_pending(session)
     if not pending:
         return None
     if session.get_bind().dialect.name == "postgresql":
-        with translated():
-            made: int | None = session.execute(_LINK_THERE).scalar()
+        with translate_database_errors():
+            made: int | None = session.execute(_LINK_FUNCTION).scalar()
             return made
     close_claims(session)
-    return [_link(session, group) for group in groups(pending)][-1]
+    return [_append_group(session, group) for group in group_by_link(pending)][-1]
 
 
-def _link(session: Session, group: Sequence[Recorded]) -> int:
+def _append_group(session: Session, group: Sequence[PendingRow]) -> int:
     lead, *others = group
     told = dict(view_of(session, lead.table, [lead.id])[lead.id])
-    rows = [named(lead.table, contents(session, lead.table, [lead.id]))]
+    rows = [name_rows(lead.table, row_contents(session, lead.table, [lead.id]))]
     for table in sorted({each.table for each in others}):
-        rows += [named(table, contents(session, table, [each.id for each in others if each.table == table]))]
-    body = spelled_body(told, rows)
-    return append(session, told["link_actor"], told["link_kind"], body, told["link_dataset"], told["link_request"])
+        rows += [name_rows(table, row_contents(session, table, [each.id for each in others if each.table == table]))]
+    body = link_body(told, rows)
+    return append_link(session, told["link_actor"], told["link_kind"], body, told["link_dataset"], told["link_request"])
 
 
 def view_of(session: Session, table: str, ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
     """What links of some rows of a table tell, by id."""
-    query = f"SELECT * FROM link_of_{table} WHERE row_id IN ({_listed(ids)})"  # noqa: S608  (names and integers)
+    query = f"SELECT * FROM link_of_{table} WHERE row_id IN ({_id_list(ids)})"  # noqa: S608  (names and integers)
     rows = session.connection().exec_driver_sql(query).mappings()
-    return {row["row_id"]: _with_what_is_asked(dict(row)) for row in rows}
+    return {row["row_id"]: _with_request_fields(dict(row)) for row in rows}
 
 
-def _with_what_is_asked(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_request_fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Three fields of a request, which the view of PostgreSQL reads by itself."""
     if "asked" not in row:
         return row
@@ -69,44 +69,44 @@ def _with_what_is_asked(row: Mapping[str, Any]) -> Mapping[str, Any]:
     except (TypeError, ValueError, RecursionError):  # altered: no link says so
         return told
     given = {name: body.get(name) for name in ("kind", "mechanism", "epsilon")} if isinstance(body, dict) else {}
-    return told | {name: _as_text(value) for name, value in given.items() if value is not None}
+    return told | {name: _value_text(value) for name, value in given.items() if value is not None}
 
 
-def _as_text(value: Any) -> str:
-    return (value if isinstance(value, str) else canonical(value).decode())[:255]
+def _value_text(value: Any) -> str:
+    return (value if isinstance(value, str) else encode_canonical(value).decode())[:255]
 
 
-def contents(session: Session, table: str, ids: Sequence[int]) -> dict[int, str]:
+def row_contents(session: Session, table: str, ids: Sequence[int]) -> dict[int, str]:
     """Some rows of a table, spelled out, by id."""
     found: dict[int, str] = {}
-    for first in range(0, len(ids), MANY):
-        query = f"SELECT * FROM {table} WHERE id IN ({_listed(ids[first : first + MANY])})"  # noqa: S608  (as above)
+    for first in range(0, len(ids), ID_BATCH):
+        query = f"SELECT * FROM {table} WHERE id IN ({_id_list(ids[first : first + ID_BATCH])})"  # noqa: S608  (as above)
         rows = session.connection().exec_driver_sql(query).mappings()
-        found.update((row["id"], content(table, dict(row))) for row in rows)
+        found.update((row["id"], row_content(table, dict(row))) for row in rows)
     return found
 
 
-def _listed(ids: Sequence[int]) -> str:
+def _id_list(ids: Sequence[int]) -> str:
     return ", ".join(str(int(number)) for number in ids) or "NULL"
 
 
-def append(session: Session, actor: str, kind: str, body: str, dataset: str | None, request_id: int | None) -> int:
+def append_link(session: Session, actor: str, kind: str, body: str, dataset: str | None, request_id: int | None) -> int:
     """Add a link on SQLite; nobody else calls this.
 
     Raises:
         ClockWentBack: the newest link is from a later time than now.
     """
-    with translated():
-        ((last, previous),) = _HEAD.rows(session, {})
-        link: dict[str, Any] = {"seq": last + 1, "prev_hash": previous, "at": moment(), "actor": actor, "kind": kind,
+    with translate_database_errors():
+        ((last, previous),) = _READ_HEAD.fetch_rows(session, {})
+        link: dict[str, Any] = {"seq": last + 1, "prev_hash": previous, "at": utc_now(), "actor": actor, "kind": kind,
                                 "dataset": dataset, "request_id": request_id, "body": body}  # fmt: skip
-        _LINK.insert(session, {**link, "row_hash": link_hash(**link)})
+        _INSERT_LINK.execute_insert(session, {**link, "row_hash": link_hash(**link)})
         return int(last) + 1
 
 
-_LINK_THERE = text("SELECT almoner_link()")
-_HEAD = Statement("SELECT seq, hash FROM audit_head")
-_LINK = Statement("""
+_LINK_FUNCTION = text("SELECT almoner_link()")
+_READ_HEAD = PreparedStatement("SELECT seq, hash FROM audit_head")
+_INSERT_LINK = PreparedStatement("""
 INSERT INTO audit (seq, prev_hash, row_hash, at, actor, kind, dataset, request_id, body)
 VALUES (:seq, :prev_hash, :row_hash, :at, :actor, :kind, :dataset, :request_id, :body)
 """)
@@ -116,7 +116,7 @@ VALUES (:seq, :prev_hash, :row_hash, :at, :actor, :kind, :dataset, :request_id, 
 
 
 @dataclass(frozen=True)
-class Step:
+class BudgetStep:
     """Mechanisms, holds and entries of one attempt that were recorded together, as they were written."""
 
     invocations: list[dict[str, Any]]
@@ -124,26 +124,34 @@ class Step:
     entries: list[dict[str, Any]]
 
 
-def link_step(session: Session, actor_id: int, step: Step) -> None:
+def link_step(session: Session, actor_id: int, budget_step: BudgetStep) -> None:
     """The link of a step, as `almoner_step` makes it.
 
     Raises:
         ClockWentBack: the newest link is from a later time than now.
     """
-    if step.invocations:
-        ((request_id, dataset, actor),) = _OF_INVOCATION.rows(
-            session, {"id": step.invocations[0]["id"], "actor": actor_id}
+    if budget_step.invocations:
+        ((request_id, dataset, actor),) = _ACTOR_OF_INVOCATION.fetch_rows(
+            session, {"id": budget_step.invocations[0]["id"], "actor": actor_id}
         )
-        told = told_hold(step.invocations, step.holds, _blocks(session, {hold["account_id"] for hold in step.holds}))
+        told = hold_view(
+            budget_step.invocations,
+            budget_step.holds,
+            _blocks_of_accounts(session, {hold["account_id"] for hold in budget_step.holds}),
+        )
         kind = "hold"
     else:
-        given = {"id": step.entries[0]["hold_id"], "actor": actor_id}
-        ((request_id, dataset, actor, *about),) = _OF_HOLD.rows(session, given)
-        kind = kind_of({entry["kind"] for entry in step.entries})
-        told = told_arm(*about) if kind == "arm" else told_settled(about[0], [entry["kind"] for entry in step.entries])
-    tables = (("entry", step.entries), ("hold", step.holds), ("invocation", step.invocations))
-    rows = [named(table, {row["id"]: content(table, row) for row in made}) for table, made in tables if made]
-    append(session, actor, f"ledger.{kind}", spelled_body(told, rows), dataset, request_id)
+        given = {"id": budget_step.entries[0]["hold_id"], "actor": actor_id}
+        ((request_id, dataset, actor, *about),) = _ACTOR_OF_HOLD.fetch_rows(session, given)
+        kind = kind_of({entry["kind"] for entry in budget_step.entries})
+        told = (
+            arm_view(*about)
+            if kind == "arm"
+            else settlement_view(about[0], [entry["kind"] for entry in budget_step.entries])
+        )
+    tables = (("entry", budget_step.entries), ("hold", budget_step.holds), ("invocation", budget_step.invocations))
+    rows = [name_rows(table, {row["id"]: row_content(table, row) for row in made}) for table, made in tables if made]
+    append_link(session, actor, f"ledger.{kind}", link_body(told, rows), dataset, request_id)
 
 
 def kind_of(entries: set[str]) -> str:
@@ -155,7 +163,7 @@ def kind_of(entries: set[str]) -> str:
     return "mixed"
 
 
-def told_hold(
+def hold_view(
     invocations: Sequence[Mapping[str, Any]], holds: Sequence[Mapping[str, Any]], blocks: Mapping[int, int]
 ) -> dict[str, Json]:
     """What is told of a reservation; amounts are those of one block.
@@ -174,26 +182,26 @@ def told_hold(
     }
 
 
-def told_arm(attempt: int, sequence: int, instalment: int, rho: int, delta: int) -> dict[str, Json]:
+def arm_view(attempt: int, sequence: int, instalment: int, rho: int, delta: int) -> dict[str, Json]:
     """What is told of an instalment that is spent."""
     return {"attempt": attempt, "sequence": sequence, "instalment": instalment, "rho": str(rho), "delta": str(delta)}
 
 
-def told_settled(attempt: int, entries: Sequence[str]) -> dict[str, Json]:
+def settlement_view(attempt: int, entries: Sequence[str]) -> dict[str, Json]:
     """What is told of an attempt whose holds are closed."""
     released = sum(kind == "RELEASE" for kind in entries)
     return {"attempt": attempt, "armed_holds": len(entries) - released, "released_holds": released}
 
 
-def _blocks(session: Session, accounts: set[int]) -> dict[int, int]:
-    query = f"SELECT id, block FROM account WHERE kind = 'block' AND id IN ({_listed(sorted(accounts))})"  # noqa: S608
+def _blocks_of_accounts(session: Session, accounts: set[int]) -> dict[int, int]:
+    query = f"SELECT id, block FROM account WHERE kind = 'block' AND id IN ({_id_list(sorted(accounts))})"  # noqa: S608
     return {number: block for number, block in session.connection().exec_driver_sql(query)}  # noqa: C416
 
 
-_ACTING = "SELECT i.request_id, d.name, (SELECT p.name FROM principal p WHERE p.id = :actor)"
-_REQUESTED = "JOIN request r ON r.id = i.request_id JOIN dataset d ON d.id = r.dataset_id"
-_OF_INVOCATION = Statement(f"{_ACTING} FROM invocation i {_REQUESTED} WHERE i.id = :id")
-_OF_HOLD = Statement(f"""
-{_ACTING}, i.attempt, i.sequence, h.instalment, h.rho, h.delta
-FROM hold h JOIN invocation i ON i.id = h.invocation_id {_REQUESTED} WHERE h.id = :id
+_ACTOR_COLUMNS = "SELECT i.request_id, d.name, (SELECT p.name FROM principal p WHERE p.id = :actor)"
+_REQUEST_JOINS = "JOIN request r ON r.id = i.request_id JOIN dataset d ON d.id = r.dataset_id"
+_ACTOR_OF_INVOCATION = PreparedStatement(f"{_ACTOR_COLUMNS} FROM invocation i {_REQUEST_JOINS} WHERE i.id = :id")
+_ACTOR_OF_HOLD = PreparedStatement(f"""
+{_ACTOR_COLUMNS}, i.attempt, i.sequence, h.instalment, h.rho, h.delta
+FROM hold h JOIN invocation i ON i.id = h.invocation_id {_REQUEST_JOINS} WHERE h.id = :id
 """)

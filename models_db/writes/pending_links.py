@@ -8,21 +8,21 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from models_db.values.request_state import RequestState
-from models_db.writes.link_content import BLOCK_RANK, RANKS
+from models_db.writes.link_content import BLOCK_RANK, TABLE_RANKS
 
-_RECORDED = "almoner_recorded"
+_PENDING_KEY = "almoner_recorded"
 _RANKED_FIRST = (RequestState.RUNNING, RequestState.WITHDRAWN)
 _ENDED_ATTEMPT = (RequestState.RUNNING, RequestState.APPROVED)
 
 
 @event.listens_for(Session, "after_rollback")
-def _forget(session: Session) -> None:
+def _forget_pending(session: Session) -> None:
     """What was taken back is not told."""
-    session.info.pop(_RECORDED, None)
+    session.info.pop(_PENDING_KEY, None)
 
 
 @dataclass(frozen=True)
-class Recorded:
+class PendingRow:
     """A row that has no link yet."""
 
     table: str
@@ -30,33 +30,33 @@ class Recorded:
     rank: int
 
 
-def recorded(session: Session, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def add_pending(session: Session, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Keep in mind that rows were recorded: each with its `id`, accounts and transitions with what they say."""
-    pending: list[Recorded] = session.info.setdefault(_RECORDED, [])
-    pending += [Recorded(table, row["id"], _rank(table, row)) for row in rows]
+    pending: list[PendingRow] = session.info.setdefault(_PENDING_KEY, [])
+    pending += [PendingRow(table, row["id"], _row_rank(table, row)) for row in rows]
 
 
-def _rank(table: str, row: Mapping[str, Any]) -> int:
+def _row_rank(table: str, row: Mapping[str, Any]) -> int:
     """As `almoner_pend`."""
     if table == "account" and row.get("kind") == "block":
         return BLOCK_RANK
     narrows = table == "account" and row.get("kind") in ("scope", "pacing")
     steps = row.get("from_state"), row.get("to_state")
     runs = table == "transition" and (steps[1] in _RANKED_FIRST or steps == _ENDED_ATTEMPT)
-    return 1 if narrows or runs else RANKS[table]
+    return 1 if narrows or runs else TABLE_RANKS[table]
 
 
-def take(session: Session) -> list[Recorded]:
+def take_pending(session: Session) -> list[PendingRow]:
     """What was recorded, once."""
-    found: list[Recorded] = session.info.pop(_RECORDED, [])
+    found: list[PendingRow] = session.info.pop(_PENDING_KEY, [])
     return found
 
 
-def groups(pending: Sequence[Recorded]) -> list[list[Recorded]]:
+def group_by_link(pending: Sequence[PendingRow]) -> list[list[PendingRow]]:
     """The rows of each link, in each the one that it is about first."""
     top = min((each.rank for each in pending), default=0)
-    found: list[list[Recorded]] = []
-    before: list[Recorded] = []
+    found: list[list[PendingRow]] = []
+    before: list[PendingRow] = []
     for each in pending:
         if each.rank == top:
             found.append([each, *before])

@@ -28,7 +28,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from models_db.errors import Refused
-from models_db.values.amounts import DELTA_UNIT, total
+from models_db.values.amounts import DELTA_UNIT, total_amount
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.dp_events import MODULE
@@ -65,7 +65,7 @@ def plan_report(events: Sequence[PrivacyEvent], delta: Exact) -> PlanReport:
         InvalidTarget: the failure probabilities of the events use up all of delta.
         NotReportable: an event is stated for another relation, not private at all, or unknown to every accountant.
     """
-    claim, spent = exact(delta), total([event.loss for event in events])
+    claim, spent = exact(delta), total_amount([event.loss for event in events])
     delta_conv = claim - Fraction(spent.delta, DELTA_UNIT)
     if delta_conv <= 0:
         raise InvalidTarget(f"The plan's failure probabilities leave nothing of delta {delta}.")

@@ -10,7 +10,7 @@ from functools import lru_cache
 from models_db.errors import Refused
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.values.amounts import DELTA_UNIT, Amount
-from models_db.values.requests import as_json, plain_decimal
+from models_db.values.requests import format_decimal, model_to_json
 from tasks.accounting.rounding import InexactNumber
 from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, spent_epsilon
 
@@ -24,8 +24,8 @@ def lifetime_claim(epsilon: str, delta: str) -> LifetimeClaim:
     """
     cap = lifetime_cap(epsilon, delta)
     return LifetimeClaim(
-        epsilon=str(as_json(cap.epsilon)),
-        delta=str(as_json(cap.delta)),
+        epsilon=str(model_to_json(cap.epsilon)),
+        delta=str(model_to_json(cap.delta)),
         delta_conversion=int(cap.delta_conv * DELTA_UNIT),
         cap=cap.amount,
     )
@@ -54,7 +54,7 @@ def lifetime_epsilon(amount: Amount, delta_conversion: int) -> str:
     if not amount.rho:
         return "0"
     epsilon = spent_epsilon(amount, Decimal(delta_conversion) / DELTA_UNIT)
-    return plain_decimal(epsilon.quantize(Decimal("0.0001"), rounding="ROUND_CEILING"))
+    return format_decimal(epsilon.quantize(Decimal("0.0001"), rounding="ROUND_CEILING"))
 
 
 class AmountsDiffer(Refused):

@@ -3,15 +3,15 @@
 from fractions import Fraction
 
 from models_db.policies.checks import PolicyBounds
-from models_db.policies.policy import DatasetRules, Limits, Pacing, Policy, Rules
+from models_db.policies.policy import DatasetRules, EffectiveRules, PacingRule, Policy, ReleaseLimits
 from models_db.policies.rules import DatasetTerms, PolicyTerms
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import canonical, digest
-from models_db.values.requests import as_json
+from models_db.values.canonical_json import digest, encode_canonical
+from models_db.values.requests import model_to_json
 from tasks.accounting import rounding, zcdp
 
 
-def bounds_of(rules: Rules, cap: Amount | None = None) -> PolicyBounds:
+def bounds_of(rules: EffectiveRules, cap: Amount | None = None) -> PolicyBounds:
     """The integers that hold for one dataset; the window's amount only where the lifetime `cap` is given.
 
     rho_max is the largest rho with delta(rho, epsilon_max) <= delta_max, as for a lifetime cap (PRIVACY §2): whatever
@@ -27,7 +27,7 @@ def bounds_of(rules: Rules, cap: Amount | None = None) -> PolicyBounds:
     return PolicyBounds(rho_max, delta_max, rules.pacing.every, rules.pacing.permille, window)
 
 
-def window_of(pacing: Pacing, cap: Amount) -> Amount:
+def window_of(pacing: PacingRule, cap: Amount) -> Amount:
     """What one window may reserve of a lifetime cap; divided first, as the database does: integers stay small."""
     return Amount(cap.rho // 1000 * pacing.permille, cap.delta // 1000 * pacing.permille)
 
@@ -38,11 +38,11 @@ def terms_of(policy: Policy) -> PolicyTerms:
     Raises:
         InvalidTarget: its limits, or those for a dataset, buy less than the ledger can count.
     """
-    body, pacing = as_json(policy), policy.pacing
+    body, pacing = model_to_json(policy), policy.pacing
     rho_max, delta_max = _release(policy.release)
     return PolicyTerms(
         digest=digest(body),
-        body=canonical(body).decode(),
+        body=encode_canonical(body).decode(),
         several_roles=policy.several_roles,
         spend_approvals=policy.approvals.spend,
         publish_approvals=policy.approvals.publish,
@@ -66,7 +66,7 @@ def _dataset_terms(name: str, rules: DatasetRules) -> DatasetTerms:
     return DatasetTerms(name, approvals.spend, approvals.publish, approvals.motion, *_release(rules.release), bars)
 
 
-def _release(limits: Limits | None) -> tuple[int | None, int | None]:
+def _release(limits: ReleaseLimits | None) -> tuple[int | None, int | None]:
     if limits is None:
         return None, None
     rho = zcdp.release_amount(limits.epsilon_max, limits.delta_max).rho

@@ -11,7 +11,7 @@ from typing import BinaryIO, TypeAlias
 
 from models_db.errors import Refused
 from models_db.values.bounded_json import parse_json
-from models_db.values.canonical_json import Json, canonical
+from models_db.values.canonical_json import Json, encode_canonical
 
 FileTable: TypeAlias = "dict[str, dict[str, str | int]]"
 """{name: {"sha256": 64 hexadecimal digits, "bytes": size}}"""
@@ -74,7 +74,7 @@ def read_document(path: Path, most: int = _LARGEST_DOCUMENT) -> bytes:
 
 def document(value: Json) -> bytes:
     """`value` as the one content a JSON file of ours can have: its canonical bytes and a newline."""
-    return canonical(value) + b"\n"
+    return encode_canonical(value) + b"\n"
 
 
 def parse_document(data: bytes, name: str) -> Json:

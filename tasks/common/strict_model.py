@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from models_db.values.canonical_json import Json, canonical
+from models_db.values.canonical_json import Json, encode_canonical
 from tasks.common.files import FileUnfit
 
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
@@ -31,7 +31,7 @@ def read_as(model: type[Model], value: Json, name: str) -> Model:
         FileUnfit: with the first field that does not fit.
     """
     try:
-        return model.model_validate_json(canonical(value))
+        return model.model_validate_json(encode_canonical(value))
     except ValidationError as invalid:
         first = invalid.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from models_db.errors import UsageError
-from models_db.policies.policy import Rules
+from models_db.policies.policy import EffectiveRules
 from tasks.evaluation.policy_bounds import Outcome, OutsideBounds, missed, told
 from tasks.values.metric_result import MetricResult
 
@@ -30,7 +30,7 @@ def overridden(reason: str) -> str | None:
 
 
 def require_admitted(
-    request_id: int, rules: Rules, measured: Mapping[str, MetricResult], reasons: Iterable[str]
+    request_id: int, rules: EffectiveRules, measured: Mapping[str, MetricResult], reasons: Iterable[str]
 ) -> None:
     """Check the figures of a release against its policy, given the reasons of those who approve it.
 

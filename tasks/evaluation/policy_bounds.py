@@ -6,13 +6,13 @@ from decimal import Decimal, InvalidOperation
 from functools import cache
 
 from models_db.errors import Refused, UsageError
-from models_db.policies.policy import PAGE, Bound
+from models_db.policies.policy import POLICY_PAGE, MetricBound
 from models_db.values.canonical_json import Json
 from tasks.evaluation.core.subject import Subject
 from tasks.evaluation.registry import METRICS, names
 from tasks.values.metric_result import MetricResult, Value
 
-Required = Mapping[str, Mapping[str, Bound]]
+Required = Mapping[str, Mapping[str, MetricBound]]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def figures_of(metric: str) -> frozenset[str]:
     return frozenset(METRICS[metric].compute(Subject((), score=lambda texts: [], documents=lambda: ())).values)
 
 
-def _mistakes(metric: str, bounds: Mapping[str, Bound]) -> Iterator[str]:
+def _mistakes(metric: str, bounds: Mapping[str, MetricBound]) -> Iterator[str]:
     if metric not in names("public", "charged"):
         known = ", ".join(names("public", "charged"))
         yield f"{metric!r} is none of the metrics that a gate may look at ({known})"
@@ -84,7 +84,7 @@ def _figure(result: MetricResult | None, figure: str) -> Value:
     return None if result is None else result.values.get(figure)
 
 
-def _admitted(value: Value, bound: Bound) -> bool:
+def _admitted(value: Value, bound: MetricBound) -> bool:
     """What was not measured, or is no number, is outside of every bound."""
     if value is None:
         return False
@@ -101,7 +101,7 @@ class NotMeasurable(UsageError):
     def __init__(self, problems: list[str]) -> None:
         super().__init__(
             f"The policy requires evaluations that cannot be had: {'; '.join(problems)}.",
-            f"Correct `evaluation` in the policy; nothing was adopted. The format is in {PAGE}.",
+            f"Correct `evaluation` in the policy; nothing was adopted. The format is in {POLICY_PAGE}.",
             {"problems": problems},
         )
 

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from models_db.values.requests import Written
+from models_db.values.requests import RequestModel
 
 
-class HierarchySettings(Written):
+class HierarchySettings(RequestModel):
     """`hierarchy:` of a request.
 
     Attributes:

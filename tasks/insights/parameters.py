@@ -5,12 +5,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from models_db.values.requests import Exact, Written
+from models_db.values.requests import ExactDecimal, RequestModel
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.insights.hierarchy_parameters import HierarchySettings
 
 
-class InsightParameters(Written):
+class InsightParameters(RequestModel):
     """`parameters:` that every system of insights knows.
 
     Attributes:
@@ -26,5 +26,5 @@ class InsightParameters(Written):
     embedder: Annotated[str, Field(min_length=1, max_length=200)] = "all-minilm-l6-v2"
     hierarchy: HierarchySettings = HierarchySettings()
     max_new_tokens: Annotated[int, Field(ge=32, le=4_000)] = 160
-    temperature: Annotated[Exact, Field(gt=0, le=100)] = Decimal("0.3")
+    temperature: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal("0.3")
     top_k: Annotated[int, Field(ge=0)] = 1

@@ -127,8 +127,8 @@ def of_statements(wording: Wording, inside: Sequence[str], outside: Sequence[str
     """The prompt for statements of a group, and of others near it if there are any."""
     lines = [f"Say what the {wording.kind} of each group have in common, which other {wording.kind} do not have.", ""]
     for own, others, about, name in _BY_STATEMENTS:
-        lines += [*_statements(own, others if outside else ()), _answer(wording, about, name), ""]
-    return "\n".join([*lines, *_statements(inside, outside), "Answer:"])
+        lines += [*_definition_statements(own, others if outside else ()), _answer(wording, about, name), ""]
+    return "\n".join([*lines, *_definition_statements(inside, outside), "Answer:"])
 
 
 def _answer(wording: Wording, about: str, name: str) -> str:
@@ -136,7 +136,7 @@ def _answer(wording: Wording, about: str, name: str) -> str:
     return "Answer: " + json.dumps({"description": f"These {wording.kind} are about {about}", "name": name})
 
 
-def _statements(inside: Sequence[str], outside: Sequence[str]) -> list[str]:
+def _definition_statements(inside: Sequence[str], outside: Sequence[str]) -> list[str]:
     return [*([f"Others: {' / '.join(outside)}"] if outside else []), f"Group: {' / '.join(inside)}"]
 
 

@@ -16,7 +16,7 @@ Mechanisms of one release add up, each at its own factor, because each is zCDP u
 
 from collections.abc import Sequence
 
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.conversions import replace_one
 from tasks.mechanisms.core import post_processing
@@ -47,5 +47,5 @@ def replaced_all(events: Sequence[PrivacyEvent]) -> Amount:
     Raises:
         ValueError, KeyError: as `replaced`.
     """
-    parents = post_processing.vouched(events) - total([event.loss for event in events])
-    return total([replaced(event) for event in events] + [replace_one(parents)])
+    parents = post_processing.vouched(events) - total_amount([event.loss for event in events])
+    return total_amount([replaced(event) for event in events] + [replace_one(parents)])

@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from models_db.values.requests import Line, Written
+from models_db.values.requests import RequestModel, TextLine
 from tasks.common.network import Address as Url
 from tasks.common.network import Variable, is_loopback
 
 PAGE: Final = "docs/stores.md"
 
 
-class Bucket(Written):
+class Bucket(RequestModel):
     """One bucket.
 
     Attributes:
@@ -32,15 +32,15 @@ class Bucket(Written):
 
     endpoint_url: Url | None = None
     region: Annotated[str, Field(pattern="^[a-z0-9-]{1,40}$")] | None = None
-    profile: Line | None = None
+    profile: TextLine | None = None
     key_env: Variable | None = None
     secret_env: Variable | None = None
     token_env: Variable | None = None
     instance_role: bool = False
-    ca_file: Line | None = None
+    ca_file: TextLine | None = None
     proxy: Url | None = None
     encryption: Literal["AES256", "aws:kms"] | None = None
-    kms_key: Line | None = None
+    kms_key: TextLine | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> "Bucket":

@@ -98,7 +98,7 @@ def affords(price: Amount, left: Sequence[Amount], groups: int = 1) -> int | Non
         return None
     whole = range(len(left))
     parts = [whole] if groups == 1 else [Rotation(groups, each, len(left)).blocks for each in range(groups)]
-    return sum(min(price.times_in(left[block]) or 0 for block in part) for part in parts)
+    return sum(min(price.count_in(left[block]) or 0 for block in part) for part in parts)
 
 
 def most_groups(blocks: int) -> int:

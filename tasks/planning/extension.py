@@ -4,12 +4,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from models_db.values.requests import Written
+from models_db.values.requests import RequestModel
 
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
-class Extended(Written):
+class Extended(RequestModel):
     """The parent, to the byte.
 
     Attributes:

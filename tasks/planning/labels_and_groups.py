@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from models_db.errors import UsageError
-from models_db.values.requests import PublicGroup, Written, as_json, each_group_once
+from models_db.values.requests import PublicGroup, RequestModel, model_to_json, require_distinct_groups
 from tasks.corpus.identity.labels import MOST_LABELS, DeclaredLabels, normalise_label
 from tasks.values.release_kinds import ReleaseKind
 
@@ -19,7 +19,7 @@ EVERY: Final = "all"
 """`groups: all`: the whole catalogue of the dataset, in its order."""
 
 
-class PartParameters(Written):
+class PartParameters(RequestModel):
     """What a system's `parameters:` say about labels and groups; all of it is public.
 
     Attributes:
@@ -30,7 +30,9 @@ class PartParameters(Written):
     """
 
     labels: DeclaredLabels = ()
-    groups: Annotated[tuple[PublicGroup, ...], Field(max_length=MOST_LABELS), AfterValidator(each_group_once)] = ()
+    groups: Annotated[
+        tuple[PublicGroup, ...], Field(max_length=MOST_LABELS), AfterValidator(require_distinct_groups)
+    ] = ()
     groups_per_unit: Annotated[int, Field(ge=1)] = 1
 
     @property
@@ -113,7 +115,7 @@ def with_catalogue(parameters: Mapping[str, Any], catalogue: Sequence[PublicGrou
     if asked == EVERY and not catalogue:
         raise GroupUnknown(EVERY, 0)
     if asked == EVERY:
-        return {**parameters, "groups": as_json(list(catalogue))}
+        return {**parameters, "groups": model_to_json(list(catalogue))}
     if not catalogue or not isinstance(asked, list | tuple):
         return dict(parameters)
     known = {group.id: group for group in catalogue}
@@ -129,7 +131,7 @@ def _declared(asked: object, known: Mapping[str, PublicGroup]) -> object:
         return asked  # the format says what is wrong with it
     if name is not None and name not in known:
         raise GroupUnknown(name, len(known))
-    return asked if isinstance(asked, Mapping) or name is None else as_json(known[name])
+    return asked if isinstance(asked, Mapping) or name is None else model_to_json(known[name])
 
 
 class LabelsNeeded(UsageError):

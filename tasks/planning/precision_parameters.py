@@ -2,11 +2,11 @@
 
 from pydantic import BaseModel
 
-from models_db.values.requests import Written
+from models_db.values.requests import RequestModel
 from tasks.inference.catalogue.precision import Precision
 
 
-class PrecisionParameters(Written):
+class PrecisionParameters(RequestModel):
     """The part of a system's `parameters:` that is about the model's arithmetic; public."""
 
     precision: Precision = "float32"

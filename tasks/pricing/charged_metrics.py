@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from models_db.errors import UsageError
-from models_db.services.lifecycle.ledger import PlannedInvocation
+from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.canonical_json import Json
 from tasks.corpus.identity.keys import length_prefixed
 from tasks.evaluation.charged.estimates import Asked, Noisy, UnitText, counted
@@ -59,7 +59,7 @@ def plan_with_metrics(system: Generator[Any], ask: Ask, metrics: Sequence[Metric
     facts = {"charged metrics": f"rho {kept.rho_text} together, {noise.loss().rho_text} each"}
     return replace(
         plan,
-        measuring=tuple(PlannedInvocation(one.event(), (one.loss(),)) for one in histograms),
+        measuring=tuple(InvocationPlan(one.event(), (one.loss(),)) for one in histograms),
         facts={**plan.facts, **facts},
     )
 

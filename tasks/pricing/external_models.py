@@ -10,7 +10,7 @@ from typing import Any
 
 from models_db.errors import Refused
 from models_db.values.canonical_json import Json
-from models_db.values.requests import plain_decimal
+from models_db.values.requests import format_decimal
 from tasks.common.network import is_external
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.interface import SEES
@@ -89,7 +89,7 @@ def _money(tokens_in: int, tokens_out: int, endpoint: Endpoint) -> str | None:
     if endpoint.price_in is None or endpoint.price_out is None:
         return None
     exact = (tokens_in * endpoint.price_in + tokens_out * endpoint.price_out) / _A_MILLION
-    return f"{plain_decimal(exact.quantize(_CENT, rounding=ROUND_CEILING))} {endpoint.currency}"
+    return f"{format_decimal(exact.quantize(_CENT, rounding=ROUND_CEILING))} {endpoint.currency}"
 
 
 def _seconds(requests: int, tokens: int, endpoint: Endpoint) -> int | None:

@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from models_db.errors import UsageError
 from models_db.services.lifecycle.ledger import Balance, BudgetExceeded
-from models_db.values.amounts import Amount, Envelope, total
+from models_db.values.amounts import Amount, Envelope, total_amount
 from models_db.values.canonical_json import Json
-from models_db.values.requests import Prompt, PublicMetadata, ReleaseRequest, as_json, parse, plain_decimal
+from models_db.values.requests import Prompt, PublicMetadata, ReleaseRequest, format_decimal, model_to_json, parse_model
 from tasks.accounting import zcdp
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.common.network import is_external
@@ -76,7 +76,7 @@ class DatasetFacts:
     @property
     def left(self) -> Amount:
         """What a request may still cost: of its envelope, or of what no envelope keeps."""
-        return self.envelope.left if self.envelope else self.balance.left
+        return self.envelope.left if self.envelope else self.balance.remaining
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Quote:
         if not left.rho or self.request.delta is None:
             return "Nothing is left"
         epsilon = zcdp.epsilon_of(left.rho, self.request.delta)
-        return f"A release at delta {plain_decimal(self.request.delta)} could still have epsilon {_down(epsilon)}"
+        return f"A release at delta {format_decimal(self.request.delta)} could still have epsilon {_down(epsilon)}"
 
     def to_json(self, *, with_balance: bool = True) -> dict[str, Json]:
         """The price as programs read it; without the balance it says only whether the budget affords it."""
@@ -176,10 +176,12 @@ class Quote:
             "relation": self.dataset.relation,
             "kind": self.request.kind,
             "mechanism": self.request.mechanism,
-            "epsilon": as_json(self.request.epsilon),
-            "delta": as_json(self.request.delta),
+            "epsilon": model_to_json(self.request.epsilon),
+            "delta": model_to_json(self.request.delta),
             "rho": loss.rho_text,
-            "rho_replace_one": None if loss.delta else total([replaced(one.event) for one in self.plan.every]).rho_text,
+            "rho_replace_one": None
+            if loss.delta
+            else total_amount([replaced(one.event) for one in self.plan.every]).rho_text,
             "delta_fail": loss.delta_text,
             "facts": dict(self.plan.facts),
             "prompt": {"description": self.prompt.description, **self._templates},
@@ -274,7 +276,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     written = with_catalogue(request.parameters, dataset.public.groups)
     if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES and not written.get("groups"):
         raise GroupsNeeded  # and not that `samples` is missing, which follows from them
-    parameters = parse(system.parameters, written, f"`parameters` of {request.mechanism}")
+    parameters = parse_model(system.parameters, written, f"`parameters` of {request.mechanism}")
     names = names_of(parameters)
     require_parts_for(request.kind, parameters)
     require_schema_for(request.kind, parameters)
@@ -287,7 +289,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     require_governed(reading, dataset.name, governed=dataset.governed)
     plan = plan_with_metrics(system, reading.asked(ask), metrics, request.evaluation_share)
     plan = with_external_fact(reading.planned(plan), model.name, model.revision)
-    public = as_json(dataset.public.under(request.public_metadata).without_groups())
+    public = model_to_json(dataset.public.merged_over(request.public_metadata).without_groups())
     body: dict[str, Json] = {
         "format": FORMAT,
         "dataset": {"name": dataset.name, "version": dataset.version, "uid": dataset.version_uid},
@@ -298,16 +300,16 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "blocks": dataset.blocks,
         "kind": request.kind,
         "mechanism": request.mechanism,
-        "epsilon": as_json(request.epsilon),
-        "delta": as_json(request.delta),
+        "epsilon": model_to_json(request.epsilon),
+        "delta": model_to_json(request.delta),
         "model": {"name": model.name, "revision": model.revision, "sha256": model.digest, "licence": model.licence},
-        "parameters": as_json(parameters),
+        "parameters": model_to_json(parameters),
         "prompt": written_prompt,
         "evaluation": list(request.evaluation),
         "plan": plan_json(plan),
         "policy": policy_digest,
         "code": code,
-        **({"evaluation_share": as_json(request.evaluation_share)} if plan.measuring else {}),
+        **({"evaluation_share": model_to_json(request.evaluation_share)} if plan.measuring else {}),
         **({} if request.scope is None else {"scope": request.scope}),
         **reading.to_json(),
         **({"public_metadata": public} if public else {}),
@@ -361,7 +363,7 @@ def _amount(request: ReleaseRequest, system: Generator[Any], parameters: BaseMod
 
 
 def _down(epsilon: Decimal) -> str:
-    return plain_decimal(epsilon.quantize(Decimal("0.001"), rounding="ROUND_FLOOR"))
+    return format_decimal(epsilon.quantize(Decimal("0.001"), rounding="ROUND_FLOOR"))
 
 
 class ClaimMissing(UsageError):

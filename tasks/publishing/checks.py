@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Any, Final
 
 from models_db.errors import Refused
-from models_db.policies.checks import Asked, require_allowed
+from models_db.policies.checks import PolicySubject, require_allowed
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.accounting.policy_limits import bounds_of
 from tasks.accounting.rounding import exact
@@ -105,7 +105,7 @@ def request(bundle: Opened) -> str:
     found = bundle.record
     if digest(found.request) != found.request_sha256:
         raise CheckFailed("the request does not have the stated digest")
-    if found.request["policy"] != digest(as_json(found.policy)):
+    if found.request["policy"] != digest(model_to_json(found.policy)):
         raise CheckFailed("the request was made under another policy")
     given: dict[str, Any] = {name: getattr(found, name) for name in _NOT_IN_THE_REQUEST}
     rebuilt = ReleaseRecord.from_request(found.release, found.request, **given).to_json()
@@ -241,7 +241,7 @@ def policy(bundle: Opened) -> str:
     """
     found = bundle.record
     rules = found.policy.rules_for(found.dataset.name)
-    require_allowed(rules, bounds_of(rules), Asked.of(found.request))
+    require_allowed(rules, bounds_of(rules), PolicySubject.from_request(found.request))
     measured = {metric.name: metric for metric in bundle.metrics}
     if not (outside := missed(rules.required, measured)):
         return "the request and the measurements are as the policy demands"

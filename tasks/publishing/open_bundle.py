@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import digest
 from tasks.common.files import FileTable, FileUnfit, measure, read_document
 from tasks.mechanisms.core.post_processing import vouched
@@ -119,7 +119,7 @@ class Opened:
     @property
     def spent(self) -> Amount:
         """The sum of the losses of the record's events, each recomputed from its parameters."""
-        return total([recompute(event) for event in self.record.events])
+        return total_amount([recompute(event) for event in self.record.events])
 
     @property
     def vouched(self) -> Amount:

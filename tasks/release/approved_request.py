@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 
 from models_db.errors import Refused
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import Json, canonical
-from models_db.values.requests import Prompt, PublicGroup, PublicMetadata, ReleaseRequest, as_json, parse
+from models_db.values.canonical_json import Json, encode_canonical
+from models_db.values.requests import Prompt, PublicGroup, PublicMetadata, ReleaseRequest, model_to_json, parse_model
 from tasks.accounting.zcdp import release_amount
 from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.evaluation.registry import requested
@@ -124,14 +124,14 @@ class ApprovedRequest(Strict):
         """
         system = system_for(self.mechanism, self.kind)
         require_public_prompts(system, self.model.name)
-        parameters = parse(system.parameters, self.parameters, f"`parameters` of {self.mechanism}")
-        if canonical(as_json(parameters)) != canonical(self.parameters):
+        parameters = parse_model(system.parameters, self.parameters, f"`parameters` of {self.mechanism}")
+        if encode_canonical(model_to_json(parameters)) != encode_canonical(self.parameters):
             raise PlanForeign("its parameters are not written out in full")
         require_parts_for(self.kind, parameters)
         require_schema_for(self.kind, parameters)
         asked = self.prompt.model_dump(exclude_none=True)
-        prompt = parse(Prompt, asked, "`prompt`")
-        if canonical(prompt_json(prompt, names_of(parameters))) != canonical(asked):
+        prompt = parse_model(Prompt, asked, "`prompt`")
+        if encode_canonical(prompt_json(prompt, names_of(parameters))) != encode_canonical(asked):
             raise PlanForeign("its prompt is not written out in full")
         if isinstance(parameters, OneShotParameters):
             self._require_adapters_own(parameters.adapter.meta)
@@ -146,7 +146,7 @@ class ApprovedRequest(Strict):
         if (self.evaluation_share is not None) != bool(plan.measuring):
             raise PlanForeign("it pays for charged metrics without asking for them, or the other way round")
         plan = with_external_fact(reading.planned(plan), self.model.name, self.model.revision)
-        if canonical(plan_json(plan)) != canonical(self._stated_plan()):
+        if encode_canonical(plan_json(plan)) != encode_canonical(self._stated_plan()):
             raise PlanForeign(
                 f"{self.mechanism} with these parameters leads to another plan in this version of almoner"
             )
@@ -174,8 +174,8 @@ class ApprovedRequest(Strict):
             raise PlanForeign("its adapter was trained with another prompt")
 
     def _require_declared(self, stated: dict[str, Any]) -> None:
-        declared = as_json(parse(PublicMetadata, stated, "`public_metadata`"))
-        if not stated or canonical(declared) != canonical(stated):
+        declared = model_to_json(parse_model(PublicMetadata, stated, "`public_metadata`"))
+        if not stated or encode_canonical(declared) != encode_canonical(stated):
             raise PlanForeign("its public metadata is not in its one form")
 
     def _amount(self, system: Generator[Any], parameters: BaseModel) -> Amount | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import Exact
 from tasks.common.strict_model import figure
@@ -16,7 +16,7 @@ def second_opinion(events: Sequence[PrivacyEvent], delta: Exact) -> SecondOpinio
     Raises:
         NotReportable: dp-accounting knows no such event.
     """
-    if total([event.loss for event in events]) == Amount():
+    if total_amount([event.loss for event in events]) == Amount():
         return None
     from tasks.accounting.dp_accounting_check import plan_report  # dp-accounting takes a second to load
 

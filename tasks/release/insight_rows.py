@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, ValidationError
 
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from tasks.common.files import FileUnfit, plain_file
 from tasks.common.strict_model import Strict
 from tasks.release.file_names import TEXTS
@@ -59,7 +59,7 @@ def insight_line(insight: Insight) -> bytes:
         "keywords": list(insight.keywords),
         "size": insight.size,
     }
-    return canonical(row) + b"\n"
+    return encode_canonical(row) + b"\n"
 
 
 def insight_of(stored: bytes, number: int) -> Insight:

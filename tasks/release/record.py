@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, GetPydanticSchema, StringConstraints
 from pydantic_core import core_schema
 
 from models_db.policies.policy import Policy
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json, digest
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import PublicMetadata
@@ -358,7 +358,7 @@ def planned_events(request: Mapping[str, Any]) -> list[PrivacyEvent]:
     for invocation in request["plan"]["invocations"]:
         event = PrivacyEvent.from_json(invocation["event"])
         parts = [Amount(int(part["rho"]), int(part["delta"])) for part in invocation["instalments"]]
-        if total(parts) != event.loss:
+        if total_amount(parts) != event.loss:
             raise ValueError("the instalments of an event are not its loss")
         events.append(event)
     return events

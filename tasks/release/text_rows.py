@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from tasks.common.files import plain_file
 from tasks.common.strict_json import parsed
 from tasks.planning.batches import BatchLayout
@@ -34,7 +34,7 @@ def line(kind: str, number: int, text: str, label: str | None) -> bytes:
     """One line. `text` must be valid Unicode."""
     row: dict[str, Any] = {"id": number} | ({} if label is None else {part(kind): label})
     if kind != ReleaseKind.RECORDS:
-        return canonical(row | {"text": text}) + b"\n"
+        return encode_canonical(row | {"text": text}) + b"\n"
     found = parsed(text)
     row |= {"raw": text} | ({} if found is None else {"record": found})
     # A record may hold decimal fractions, which canonical JSON does not know; the order of its fields is kept.

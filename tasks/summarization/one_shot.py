@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field
 
 from models_db.errors import UsageError
-from models_db.values.requests import Exact, ReleaseRequest, Written, as_json
+from models_db.values.requests import ExactDecimal, ReleaseRequest, RequestModel, model_to_json
 from tasks.generation.decoding.run_context import Bench
 from tasks.generation.private_decoding.base import Bought, FamilyParameters, PaidSystem, rows_of, top_k_text
 from tasks.inference.prompts.render import PromptPieces, reference_tokens
@@ -48,7 +48,7 @@ MEANS = "noisy_means"
 """Under this name the journal keeps the means of all groups: float32, little-endian, in base 64."""
 
 
-class UsedAdapter(Written):
+class UsedAdapter(RequestModel):
     """An adapter as a request stores it: all of it but its tensors, which its digest names."""
 
     sha256: Digest
@@ -65,7 +65,7 @@ class OneShotParameters(FamilyParameters):
     """
 
     adapter: UsedAdapter
-    clip_norm: Annotated[Exact, Field(gt=0, le=10**9)] | None = None
+    clip_norm: Annotated[ExactDecimal, Field(gt=0, le=10**9)] | None = None
     shots: Annotated[int, Field(ge=1, le=1000)] = 1
     top_k: Annotated[int, Field(ge=0)] = 100
 
@@ -103,7 +103,7 @@ class OneShotSummary(PaidSystem[OneShotParameters]):
             "max_reference_tokens": known.meta.max_reference_tokens,
             "instalment": request.parameters.get("shots", 1),
         }
-        used = as_json(UsedAdapter(sha256=known.digest, meta=known.meta))
+        used = model_to_json(UsedAdapter(sha256=known.digest, meta=known.meta))
         words = {"system": known.meta.wording.system, "private": known.meta.wording.private}
         return request.model_copy(
             update={

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from models_db.values.amounts import RHO_UNIT
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import Exact, ReleaseRequest
+from models_db.values.requests import ExactDecimal, ReleaseRequest
 from tasks.accounting.rounding import decimal_above
 from tasks.generation.private_decoding.base import Bought, FamilyParameters, FamilySystem, top_k_text
 from tasks.mechanisms.core.rng import RandomSource
@@ -47,8 +47,8 @@ class TokenLevelParameters(FamilyParameters):
     """
 
     top_k: Annotated[int, Field(ge=0)] = 100
-    clip_norm: Annotated[Exact, Field(gt=0, le=10**9)] | None = None
-    noise: Annotated[Exact, Field(gt=0, le=10**9)] | None = None
+    clip_norm: Annotated[ExactDecimal, Field(gt=0, le=10**9)] | None = None
+    noise: Annotated[ExactDecimal, Field(gt=0, le=10**9)] | None = None
     space: Literal["hidden", "logits"] = "hidden"
     centre: Literal["public", "none"] = "public"
 

@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 from pydantic import BaseModel
 
 from models_db.errors import Refused, UsageError
-from models_db.services.lifecycle.ledger import PlannedInvocation
-from models_db.values.amounts import Amount, total
+from models_db.services.lifecycle.ledger import InvocationPlan
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ReleaseRequest
 from tasks.values.generated import Generated
@@ -58,7 +58,7 @@ class Plan:
         prompts: how many public prompts a text backend answers at most; 0 where it is one for each text.
     """
 
-    invocations: tuple[PlannedInvocation, ...]
+    invocations: tuple[InvocationPlan, ...]
     blocks: tuple[int, ...]
     samples: int
     facts: Mapping[str, str]
@@ -67,7 +67,7 @@ class Plan:
     prompt_tokens: int
     reading_rows: int = 0
     texts_per_unit: int = 1
-    measuring: tuple[PlannedInvocation, ...] = ()
+    measuring: tuple[InvocationPlan, ...] = ()
     amount: Amount = field(default_factory=Amount)
     prompts: int = 0
 
@@ -86,19 +86,19 @@ class Plan:
             raise ValueError("the mechanisms are not those of the plan")
 
     @property
-    def every(self) -> tuple[PlannedInvocation, ...]:
+    def every(self) -> tuple[InvocationPlan, ...]:
         """All mechanisms in order: those of the texts, then those of the metrics."""
         return self.invocations + self.measuring
 
     @property
     def loss(self) -> Amount:
         """What the plan charges to every block."""
-        return total([part for invocation in self.every for part in invocation.instalments])
+        return total_amount([part for invocation in self.every for part in invocation.instalments])
 
 
-def invoked_once(events: Sequence[PrivacyEvent]) -> tuple[PlannedInvocation, ...]:
+def invoked_once(events: Sequence[PrivacyEvent]) -> tuple[InvocationPlan, ...]:
     """Mechanisms that are paid for whole, each in one instalment."""
-    return tuple(PlannedInvocation(event, (event.loss,)) for event in events)
+    return tuple(InvocationPlan(event, (event.loss,)) for event in events)
 
 
 Work = TypeVar("Work", contravariant=True)

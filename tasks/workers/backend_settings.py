@@ -24,7 +24,7 @@ class Where:
     """Where workers are.
 
     Attributes:
-        kind: one of `KINDS`.
+        kind: one of `PROPOSAL_KINDS`.
         address: of a cluster's scheduler or head; None for one of this machine that lives as long as the run.
     """
 

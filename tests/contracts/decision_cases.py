@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Executable
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     DIGEST,
@@ -29,7 +29,7 @@ LONG_AGO, THEN = "2000-01-01T00:00:00.000000Z", "2001-01-01T00:00:00.000000Z"
 AFTER_ALL = "9990-01-01T00:00:00.000000Z"
 THEN_ENDS = "2001-06-01T00:00:00.000000Z"
 AFTER_ALL_ENDS = "9990-06-01T00:00:00.000000Z"
-TO_COME = moment(datetime.now(UTC) + timedelta(days=20))
+TO_COME = utc_now(datetime.now(UTC) + timedelta(days=20))
 BLOCK = "kind = 'block' AND rho_held > 0"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Executable, text
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from tests.contracts.rows import (
     DIGEST,
     account,
@@ -156,7 +156,7 @@ INITIAL: dict[str, Case] = {
         allowed=[lambda t: transition(t, t.decided.request_id, "produced", "published")],
     ),
     "approval_expiry": Case(
-        denied=[lambda t: approval(t, t.submitted, at=moment(), expires_at="2000-01-01T00:00:00.000000Z")],
+        denied=[lambda t: approval(t, t.submitted, at=utc_now(), expires_at="2000-01-01T00:00:00.000000Z")],
         allowed=[lambda t: approval(t, t.submitted)],
     ),
     "artifact_complete": Case(

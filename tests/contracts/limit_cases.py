@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Executable
 
-from models_db.database.base import moment
-from models_db.values.canonical_json import Json, canonical
+from models_db.database.base import utc_now
+from models_db.values.canonical_json import Json, encode_canonical
 from tests.contracts.initial_cases import Case, Make
 from tests.contracts.rows import (
     EVENT,
@@ -23,7 +23,7 @@ from tests.contracts.rows import (
 from tests.contracts.town import Town
 from tests.support import SOON, event_of, plan_of
 
-TOO_LATE = moment(datetime.now(UTC) + timedelta(days=367))
+TOO_LATE = utc_now(datetime.now(UTC) + timedelta(days=367))
 """A day later than the policies of these tests allow."""
 LAST = (datetime.now(UTC) + timedelta(days=366)).strftime("%Y-%m-%dT00:00:00.000000Z")
 MOST = 10**15
@@ -44,7 +44,7 @@ def asking(town: Town, canonical_text: str) -> Executable:
 
 
 def unplanned(plan: Json) -> Make:
-    return lambda town: asking(town, canonical({"plan": plan}).decode())
+    return lambda town: asking(town, encode_canonical({"plan": plan}).decode())
 
 
 def with_part(part: Json) -> Make:
@@ -58,7 +58,7 @@ def spent_up(town: Town) -> list[Executable]:
     asked = town.id_of("request", "TRUE") + 1
     return [
         policy(town, 1, 1, id=number, attempts=1),
-        insert("policy_adoption", policy_id=number, adopted_by=town.world.admin.id, at=moment()),
+        insert("policy_adoption", policy_id=number, adopted_by=town.world.admin.id, at=utc_now()),
         request(town, "clinic", "clinic", id=asked, policy_id=number),
         _step(town, asked, 1, "draft", "submitted", town.world.analyst.id),
         approval(town, asked, subject_digest="d" * 64),
@@ -70,7 +70,7 @@ def spent_up(town: Town) -> list[Executable]:
 
 def _step(town: Town, asked: int, number: int, from_state: str, to_state: str, actor: int) -> Executable:
     row = {"request_id": asked, "number": number, "from_state": from_state, "to_state": to_state, "detail": ""}
-    return insert("transition", **row, at=moment(), actor_id=actor)
+    return insert("transition", **row, at=utc_now(), actor_id=actor)
 
 
 def again(town: Town) -> Executable:

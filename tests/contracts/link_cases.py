@@ -2,14 +2,14 @@
 
 from sqlalchemy import Executable
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import insert, unit_mark
 from tests.contracts.town import Town
 
 
 def restoration(town: Town, actor_id: int = 0) -> Executable:
-    row = {"taken_at": moment(), "link": 1, "reason": "a disk", "at": moment()}
+    row = {"taken_at": utc_now(), "link": 1, "reason": "a disk", "at": utc_now()}
     return insert("restoration", **row, actor_id=actor_id or town.world.admin.id)
 
 

@@ -6,7 +6,7 @@ every step whether it is lawful. The machine tries the step on the ledger and co
 
 from dataclasses import dataclass, field
 
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 
 STEWARDS = ("steward", "second", "third")
 Key = tuple[int, int]
@@ -41,7 +41,7 @@ class Attempt:
     @property
     def taken(self) -> Amount:
         """What it keeps from others."""
-        return total([*self.held.values(), *self.armed.values()])
+        return total_amount([*self.held.values(), *self.armed.values()])
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Request:
     @property
     def taken(self) -> Amount:
         """What all its attempts keep from others."""
-        return total([attempt.taken for attempt in self.attempts])
+        return total_amount([attempt.taken for attempt in self.attempts])
 
 
 @dataclass
@@ -145,25 +145,25 @@ class Paper:
 
     def taken(self) -> Amount:
         """What is held or spent of the lifetime budget; every block has the same."""
-        return total([request.taken for request in self.requests.values()])
+        return total_amount([request.taken for request in self.requests.values()])
 
     def spent(self) -> Amount:
         """What is spent of it."""
-        return total([part for r in self.requests.values() for a in r.attempts for part in a.armed.values()])
+        return total_amount([part for r in self.requests.values() for a in r.attempts for part in a.armed.values()])
 
     def in_scope(self, name: str) -> Amount:
         """What requests have taken of an envelope."""
-        return total([request.taken for request in self.requests.values() if request.scope == name])
+        return total_amount([request.taken for request in self.requests.values() if request.scope == name])
 
     def in_window(self, day: int) -> Amount:
         """What was taken in a window of time."""
         parts = [a.taken for r in self.requests.values() for a in r.attempts if a.window == day]
-        return total(parts)
+        return total_amount(parts)
 
     def reserved(self, but: str | None = None) -> Amount:
         """What open envelopes keep for those who name them."""
         rooms = [cap - self.in_scope(name) for name, cap in self.scopes.items() if name not in (*self.closed, but)]
-        return total(rooms)
+        return total_amount(rooms)
 
     def left(self, but: str | None = None) -> Amount:
         """What others may still hold, or those who name the envelope `but`."""

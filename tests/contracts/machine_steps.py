@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.policies.pacing import pacing_window
 from models_db.services.audit import chain
@@ -17,7 +17,7 @@ from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, policies, principals, requests
 from models_db.services.catalogue.principals import Mandate
 from models_db.services.lifecycle import artifacts, envelopes, gates, ledger
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from models_db.writes.database_errors import ClockWentBack
 from tests.conftest import Ledgers
 from tests.contracts.machine_model import STEWARDS, Attempt, Motion, Paper, Policy, Request, Vote
@@ -63,7 +63,7 @@ class Steps:
 
     def head(self) -> int:
         with self.database.read() as session:
-            return chain.head(session).seq
+            return chain.read_chain_head(session).seq
 
     def step(self, lawful: bool, act: Callable[[], Any], links: int = 1) -> Any:
         """Try `act`: done with its links, or refused without any. Returns what it returned."""
@@ -212,7 +212,7 @@ class Steps:
         self.hold_this(*self.current(number), plan)
 
     def hold_this(self, request: Request, attempt: Attempt, plan: list[list[Amount]]) -> None:
-        asked = total([amount for instalments in plan for amount in instalments])
+        asked = total_amount([amount for instalments in plan for amount in instalments])
         day = pacing_window("week", datetime.now(UTC)).opens_at.toordinal()
         lawful = self.runs(request, attempt) and not attempt.mechanisms and self.paper.may_hold(request, asked, day)
         real = self.real(request, attempt)
@@ -295,7 +295,7 @@ class Steps:
         again = request.state == "published"
         passed = any(self.paper.stands(vote) for vote in request.release)
         new = request.state == "produced" and self.paper.runner and passed
-        act = self.writing(lambda s: artifacts.publish(s, self.world.runner, request.number))
+        act = self.writing(lambda s: artifacts.record_publication(s, self.world.runner, request.number))
         self.step(new or again, act, int(new))
         request.state = "published" if new else request.state
 
@@ -358,7 +358,7 @@ class Steps:
     def open_envelope(self, size: Amount) -> None:
         name = f"study-{len(self.paper.scopes)}"
         lawful = size.fits(self.paper.left()) and "steward" in self.paper.stewards
-        self.step(lawful, self.writing(lambda s: envelopes.open_scope(
+        self.step(lawful, self.writing(lambda s: envelopes.open_envelope(
             s, self.world.steward, self.clinic(s), name, size, "a study")))  # fmt: skip
         if lawful:
             self.paper.scopes[name] = size
@@ -368,7 +368,7 @@ class Steps:
             return
         name = self.one(number, list(self.paper.scopes))
         act = self.writing(
-            lambda s: envelopes.close_scope(s, self.world.steward, self.clinic(s), name, "the study is over")
+            lambda s: envelopes.close_envelope(s, self.world.steward, self.clinic(s), name, "the study is over")
         )
         if name in self.paper.closed:
             with pytest.raises(envelopes.ScopeUnknown):
@@ -378,7 +378,7 @@ class Steps:
             self.paper.closed.add(name)
 
     def clinic(self, session: Session) -> Any:
-        return datasets.find(session, "clinic")
+        return datasets.find_dataset(session, "clinic")
 
     def revoke_or_grant(self, name: str) -> None:
         role = "runner" if name == "runner" else "steward"
@@ -400,13 +400,13 @@ class Steps:
             self.step(True, self.writing(lambda s: principals.end_delegation(s, actor, self.delegations[giver])))
             del self.paper.mandates[giver]
             return
-        until = moment(datetime.now(UTC) + timedelta(hours=hours))
-        mandate = Mandate("clinic", "deputy", moment(), until, "a holiday")
+        until = utc_now(datetime.now(UTC) + timedelta(hours=hours))
+        mandate = Mandate("clinic", "deputy", utc_now(), until, "a holiday")
         lawful = giver in self.paper.stewards
         given = self.step(
             lawful,
             self.writing(
-                lambda s: principals.delegate(s, actor, datasets.find(s, "clinic").id, mandate, "signature").id
+                lambda s: principals.delegate(s, actor, datasets.find_dataset(s, "clinic").id, mandate, "signature").id
             ),
         )
         if lawful:

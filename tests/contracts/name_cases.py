@@ -2,7 +2,7 @@
 
 from sqlalchemy import Executable
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from tests.contracts.initial_cases import Case, Make
 from tests.contracts.rows import dataset, insert, scope
 from tests.contracts.town import Town
@@ -24,7 +24,7 @@ FIT = ("Anna Müller-O'Neil", "診療所 アンナ", "анна", "a-b [c] ^d", "
 
 
 def person(town: Town, name: str) -> Executable:
-    row = {"name": name, "public_key": "k" * 64, "created_at": moment(), "login": "almoner_test_named"}
+    row = {"name": name, "public_key": "k" * 64, "created_at": utc_now(), "login": "almoner_test_named"}
     return insert("principal", **row | ({"login": None} if town.world.database.is_sqlite else {}))
 
 

@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Executable
 
-from models_db.database.base import Base, moment
+from models_db.database.base import Base, utc_now
 from models_db.policies.pacing import pacing_window
 from models_db.services.lifecycle.ledger import Attempt
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from tests.support import SOON, event_of, fetch, plan_of
 
 if TYPE_CHECKING:
     from tests.contracts.town import Town
 
 DIGEST = "d" * 64
-EVENT = canonical(event_of("token_draw").to_json()).decode()
-PLANNED = canonical({"plan": plan_of(range(2))}).decode()
+EVENT = encode_canonical(event_of("token_draw").to_json()).decode()
+PLANNED = encode_canonical({"plan": plan_of(range(2))}).decode()
 
 
 def insert(table: str, **values: object) -> Executable:
@@ -38,7 +38,7 @@ def dataset(town: "Town", sharing: str, **given: object) -> Executable:
     row = {
         "name": "another", "account_id": town.account(sharing, None), "unit_field": "patient_id", "text_field": "text",
         "relation": "add_or_remove_one", "governed": True, "population": None, "public_metadata": None,
-        "created_at": moment(), "created_by": town.world.steward.id,
+        "created_at": utc_now(), "created_by": town.world.steward.id,
     }  # fmt: skip
     return insert("dataset", **row | given)
 
@@ -46,14 +46,14 @@ def dataset(town: "Town", sharing: str, **given: object) -> Executable:
 def version(town: "Town", of: str, **given: object) -> Executable:
     row = {
         "dataset_id": town.id_of("dataset", f"name = '{of}'"), "number": 9, "uid": "u", "source_mark": DIGEST,
-        "manifest_mark": DIGEST, "created_at": moment(), "created_by": town.world.runner.id,
+        "manifest_mark": DIGEST, "created_at": utc_now(), "created_by": town.world.runner.id,
     }  # fmt: skip
     return insert("dataset_version", **row | given)
 
 
 def policy(town: "Town", spend: int, publish: int, **given: object) -> Executable:
     row = {"digest": DIGEST, "body": "{}", "several_roles": False, "spend_approvals": spend,
-           "publish_approvals": publish, "created_at": moment(), "attempts": 100, "approval_days": 365,
+           "publish_approvals": publish, "created_at": utc_now(), "attempts": 100, "approval_days": 365,
            "request_days": 365, "delegation_days": 365}  # fmt: skip
     return insert("policy_version", **row | given)
 
@@ -73,7 +73,7 @@ def paced_policy(town: "Town") -> int:
 
 
 def adoption(town: "Town", policy_id: int, adopted_by: int = 0) -> Executable:
-    return insert("policy_adoption", policy_id=policy_id, adopted_by=adopted_by or town.world.admin.id, at=moment())
+    return insert("policy_adoption", policy_id=policy_id, adopted_by=adopted_by or town.world.admin.id, at=utc_now())
 
 
 def window(
@@ -82,7 +82,7 @@ def window(
     """A window of time, under the policy that has some; it opens at the beginning of a week, or `late` days after."""
     opens_at = pacing_window("week", datetime.now(UTC) + timedelta(weeks=weeks)).opens_at + timedelta(days=late)
     row = {"kind": "pacing", "parent_id": town.account(dataset, None), "rho_cap": 500, "delta_cap": 0,
-           "opens_at": moment(opens_at), "closes_at": moment(opens_at + timedelta(days=days))}  # fmt: skip
+           "opens_at": utc_now(opens_at), "closes_at": utc_now(opens_at + timedelta(days=days))}  # fmt: skip
     return [adoption(town, paced_policy(town)), insert("account", **row | given)]
 
 
@@ -93,86 +93,86 @@ def scope(town: "Town", **given: object) -> Executable:
 
 def scope_end(town: "Town", **given: object) -> Executable:
     row = {"account_id": town.id_of("account", "name = 'study'"), "ended_by": town.world.steward.id, "reason": "over",
-           "at": moment()}  # fmt: skip
+           "at": utc_now()}  # fmt: skip
     return insert("scope_end", **row | given)
 
 
 def role_grant(town: "Town", to: str, role: str, **given: object) -> Executable:
-    row = {"principal_id": town.actor(to).id, "role": role, "valid_from": moment(), "valid_to": None,
-           "granted_by": town.world.admin.id, "reason": "because", "at": moment()}  # fmt: skip
+    row = {"principal_id": town.actor(to).id, "role": role, "valid_from": utc_now(), "valid_to": None,
+           "granted_by": town.world.admin.id, "reason": "because", "at": utc_now()}  # fmt: skip
     return insert("role_grant", **row | given)
 
 
 def role_revocation(town: "Town", of: str, role: str, **given: object) -> Executable:
     number = town.id_of("role_grant", f"principal_id = {town.actor(of).id} AND role = '{role}'")
-    row = {"grant_id": number, "revoked_by": town.world.admin.id, "reason": "because", "at": moment()}
+    row = {"grant_id": number, "revoked_by": town.world.admin.id, "reason": "because", "at": utc_now()}
     return insert("role_revocation", **row | given)
 
 
 def delegation(town: "Town", giver: str, taker: str, dataset: str = "clinic", **given: object) -> Executable:
     row = {
-        "from_id": town.actor(giver).id, "to_id": town.actor(taker).id, "valid_from": moment(), "valid_to": SOON,
-        "dataset_id": town.id_of("dataset", f"name = '{dataset}'"), "reason": "away", "signature": "s", "at": moment(),
+        "from_id": town.actor(giver).id, "to_id": town.actor(taker).id, "valid_from": utc_now(), "valid_to": SOON,
+        "dataset_id": town.id_of("dataset", f"name = '{dataset}'"), "reason": "away", "signature": "s", "at": utc_now(),
     }  # fmt: skip
     return insert("delegation", **row | given)
 
 
 def delegation_end(town: "Town", by: str) -> Executable:
     number = town.id_of("delegation", "id NOT IN (SELECT delegation_id FROM delegation_end)")
-    return insert("delegation_end", delegation_id=number, ended_by=town.actor(by).id, at=moment())
+    return insert("delegation_end", delegation_id=number, ended_by=town.actor(by).id, at=utc_now())
 
 
 def motion(town: "Town", **given: object) -> Executable:
     row = {
         "kind": "cap", "dataset_id": town.id_of("dataset", "name = 'clinic'"), "policy_id": town.world.policy_id,
         "proposer_id": town.world.analyst.id, "reason": "because", "nonce": "n", "digest": DIGEST,
-        "created_at": moment(), "expires_at": SOON, "epsilon": "9", "delta": "0.1", "delta_conversion": 1, "rho": 2000,
+        "created_at": utc_now(), "expires_at": SOON, "epsilon": "9", "delta": "0.1", "delta_conversion": 1, "rho": 2000,
         "delta_fail": 200,
     }  # fmt: skip
     return insert("motion", **row | given)
 
 
 def carried(town: "Town", number: int, at: str = "") -> Executable:
-    return insert("carried", motion_id=number, actor_id=town.world.steward.id, at=at or moment())
+    return insert("carried", motion_id=number, actor_id=town.world.steward.id, at=at or utc_now())
 
 
 def standing_use(town: "Town", **given: object) -> Executable:
     row = {"motion_id": town.standing, "number": 2, "request_id": town.scheduled, "attempt": 1,
-           "actor_id": town.world.runner.id, "at": moment()}  # fmt: skip
+           "actor_id": town.world.runner.id, "at": utc_now()}  # fmt: skip
     return insert("standing_use", **row | given)
 
 
 def schedule(town: "Town", **given: object) -> Executable:
     row = {"dataset_id": town.id_of("dataset", "name = 'clinic'"), "standing_id": town.standing, "kind": "interval",
-           "rule": "1h", "zone": "UTC", "starts_at": moment(), "reason": "because", "created_at": moment(),
+           "rule": "1h", "zone": "UTC", "starts_at": utc_now(), "reason": "because", "created_at": utc_now(),
            "created_by": town.world.analyst.id}  # fmt: skip
     return insert("schedule", **row | given)
 
 
 def schedule_change(town: "Town", **given: object) -> Executable:
-    row = {"schedule_id": town.schedule, "number": 1, "kind": "paused", "reason": "because", "at": moment(),
+    row = {"schedule_id": town.schedule, "number": 1, "kind": "paused", "reason": "because", "at": utc_now(),
            "actor_id": town.world.steward.id}  # fmt: skip
     return insert("schedule_change", **row | given)
 
 
 def slot(town: "Town", **given: object) -> Executable:
-    row = {"schedule_id": town.schedule, "slot": moment(), "skipped": "BudgetExceeded", "detail": "", "at": moment(),
+    row = {"schedule_id": town.schedule, "slot": utc_now(), "skipped": "BudgetExceeded", "detail": "", "at": utc_now(),
            "actor_id": town.world.analyst.id}  # fmt: skip
     return insert("schedule_slot", **row | given)
 
 
 def asked_slot(town: "Town", **given: object) -> list[Executable]:
     """A request under the schedule's authorisation, and the slot that it is for."""
-    number, due = town.id_of("request", "TRUE") + 1, moment()
-    row = {"id": number, "standing_id": town.standing, "created_at": moment()}
-    mine = {"slot": due, "skipped": None, "request_id": number, "at": moment()}
+    number, due = town.id_of("request", "TRUE") + 1, utc_now()
+    row = {"id": number, "standing_id": town.standing, "created_at": utc_now()}
+    mine = {"slot": due, "skipped": None, "request_id": number, "at": utc_now()}
     of_slot = {name: value for name, value in given.items() if name in ("slot", "schedule_id", "actor_id", "at")}
     of_request = {name: value for name, value in given.items() if name not in of_slot}
     return [request(town, "clinic", "clinic", **row | of_request), slot(town, **mine | of_slot)]
 
 
 def slot_end(town: "Town", **given: object) -> Executable:
-    row = {"slot_id": town.id_of("schedule_slot", "TRUE") + 1, "reason": "PlanChanged", "detail": "", "at": moment(),
+    row = {"slot_id": town.id_of("schedule_slot", "TRUE") + 1, "reason": "PlanChanged", "detail": "", "at": utc_now(),
            "actor_id": town.world.runner.id}  # fmt: skip
     return insert("slot_end", **row | given)
 
@@ -182,13 +182,13 @@ def waiting_slot(town: "Town") -> list[Executable]:
     asked, made = asked_slot(town)
     request_id, number = (town.id_of(table, "TRUE") + 1 for table in ("request", "schedule_slot"))
     step = {"request_id": request_id, "number": 1, "from_state": "draft", "to_state": "submitted", "detail": "",
-            "at": moment(), "actor_id": town.world.analyst.id}  # fmt: skip
+            "at": utc_now(), "actor_id": town.world.analyst.id}  # fmt: skip
     return [asked, insert("transition", **step), made.values(id=number)]  # type: ignore[attr-defined]
 
 
 def withdrawal(town: "Town", condition: str, at: str = "") -> Executable:
     number = town.id_of("approval", condition)
-    return insert("withdrawal", approval_id=number, reason="a doubt", signature="s", at=at or moment())
+    return insert("withdrawal", approval_id=number, reason="a doubt", signature="s", at=at or utc_now())
 
 
 def unit_mark(town: "Town", dataset: str, name: bytes, **given: object) -> Executable:
@@ -199,7 +199,7 @@ def unit_mark(town: "Town", dataset: str, name: bytes, **given: object) -> Execu
 def cohort(town: "Town", of: str = "grown", **given: object) -> list[Executable]:
     """A further version, and the cohort that is opened with it."""
     number = town.id_of("dataset_version", "TRUE") + 1
-    row = {"account_id": town.account(of, None), "number": 3, "version_id": number, "created_at": moment(),
+    row = {"account_id": town.account(of, None), "number": 3, "version_id": number, "created_at": utc_now(),
            "created_by": town.world.steward.id}  # fmt: skip
     return [version(town, of, id=number), insert("cohort", **row | given)]
 
@@ -209,7 +209,7 @@ def request(town: "Town", dataset: str, version: str, **given: object) -> Execut
     row = {
         "dataset_id": town.id_of("dataset", f"name = '{dataset}'"), "version_id": town.one(query, name=version),
         "policy_id": town.world.policy_id, "canonical": PLANNED, "digest": DIGEST,
-        "requester_id": town.world.analyst.id, "created_at": moment(), "expires_at": SOON,
+        "requester_id": town.world.analyst.id, "created_at": utc_now(), "expires_at": SOON,
     }  # fmt: skip
     return insert("request", **row | given)
 
@@ -218,7 +218,7 @@ def draft(town: "Town", submitted_by: int) -> list[Executable]:
     """A request, and its first step."""
     number = town.id_of("request", "TRUE") + 1
     step = {"request_id": number, "number": 1, "from_state": "draft", "to_state": "submitted", "detail": "",
-            "at": moment(), "actor_id": submitted_by}  # fmt: skip
+            "at": utc_now(), "actor_id": submitted_by}  # fmt: skip
     return [request(town, "clinic", "clinic", id=number), insert("transition", **step)]
 
 
@@ -226,7 +226,7 @@ def invocation(town: "Town", of: Attempt, **given: object) -> Executable:
     row = {
         "request_id": of.request_id, "attempt": of.number, "sequence": 9, "mechanism": "token_draw", "event": EVENT,
         "relation": "add_or_remove_one", "rng_kind": "os", "device": "cpu", "code_digest": DIGEST, "libraries": "{}",
-        "idem_key": DIGEST, "created_at": moment(), "created_by": town.world.runner.id,
+        "idem_key": DIGEST, "created_at": utc_now(), "created_by": town.world.runner.id,
     }  # fmt: skip
     return insert("invocation", **row | given)
 
@@ -243,7 +243,7 @@ def hold(town: "Town", of: Attempt, **given: object) -> Executable:
 
 
 def entry(town: "Town", hold_id: int, kind: str, **given: object) -> Executable:
-    row = {"hold_id": hold_id, "kind": kind, "at": moment(), "actor_id": town.world.runner.id}
+    row = {"hold_id": hold_id, "kind": kind, "at": utc_now(), "actor_id": town.world.runner.id}
     return insert("entry", **row | given)
 
 
@@ -268,7 +268,7 @@ def transition(town: "Town", request_id: int, from_state: str, to_state: str, **
     count = town.one("SELECT count(*) FROM transition WHERE request_id = :r", r=request_id)
     row = {
         "request_id": request_id, "number": count + 1, "from_state": from_state, "to_state": to_state, "detail": "",
-        "at": moment(), "actor_id": town.world.runner.id,
+        "at": utc_now(), "actor_id": town.world.runner.id,
     }  # fmt: skip
     return insert("transition", **row | given)
 
@@ -277,7 +277,7 @@ def approval(town: "Town", of: int | Attempt, gate: str = "spend", **given: obje
     number = of if isinstance(of, int) else of.request_id
     row = {
         "motion_id" if gate == "motion" else "request_id": number, "gate": gate,
-        "approver_id": town.world.steward.id, "decision": "approve", "reason": "because", "at": moment(),
+        "approver_id": town.world.steward.id, "decision": "approve", "reason": "because", "at": utc_now(),
         "expires_at": SOON, "signature": "s",
     }  # fmt: skip
     if "subject_digest" not in given:
@@ -288,7 +288,7 @@ def approval(town: "Town", of: int | Attempt, gate: str = "spend", **given: obje
 def artifact(town: "Town", of: Attempt, **given: object) -> Executable:
     row = {
         "request_id": of.request_id, "attempt": of.number, "digest": f"{of.request_id:064}",
-        "files": "{}", "size": 1, "folder": "f", "created_at": moment(), "created_by": town.world.runner.id,
+        "files": "{}", "size": 1, "folder": "f", "created_at": utc_now(), "created_by": town.world.runner.id,
     }  # fmt: skip
     return insert("artifact", **row | given)
 
@@ -296,19 +296,19 @@ def artifact(town: "Town", of: Attempt, **given: object) -> Executable:
 def evaluation(town: "Town", attempt: Attempt, exposure: str, invocation_id: int | None = None) -> Executable:
     return insert(
         "evaluation", artifact_id=town.artifact(attempt), metric="m", exposure=exposure, invocation_id=invocation_id,
-        result="{}", created_at=moment(),
+        result="{}", created_at=utc_now(),
     )  # fmt: skip
 
 
 def internal_view(town: "Town", of: Attempt, dataset: str, **given: object) -> Executable:
     row = {"account_id": town.account(dataset, None), "artifact_id": town.artifact(of),
-           "actor_id": town.world.steward.id, "kind": "computed", "at": moment()}  # fmt: skip
+           "actor_id": town.world.steward.id, "kind": "computed", "at": utc_now()}  # fmt: skip
     return insert("internal_view", **row | given)
 
 
 def erasure(town: "Town", **given: object) -> Executable:
     row = {"dataset_id": town.id_of("dataset", "name = 'emptied'"), "scope": "unit", "unit_mark": DIGEST,
-           "version_id": None, "reason": "asked", "actor_id": town.world.steward.id, "at": moment()}  # fmt: skip
+           "version_id": None, "reason": "asked", "actor_id": town.world.steward.id, "at": utc_now()}  # fmt: skip
     return insert("erasure", **row | given)
 
 
@@ -318,19 +318,19 @@ def erased_version(town: "Town", **given: object) -> Executable:
 
 
 def erasure_end(town: "Town", **given: object) -> Executable:
-    row = {"erasure_id": town.erasure, "actor_id": town.world.steward.id, "at": moment()}
+    row = {"erasure_id": town.erasure, "actor_id": town.world.steward.id, "at": utc_now()}
     return insert("erasure_end", **row | given)
 
 
 def publication(town: "Town", attempt: Attempt, **given: object) -> Executable:
-    row = {"artifact_id": town.artifact(attempt), "at": moment(), "actor_id": town.world.runner.id}
+    row = {"artifact_id": town.artifact(attempt), "at": utc_now(), "actor_id": town.world.runner.id}
     return insert("publication", **row | given)
 
 
 def audit(town: "Town", ahead: int = 1, **given: object) -> Executable:
     seq, head = fetch(town.world.database, "SELECT seq, hash FROM audit_head")[0]
     row = {
-        "seq": int(str(seq)) + ahead, "prev_hash": head, "row_hash": DIGEST, "at": moment(), "actor": "x",
+        "seq": int(str(seq)) + ahead, "prev_hash": head, "row_hash": DIGEST, "at": utc_now(), "actor": "x",
         "kind": "forged", "dataset": None, "request_id": None, "body": "{}",
     }  # fmt: skip
     return insert("audit", **row | given)

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     asked_slot,
@@ -24,7 +24,7 @@ TO_COME = "2099-01-01T00:00:00.000000Z"
 def between(town: Town) -> str:
     """A moment just after the first slot of the schedule, and so before its newest."""
     first = town.one("SELECT min(slot) FROM schedule_slot WHERE schedule_id = :number", number=town.schedule)
-    return moment(datetime.fromisoformat(first) + timedelta(microseconds=1))
+    return utc_now(datetime.fromisoformat(first) + timedelta(microseconds=1))
 
 
 SCHEDULES: dict[str, Case] = {

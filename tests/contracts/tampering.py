@@ -34,7 +34,7 @@ def truncate(database: Database, keep: int) -> None:
 def rewrite(database: Database, edits: Mapping[int, Mapping[str, str]]) -> None:
     """Change links and hash everything anew, head included: a chain that is consistent in itself."""
     with database.read() as session:
-        links = list(log.stream(session, LogFilter()))
+        links = list(log.stream_links(session, LogFilter()))
     previous = GENESIS
     for link in links:
         altered = link._replace(prev_hash=previous, **edits.get(link.seq, {}))

@@ -13,16 +13,16 @@ import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from migrations.database_roles import admit, grant_access
-from migrations.schema_inventory import differences
-from models_db.database.base import Base, moment
+from migrations.database_roles import grant_access, grant_login
+from migrations.schema_inventory import schema_differences
+from models_db.database.base import Base, utc_now
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import principals
 from models_db.services.lifecycle import ledger
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import Json, canonical, digest
+from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.writes.database_errors import Denied
 from tests.conftest import Ledgers, PostgreSQL
 from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, LINK, MOTION, SESSION, door
@@ -59,10 +59,10 @@ def siege(ledgers: Ledgers, postgresql: PostgreSQL) -> Iterator[Siege]:
         world, database = town.world, town.world.database
         names = (*ROLES, "nobody", "former")
         for name in names:
-            admit(database, f"almoner_test_{name}", writes=name != "auditor")
+            grant_login(database, f"almoner_test_{name}", writes=name != "auditor")
         grant_access(database)
         for name in names:
-            admit(database, f"almoner_test_{name}", writes=name != "auditor")
+            grant_login(database, f"almoner_test_{name}", writes=name != "auditor")
         with database.write() as session:
             for name in names:
                 if name != "nobody":
@@ -82,7 +82,7 @@ def siege(ledgers: Ledgers, postgresql: PostgreSQL) -> Iterator[Siege]:
 
 def facts(town: Town) -> dict[str, str]:
     """Everything an attacker reads off the tables."""
-    text_of_request = canonical(ASKED).decode()
+    text_of_request = encode_canonical(ASKED).decode()
     known: dict[str, object] = {
         **{f"bad_{name}": town.actor(f"bad {name}").id for name in (*ROLES, "former")},
         "steward": town.world.steward.id, "analyst": town.world.analyst.id, "runner": town.world.runner.id,
@@ -104,7 +104,7 @@ def facts(town: Town) -> dict[str, str]:
         "motion": town.open_motion, "motion_digest": town.world.subject(town.open_motion, "motion"),
         "standing": town.standing, "publication": town.id_of("publication", "TRUE"),
         "approval": town.id_of("approval", f"request_id = {town.approved}"),
-        "admin_grant": town.id_of("role_grant", "role = 'admin'"), "now": moment(), "then": THEN, "late": SOON,
+        "admin_grant": town.id_of("role_grant", "role = 'admin'"), "now": utc_now(), "then": THEN, "late": SOON,
         "token": town.one("SELECT token FROM lease WHERE request_id = :r", r=town.running.request_id),
         "text": json.dumps(text_of_request)[1:-1], "text_digest": digest(ASKED), "d": "d" * 64,
         "version_of_clinic": town.one("SELECT max(id) FROM dataset_version WHERE dataset_id ="
@@ -214,7 +214,7 @@ def runner(siege: Siege) -> Iterator[Connection]:
 def test_the_time_is_the_servers(siege: Siege, runner: Connection, claimed: str) -> None:
     statement = siege.filled(door("entry", ENTRY % ("$held", "ARM", "runner"))).replace(siege.facts["now"], claimed)
     stored = runner.exec_driver_sql(statement).scalar_one()
-    assert moment()[:13] == stored["at"][:13]
+    assert utc_now()[:13] == stored["at"][:13]
 
 
 def test_a_link_says_what_was_recorded_by_whom(siege: Siege) -> None:
@@ -264,7 +264,7 @@ def test_a_lease_is_short(siege: Siege, runner: Connection) -> None:
     runner.exec_driver_sql(siege.filled("SELECT almoner_lease($approved, 1, 't', 'me', '$late')"))
     assert runner.exec_driver_sql(siege.filled("SELECT almoner_renew($approved, 't', '$late')")).scalar() is True
     expires_at = runner.exec_driver_sql(siege.filled("SELECT expires_at FROM lease WHERE request_id = $approved"))
-    assert str(expires_at.scalar())[:4] == moment()[:4]
+    assert str(expires_at.scalar())[:4] == utc_now()[:4]
 
 
 def test_an_envelope_hold_stays_while_its_instalment_is_armed(siege: Siege, runner: Connection) -> None:
@@ -325,7 +325,7 @@ def as_people(world: World, postgresql: PostgreSQL) -> dict[str, World]:
             principals.grant(session, world.admin, f"good {name}", name, "for the tests")
     grant_access(world.database)
     for name in names:
-        admit(world.database, f"almoner_test_{name}", writes=True)
+        grant_login(world.database, f"almoner_test_{name}", writes=True)
     everybody = replace(world, analyst=people_["analyst"], runner=people_["runner"], steward=people_["steward"])
     return {name: replace(everybody, database=login(postgresql, world.database, name)) for name in names}
 
@@ -345,7 +345,7 @@ def test_people_work_under_their_own_logins(postgresql_database: Database, postg
     by["steward"].decide(request_id, "publish")
     with by["runner"].database.read() as session:
         assert ledger.balance(session, running.account_id).spent == Amount(10)
-        assert verify_chain.verify(session).holds
+        assert verify_chain.verify_chain(session).holds
     actors = {str(row[0]) for row in fetch(postgresql_database, "SELECT actor FROM audit WHERE request_id > 0")}
     assert actors == {"good analyst", "good runner", "good steward"}
     for each in by.values():
@@ -369,7 +369,7 @@ def test_a_function_that_was_changed_is_found(postgresql_database: Database) -> 
     ):
         with postgresql_database.engine.connect() as connection:
             connection.exec_driver_sql(statement)
-            assert differences(connection), statement
+            assert schema_differences(connection), statement
             connection.rollback()
     execute(postgresql_database, "SELECT 1")
 

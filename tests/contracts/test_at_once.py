@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from models_db.database.prepared_statements import Statement
+from models_db.database.prepared_statements import PreparedStatement
 from models_db.services.lifecycle import attempts, ledger
 from models_db.services.lifecycle.ledger import Attempt, BudgetExceeded, Fenced
 from models_db.sessions.database import Database
@@ -39,14 +39,14 @@ def whole(request: pytest.FixtureRequest) -> bool:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each attempt to do a step in one message did it."""
     done: list[bool] = []
-    real = Statement.alone
+    real = PreparedStatement.execute_as_transaction
 
-    def watched(self: Statement, *args: Any) -> list[Any]:
+    def watched(self: PreparedStatement, *args: Any) -> list[Any]:
         found = real(self, *args)
         done.append(bool(found))
         return found
 
-    monkeypatch.setattr(Statement, "alone", watched)
+    monkeypatch.setattr(PreparedStatement, "alone", watched)
     return done
 
 
@@ -57,7 +57,7 @@ def hold(world: World, attempt: Attempt, whole: bool) -> None:
 
 def arm(world: World, attempt: Attempt, instalment: int, whole: bool, token: str | None = None) -> Amount:
     with world.database.write() as session:
-        lease = attempts.renewal(token) if token else None
+        lease = attempts.lease_renewal(token) if token else None
         return ledger.arm(session, world.runner, attempt, 0, instalment, lease, whole=whole)
 
 
@@ -133,8 +133,8 @@ def test_arming_prolongs_the_lease_of_its_holder_only(world: World, whole: bool)
     request_id = world.request()
     world.decide(request_id)
     with world.database.write() as session:
-        attempts.start(session, world.runner, request_id, "mine", "here:1")
-        attempt = ledger.attempt_of(session, request_id, 1, (0,))
+        attempts.start_attempt(session, world.runner, request_id, "mine", "here:1")
+        attempt = ledger.load_attempt(session, request_id, 1, (0,))
     hold(world, attempt, whole)
     first = ends(world.database, request_id)
     arm(world, attempt, 0, whole, "mine")

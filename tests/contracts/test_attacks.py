@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection, UniqueConstraint, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from models_db.database.base import Base, moment
+from models_db.database.base import Base, utc_now
 from models_db.services.lifecycle import ledger
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
@@ -95,7 +95,7 @@ class TestSQLite:
 
     def enter(self, raw: sqlite3.Connection, verb: str, hold_id: int, kind: str, tail: str = "") -> None:
         raw.execute(
-            f"{verb} INTO entry (hold_id, kind, at, actor_id) VALUES (?, ?, ?, 1) {tail}", (hold_id, kind, moment())
+            f"{verb} INTO entry (hold_id, kind, at, actor_id) VALUES (?, ?, ?, 1) {tail}", (hold_id, kind, utc_now())
         )
 
     @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ class TestSQLite:
         raw.execute("CREATE TEMP TRIGGER swallow BEFORE UPDATE ON audit_head BEGIN SELECT RAISE(IGNORE); END")
         with pytest.raises(sqlite3.IntegrityError, match="the head did not follow"):
             raw.execute(
-                f"INSERT INTO audit SELECT seq + 1, hash, 'x', '{moment()}', 'x', 'x', NULL, NULL, '{{}}'"
+                f"INSERT INTO audit SELECT seq + 1, hash, 'x', '{utc_now()}', 'x', 'x', NULL, NULL, '{{}}'"
                 " FROM audit_head"
             )
 
@@ -136,7 +136,7 @@ class TestSQLite:
 
     def test_a_publication_of_an_artifact_to_come(self, raw: sqlite3.Connection) -> None:
         with pytest.raises(sqlite3.IntegrityError, match="the publish gate is not passed"):
-            raw.execute("INSERT INTO publication VALUES (1, 1, ?, 1)", (moment(),))
+            raw.execute("INSERT INTO publication VALUES (1, 1, ?, 1)", (utc_now(),))
 
     def test_a_temporary_table_of_the_same_name(self, raw: sqlite3.Connection, held: ledger.Attempt) -> None:
         raw.execute("CREATE TEMP TABLE approval AS SELECT * FROM main.approval")
@@ -163,7 +163,7 @@ class TestReplace:
     def test_a_row_is_not_replaced(self, careless: sqlite3.Connection, table: str) -> None:
         columns = ", ".join(column.name for column in Base.metadata.tables[table].columns)
         before = sorted(careless.execute(f"SELECT * FROM {table}"), key=repr)
-        values = columns.replace(", at", f", '{moment()}'")  # no guard of the clock shall be what refuses
+        values = columns.replace(", at", f", '{utc_now()}'")  # no guard of the clock shall be what refuses
         replace = f"INSERT OR REPLACE INTO {table} ({columns}) SELECT {values} FROM {table} WHERE TRUE LIMIT 1"
         with pytest.raises(sqlite3.IntegrityError, match="almoner:"):
             careless.execute(replace)
@@ -209,7 +209,7 @@ class TestPostgreSQL:
 
     @property
     def arm(self) -> str:
-        return f"INSERT INTO public.entry (hold_id, kind, at, actor_id) VALUES (1, 'ARM', '{moment()}', 1)"
+        return f"INSERT INTO public.entry (hold_id, kind, at, actor_id) VALUES (1, 'ARM', '{utc_now()}', 1)"
 
     def test_temporary_tables_do_not_stand_in(self, raw: Connection) -> None:
         for table in ("account", "approval", "transition", "hold", "entry", "audit_head"):
@@ -228,7 +228,7 @@ class TestPostgreSQL:
         with pytest.raises(IntegrityError, match="the head did not follow"):
             raw.execute(
                 text(
-                    f"INSERT INTO audit SELECT seq + 1, hash, 'x', '{moment()}', 'x', 'x', NULL, NULL, '{{}}'"
+                    f"INSERT INTO audit SELECT seq + 1, hash, 'x', '{utc_now()}', 'x', 'x', NULL, NULL, '{{}}'"
                     " FROM audit_head".replace(":", "\\:")
                 )
             )
@@ -252,7 +252,7 @@ def test_the_services_go_on_after_an_attack(world: World, held: ledger.Attempt) 
     world.produce(held)
     assert world.balance().spent == Amount(40)
     with world.database.read() as session:
-        assert ledger.recomputed(session) == []
+        assert ledger.differing_counters(session) == []
 
 
 LINKS = "SELECT seq, kind, body FROM audit WHERE kind LIKE 'ledger%' ORDER BY seq"

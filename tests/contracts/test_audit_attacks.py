@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.audit import chain, log, verify_chain
-from models_db.services.audit.log import Link, LogFilter
-from models_db.services.audit.verify_chain import Anchor, ChainReport
+from models_db.services.audit.log import LogFilter, LoggedLink
+from models_db.services.audit.verify_chain import ChainAnchor, ChainReport
 from models_db.services.catalogue import principals
 from models_db.sessions.database import Database
-from models_db.tables import Audit
+from models_db.tables import AuditLink
 from tests.conftest import Ledgers
 from tests.contracts.tampering import FORGET_CHECKPOINTS, rewrite, superuser, truncate
 from tests.support import World, append_link
@@ -27,8 +27,8 @@ class Story:
 
     world: World
     older: Database
-    bundle: Anchor
-    file: Anchor
+    bundle: ChainAnchor
+    file: ChainAnchor
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -40,12 +40,14 @@ def original(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[Story
         with ledgers.new(request.param, like=database) as older:
             attempt = world.published()
             published = links(database)[-1]
-            bundle = Anchor(published.row_hash, "key of runner", artifact=world.subject(attempt.request_id, "publish"))
+            bundle = ChainAnchor(
+                published.row_hash, "key of runner", artifact=world.subject(attempt.request_id, "publish")
+            )
             with database.write() as session:
-                head = chain.head(session)
+                head = chain.read_chain_head(session)
                 chain.record_checkpoint(session, head.hash, "s", "key of steward")
             world.running()
-            file = Anchor(head.hash, "key of steward", head.seq, moment())
+            file = ChainAnchor(head.hash, "key of steward", head.seq, utc_now())
             yield Story(world, older, bundle, file)
 
 
@@ -65,14 +67,14 @@ def restored(original: Story, ledgers: Ledgers) -> Iterator[World]:
         yield replace(original.world, database=database)
 
 
-def links(database: Database) -> list[Link]:
+def links(database: Database) -> list[LoggedLink]:
     with database.read() as session:
-        return list(log.stream(session, LogFilter()))
+        return list(log.stream_links(session, LogFilter()))
 
 
-def verify(database: Database, *anchors: Anchor) -> ChainReport:
+def verify(database: Database, *anchors: ChainAnchor) -> ChainReport:
     with database.read() as session:
-        return verify_chain.verify(session, anchors)
+        return verify_chain.verify_chain(session, anchors)
 
 
 def verdicts(database: Database, story: Story) -> list[str]:
@@ -80,17 +82,17 @@ def verdicts(database: Database, story: Story) -> list[str]:
     assert verify(database).holds
     found = verify(database, story.bundle, story.file)
     assert found.holds
-    assert all(placed.detail for placed in found.placed)
-    assert found.sound == all(placed.link for placed in found.placed)
-    return [placed.verdict for placed in found.placed]
+    assert all(placed.detail for placed in found.placements)
+    assert found.sound == all(placed.link for placed in found.placements)
+    return [placed.verdict for placed in found.placements]
 
 
 def test_anchors_lie_on_an_honest_chain(story: Story) -> None:
     found = verify(story.world.database, story.bundle, story.file)
     assert found.sound
-    assert [placed.verdict for placed in found.placed] == ["on the chain"] * 2
-    assert [placed.link for placed in found.placed] == [story.file.seq] * 2
-    assert [placed.signer for placed in found.placed] == ["runner", "steward"]
+    assert [placed.verdict for placed in found.placements] == ["on the chain"] * 2
+    assert [placed.link for placed in found.placements] == [story.file.seq] * 2
+    assert [placed.signer for placed in found.placements] == ["runner", "steward"]
 
 
 def test_they_still_do_after_years_of_more(story: Story) -> None:
@@ -134,7 +136,7 @@ def test_a_restored_copy_that_went_on(story: Story, restored: World) -> None:
 def test_another_ledger(story: Story, ledgers: Ledgers) -> None:
     with ledgers.new(story.world.database.engine.dialect.name) as database:
         with database.write() as session:
-            stranger = principals.found(session, "stranger", "key of a stranger")
+            stranger = principals.found_ledger(session, "stranger", "key of a stranger")
         with database.write() as session:
             for _ in range(40):
                 append_link(session, stranger, "test", {})
@@ -157,19 +159,19 @@ def test_the_ledgers_own_list_of_checkpoints_tells_as_well(story: Story) -> None
     truncate(story.world.database, int(story.file.seq or 0) - 2)
     found = verify(story.world.database, story.bundle, story.file)
     assert (found.broken_at, found.reason) == (story.file.seq, verify_chain.OFF_CHAIN)
-    assert [placed.verdict for placed in found.placed] == ["cut off"] * 2
+    assert [placed.verdict for placed in found.placements] == ["cut off"] * 2
 
 
 def test_anchors_beyond_a_break_are_not_said_to_hold(story: Story) -> None:
     superuser(story.world.database, FORGET_CHECKPOINTS, "UPDATE audit SET actor = 'x' WHERE seq = 8")
     found = verify(story.world.database, story.bundle, story.file)
     assert found.broken_at == 8
-    assert [(placed.link, placed.verdict) for placed in found.placed] == [(None, "broken")] * 2
+    assert [(placed.link, placed.verdict) for placed in found.placements] == [(None, "broken")] * 2
 
 
 def test_a_number_that_was_not_signed_with_its_hash(story: Story) -> None:
     wrong = replace(story.file, seq=int(story.file.seq or 0) - 1)
-    [placed] = verify(story.world.database, wrong).placed
+    [placed] = verify(story.world.database, wrong).placements
     assert (placed.link, placed.verdict) == (None, "rewritten")
 
 
@@ -189,7 +191,7 @@ def test_the_places_of_a_clock_are_some(story: Story) -> None:
     database = story.world.database
     superuser(database, FORGET_CHECKPOINTS)
     rewrite(database, {seq: {"at": f"20{99 - seq}-01-01T00:00:00.000000Z"} for seq in range(2, 40)})
-    assert verify(database).clock_back == tuple(range(3, 3 + verify_chain.SHOWN))
+    assert verify(database).clock_back == tuple(range(3, 3 + verify_chain.MOST_UNREADABLE))
 
 
 @pytest.mark.parametrize("value", ["x'00ff'", "12"])
@@ -204,7 +206,7 @@ def test_a_value_of_another_type_is_an_alteration(ledgers: Ledgers, value: str) 
 def test_a_walk_tells_how_far_it_is(story: Story) -> None:
     told: list[tuple[int, int]] = []
     with story.world.database.read() as session:
-        count = verify_chain.verify(session, progress=lambda done, total: told.append((done, total))).links
+        count = verify_chain.verify_chain(session, progress=lambda done, total: told.append((done, total))).links
     assert told[-1] == (count, count)
 
 
@@ -213,7 +215,7 @@ def test_the_walks_hash_is_the_writers(story: Story) -> None:
     for text in strange:
         fourth = links(story.world.database)[3]
         link = fourth._replace(dataset=text, actor=text or "", body=text or "", request_id=2**40)
-        row = Audit(**link._asdict())
+        row = AuditLink(**link._asdict())
         assert verify_chain.link_hash(link) == row.computed_hash
         plain = link._replace(request_id=None)
-        assert verify_chain.link_hash(plain) == Audit(**plain._asdict()).computed_hash
+        assert verify_chain.link_hash(plain) == AuditLink(**plain._asdict()).computed_hash

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.audit import chain, verify_chain
 from models_db.services.audit.verify_chain import ChainReport
 from models_db.services.queries import health
 from models_db.sessions.database import Database
-from models_db.tables import Audit
+from models_db.tables import AuditLink
 from tests.conftest import Ledgers
 from tests.contracts.tampering import superuser, truncate
 from tests.support import World, append_link, execute, fetch
@@ -24,7 +24,7 @@ def original(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World
         world = World.create(database)
         world.dataset()
         with database.write() as session:
-            chain.record_checkpoint(session, chain.head(session).hash, "signature", "key")
+            chain.record_checkpoint(session, chain.read_chain_head(session).hash, "signature", "key")
         world.published()
         yield world
 
@@ -39,7 +39,7 @@ def recorded(original: World, ledgers: Ledgers) -> Iterator[World]:
 
 def report(world: World) -> ChainReport:
     with world.database.read() as session:
-        return verify_chain.verify(session)
+        return verify_chain.verify_chain(session)
 
 
 def test_an_honest_chain_holds(recorded: World) -> None:
@@ -72,7 +72,7 @@ def test_an_altered_link_is_found(recorded: World, setting: str) -> None:
 
 def test_a_link_rehashed_after_altering_is_found_at_the_next(recorded: World) -> None:
     with recorded.database.read() as session:
-        link = session.get_one(Audit, 8)
+        link = session.get_one(AuditLink, 8)
         link.body = "{}"
         forged = link.computed_hash
     superuser(recorded.database, f"UPDATE audit SET body = '{{}}', row_hash = '{forged}' WHERE seq = 8")
@@ -122,7 +122,7 @@ def test_a_rewritten_chain_is_found_by_a_checkpoint(recorded: World) -> None:
     """Everything re-hashed from link 2 on, head included: consistent in itself, but not the chain that was signed."""
     statements, previous = [], None
     with recorded.database.read() as session:
-        for link in session.query(Audit).order_by(Audit.seq):
+        for link in session.query(AuditLink).order_by(AuditLink.seq):
             if link.seq == 2:
                 link.actor = "somebody"
             link.prev_hash = previous or link.prev_hash
@@ -140,7 +140,7 @@ def test_a_forged_link_with_a_wrong_hash_is_found(recorded: World) -> None:
     """The database checks that a link follows; only the verifier can compute what its hash must be."""
     execute(
         recorded.database,
-        f"INSERT INTO audit SELECT seq + 1, hash, '{'d' * 64}', '{moment()}', 'x', 'x', NULL, NULL, '{{}}'"
+        f"INSERT INTO audit SELECT seq + 1, hash, '{'d' * 64}', '{utc_now()}', 'x', 'x', NULL, NULL, '{{}}'"
         " FROM audit_head",
     )
     found = report(recorded)
@@ -171,12 +171,12 @@ def test_a_body_is_canonical_and_holds_no_float(recorded: World) -> None:
 
 def unhealthy(world: World) -> set[str]:
     with world.database.read() as session:
-        return {finding.check for finding in health.examine(session) if not finding.ok}
+        return {finding.check for finding in health.check_health(session) if not finding.ok}
 
 
 def test_a_healthy_ledger(recorded: World) -> None:
     with recorded.database.read() as session:
-        found = health.examine(session)
+        found = health.check_health(session)
     assert all(finding.ok and finding.detail for finding in found)
     assert {f.check for f in found} >= {"counters", "audit chain"}
 
@@ -184,7 +184,7 @@ def test_a_healthy_ledger(recorded: World) -> None:
 def test_health_finds_a_broken_chain_and_says_where(recorded: World) -> None:
     superuser(recorded.database, "UPDATE audit SET actor = 'x' WHERE seq = 8")
     with recorded.database.read() as session:
-        wrong = {finding.check: finding.detail for finding in health.examine(session) if not finding.ok}
+        wrong = {finding.check: finding.detail for finding in health.check_health(session) if not finding.ok}
     assert wrong == {
         "audit chain": "broken at link 8: a link was altered",
         "told": "not as the chain tells: link 8 does not say what its rows say",
@@ -206,7 +206,7 @@ def test_health_finds_a_row_without_its_parent(sqlite_database: Database) -> Non
         raw = connection.connection.driver_connection
         assert raw is not None
         raw.execute("PRAGMA foreign_keys = OFF")
-        raw.execute(f"INSERT INTO cap VALUES (1, 99, '8', '0', 0, '{moment()}', 0, 0)")
+        raw.execute(f"INSERT INTO cap VALUES (1, 99, '8', '0', 0, '{utc_now()}', 0, 0)")
         raw.execute("PRAGMA foreign_keys = ON")
     assert unhealthy(world) == {"foreign keys", "told"}
 

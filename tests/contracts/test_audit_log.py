@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models_db.services.audit import chain, log
-from models_db.services.audit.log import Link, LogFilter
+from models_db.services.audit.log import LogFilter, LoggedLink
 from tests.conftest import Ledgers
 from tests.support import World, append_link, fetch
 
@@ -24,18 +24,18 @@ def world(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
         yield world
 
 
-def everything(world: World, wanted: LogFilter) -> list[Link]:
+def everything(world: World, wanted: LogFilter) -> list[LoggedLink]:
     with world.database.read() as session:
-        return list(log.stream(session, wanted))
+        return list(log.stream_links(session, wanted))
 
 
-def paged(world: World, wanted: LogFilter, limit: int, between: Callable[[], None] = lambda: None) -> list[Link]:
+def paged(world: World, wanted: LogFilter, limit: int, between: Callable[[], None] = lambda: None) -> list[LoggedLink]:
     """All pages, newest first, put together in the order of the chain; each is read in a snapshot of its own."""
-    found: list[Link] = []
+    found: list[LoggedLink] = []
     before = None
     while True:
         with world.database.read() as session:
-            page = log.page(session, wanted, limit, before)
+            page = log.read_page(session, wanted, limit, before)
         assert len(page.links) <= limit
         found = [*page.links, *found]
         if (before := page.next_before) is None:
@@ -44,7 +44,7 @@ def paged(world: World, wanted: LogFilter, limit: int, between: Callable[[], Non
         between()
 
 
-FITS: list[tuple[LogFilter, Callable[[Link], bool]]] = [
+FITS: list[tuple[LogFilter, Callable[[LoggedLink], bool]]] = [
     (LogFilter(), lambda link: True),
     (LogFilter(dataset="clinic"), lambda link: link.dataset == "clinic"),
     (LogFilter(dataset="clin"), lambda link: False),
@@ -70,7 +70,7 @@ FITS: list[tuple[LogFilter, Callable[[Link], bool]]] = [
 @pytest.mark.parametrize(("wanted", "fits"), FITS)
 @pytest.mark.parametrize("limit", [1, 3, 1000])
 def test_the_log_is_filtered_whole_and_in_pages(
-    world: World, wanted: LogFilter, fits: Callable[[Link], bool], limit: int
+    world: World, wanted: LogFilter, fits: Callable[[LoggedLink], bool], limit: int
 ) -> None:
     expected = [link for link in everything(world, LogFilter()) if fits(link)]
     assert everything(world, wanted) == expected
@@ -96,11 +96,11 @@ def test_every_moment_of_the_record_cuts_it_in_two(world: World) -> None:
 
 def test_a_page_is_the_newest_oldest_first(world: World) -> None:
     with world.database.read() as session:
-        head = chain.head(session).seq
-        page = log.page(session, LogFilter(), 3)
+        head = chain.read_chain_head(session).seq
+        page = log.read_page(session, LogFilter(), 3)
         assert [link.seq for link in page.links] == [head - 2, head - 1, head]
         assert page.next_before == head - 2
-        assert log.page(session, LogFilter(), head).next_before is None
+        assert log.read_page(session, LogFilter(), head).next_before is None
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -142,7 +142,7 @@ def test_a_page_is_served_from_an_index(ledgers: Ledgers, wanted: LogFilter, ind
         asked: list[str] = []
         with database.read() as session:
             session.connection().connection.driver_connection.set_trace_callback(asked.append)  # type: ignore[union-attr]
-            log.page(session, wanted, 10)
+            log.read_page(session, wanted, 10)
             session.connection().connection.driver_connection.set_trace_callback(None)  # type: ignore[union-attr]
         page = next(query for query in asked if "ORDER BY" in query and "body" in query)
         with database.read() as session:
@@ -154,14 +154,14 @@ def test_a_page_is_served_from_an_index(ledgers: Ledgers, wanted: LogFilter, ind
 def test_the_kinds_are_found_whatever_their_number(world: World) -> None:
     kinds = {str(row[0]) for row in fetch(world.database, "SELECT DISTINCT kind FROM audit")}
     with world.database.read() as session:
-        assert set(log._kinds(session, "").values()) == kinds
-        assert log._kinds(session, "no such") == {}
+        assert set(log._kinds_with_prefix(session, "").values()) == kinds
+        assert log._kinds_with_prefix(session, "no such") == {}
 
 
 def test_an_empty_record_has_an_empty_page(ledgers: Ledgers) -> None:
     with ledgers.new("sqlite") as database, database.read() as session:
-        assert log.page(session, LogFilter(kind="x"), 5) == log.Page([], None)
-        assert log.page(session, LogFilter(since="2000"), 5).links == []
+        assert log.read_page(session, LogFilter(kind="x"), 5) == log.LogPage([], None)
+        assert log.read_page(session, LogFilter(since="2000"), 5).links == []
 
 
 def test_a_reason_that_quotes_a_mechanism_is_not_one(ledgers: Ledgers) -> None:
@@ -170,21 +170,21 @@ def test_a_reason_that_quotes_a_mechanism_is_not_one(ledgers: Ledgers) -> None:
         with database.write() as session:
             for body in ({"reason": "noise"}, {"mechanism": "noise"}, {"mechanisms": ["draw", "noise"]}, {"x": 1}):
                 append_link(session, world.steward, "test", dict(body))
-            for _ in range(log.CHUNK + 5):
+            for _ in range(log.CHUNK_LINKS + 5):
                 append_link(session, world.steward, "test", {"reason": "noise"})
         with database.read() as session:
-            page = log.page(session, LogFilter(mechanism="noise"), 1)
+            page = log.read_page(session, LogFilter(mechanism="noise"), 1)
             assert [link.body for link in page.links] == ['{"mechanisms":["draw","noise"]}']
-            older = log.page(session, LogFilter(mechanism="noise"), 1, page.next_before)
+            older = log.read_page(session, LogFilter(mechanism="noise"), 1, page.next_before)
             assert [link.body for link in older.links] == ['{"mechanism":"noise"}']
             assert older.next_before is None
 
 
 def test_a_stream_holds_some_links_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """On PostgreSQL by a cursor of the server: its driver would fetch everything at once."""
-    monkeypatch.setattr(log, "CHUNK", 10)
+    monkeypatch.setattr(log, "CHUNK_LINKS", 10)
     with world.database.read() as session:
-        chunks = log.chunks(session, LogFilter())
+        chunks = log.stream_chunks(session, LogFilter())
         sizes = [len(next(chunks))]
         if not world.database.is_sqlite:
             assert session.connection().exec_driver_sql("SELECT count(*) FROM pg_cursors").scalar() == 1

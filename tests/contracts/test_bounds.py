@@ -8,13 +8,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from migrations.schema import forms
-from models_db.database.base import Base, moment
+from models_db.database.base import Base, utc_now
 from models_db.services.catalogue import policies
 from models_db.sessions.database import Database
-from models_db.tables import Evaluation
+from models_db.tables import StoredEvaluation
 from models_db.writes.database_errors import Denied
-from models_db.writes.insert import record
-from models_db.writes.json_depth import DEPTH, JSON, UNBOUNDED
+from models_db.writes.insert import insert_row
+from models_db.writes.json_depth import JSON_TEXT_COLUMNS, MOST_JSON_DEPTH, UNBOUNDED_TEXT
 from tests.conftest import Ledgers
 from tests.contracts import whole_story
 from tests.contracts.test_every_column import altered, some_row
@@ -22,7 +22,7 @@ from tests.support import World, terms
 
 COLUMNS = [(table, column, most) for table, texts in forms.TEXTS.items() for column, most in texts.items()]
 JSON_COLUMNS = [(table, column) for table, columns in forms.JSON.items() for column in columns]
-DEEP = '{"a":' * (DEPTH + 1) + "1" + "}" * (DEPTH + 1)
+DEEP = '{"a":' * (MOST_JSON_DEPTH + 1) + "1" + "}" * (MOST_JSON_DEPTH + 1)
 LONG_NUMBER = '{"a":' + "9" * forms.DIGITS + "}"
 
 
@@ -70,13 +70,13 @@ def test_a_text_is_bounded_in_bytes(bounded: Session, table: str, column: str, m
     with bounded.begin_nested():
         put_in(bounded, table, **{column: "é" * (most // 2)})
         bounded.execute(Base.metadata.tables[table].delete().where(Base.metadata.tables[table].c[column].like("éé%")))
-    with pytest.raises(IntegrityError, match=UNBOUNDED), bounded.begin_nested():
+    with pytest.raises(IntegrityError, match=UNBOUNDED_TEXT), bounded.begin_nested():
         put_in(bounded, table, **{column: "é" * (most // 2) + "e"})
 
 
 @pytest.mark.parametrize(("table", "column"), JSON_COLUMNS)
 def test_a_number_is_bounded_in_digits(bounded: Session, table: str, column: str) -> None:
-    with pytest.raises(IntegrityError, match=UNBOUNDED), bounded.begin_nested():
+    with pytest.raises(IntegrityError, match=UNBOUNDED_TEXT), bounded.begin_nested():
         put_in(bounded, table, **{column: LONG_NUMBER})
     put_in(bounded, table, **{column: LONG_NUMBER.replace("9", "", 1)})
 
@@ -84,21 +84,24 @@ def test_a_number_is_bounded_in_digits(bounded: Session, table: str, column: str
 @pytest.mark.parametrize(("table", "column"), JSON_COLUMNS)
 def test_json_is_bounded_in_depth(bounded: Session, table: str, column: str) -> None:
     if bounded.get_bind().dialect.name == "postgresql":
-        with pytest.raises(IntegrityError, match=UNBOUNDED), bounded.begin_nested():
+        with pytest.raises(IntegrityError, match=UNBOUNDED_TEXT), bounded.begin_nested():
             put_in(bounded, table, **{column: DEEP})
         put_in(bounded, table, **{column: DEEP[5:-1] + " "})
-    assert (table, column) in [(name, each) for name, columns in JSON.items() for each in columns]
+    assert (table, column) in [(name, each) for name, columns in JSON_TEXT_COLUMNS.items() for each in columns]
 
 
 @pytest.mark.parametrize("body", [DEEP, "[" * 3000 + "]" * 3000, LONG_NUMBER, '{"a":"' + "x" * 10**6 + '"}'])
 def test_the_services_refuse_by_name(world: World, body: str) -> None:
     """Also on SQLite, where the door looks at the depth."""
-    with pytest.raises(Denied, match=UNBOUNDED), world.database.write() as session:
+    with pytest.raises(Denied, match=UNBOUNDED_TEXT), world.database.write() as session:
         policies.adopt(session, world.admin, terms(body=body))
     world.dataset()
     world.produced("clinic")
-    with pytest.raises(Denied, match=UNBOUNDED), world.database.write() as session:
-        record(session, Evaluation(artifact_id=1, metric="m", exposure="public", result=body * 20, created_at=moment()))
+    with pytest.raises(Denied, match=UNBOUNDED_TEXT), world.database.write() as session:
+        insert_row(
+            session,
+            StoredEvaluation(artifact_id=1, metric="m", exposure="public", result=body * 20, created_at=utc_now()),
+        )
 
 
 def test_brackets_in_strings_do_not_count(world: World) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.policies.pacing import pacing_window
 from models_db.services.audit import verify_chain
 from models_db.services.catalogue import datasets, policies, requests
@@ -66,7 +66,9 @@ def commands(world: World) -> dict[str, Callable[[], object]]:
         "register": lambda: world.dataset("harbour", account_id=account),
         "open an envelope": lambda: written(
             world.database,
-            lambda s: envelopes.open_scope(s, world.steward, datasets.find(s, "clinic"), "study", TEN, "a study"),
+            lambda s: envelopes.open_envelope(
+                s, world.steward, datasets.find_dataset(s, "clinic"), "study", TEN, "a study"
+            ),
         ),
         "adopt": lambda: written(world.database, lambda s: policies.adopt(s, world.admin, terms(spend_approvals=2))),
     }
@@ -136,8 +138,10 @@ def test_a_row_with_an_old_time_is_refused(database: Database, clock: MovingCloc
     if table == "carried":
         _approve_without_carrying(world, motion)
     with pytest.raises(IntegrityError, match=AHEAD):
-        execute(database, statement, at=moment(datetime.now(UTC) - 6 * timedelta(minutes=1)), **_used(statement, given))
-    execute(database, statement, at=moment(), **_used(statement, given))
+        execute(
+            database, statement, at=utc_now(datetime.now(UTC) - 6 * timedelta(minutes=1)), **_used(statement, given)
+        )
+    execute(database, statement, at=utc_now(), **_used(statement, given))
 
 
 def _used(statement: str, given: dict[str, int]) -> dict[str, int]:
@@ -150,7 +154,7 @@ def _approve_without_carrying(world: World, motion: int) -> None:
         "INSERT INTO approval (motion_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
         f" signature) SELECT id, 'motion', digest, :steward, 'approve', 'because', :at, '{SOON}', 's' FROM motion"
         " WHERE id = :motion",
-        steward=world.steward.id, at=moment(), motion=motion,
+        steward=world.steward.id, at=utc_now(), motion=motion,
     )  # fmt: skip
 
 
@@ -161,7 +165,7 @@ def test_an_expired_approval_is_not_revived_by_a_back_dated_arm(database: Databa
     world.decide(request, valid=10 * timedelta(minutes=1))
     attempt = world.start(request)
     world.hold(attempt, planned(TEN))
-    before = moment()
+    before = utc_now()
     clock.ahead += HOUR
     with pytest.raises(Denied, match="spend gate"):
         world.arm(attempt)
@@ -238,16 +242,16 @@ def test_a_window_is_neither_shortened_nor_opened_twice(
     began = pacing_window("week", datetime.now(UTC)).opens_at
     before = snapshot(database)
     with pytest.raises(IntegrityError, match=r"share and length|do not overlap|recorded this already"):
-        execute(database, SHORTER, opens=moment(began + opens), closes=moment(began + closes))
+        execute(database, SHORTER, opens=utc_now(began + opens), closes=utc_now(began + closes))
     assert snapshot(database) == before
-    execute(database, SHORTER, opens=moment(began + 7 * DAY), closes=moment(began + 14 * DAY))
+    execute(database, SHORTER, opens=utc_now(began + 7 * DAY), closes=utc_now(began + 14 * DAY))
 
 
 def test_a_window_does_not_close_early(database: Database, clock: MovingClock) -> None:
     world = paced(database)
     fill(world)
     with pytest.raises(IntegrityError, match="counters move only"):
-        execute(database, "UPDATE account SET closes_at = :now WHERE kind = 'pacing'", now=moment())
+        execute(database, "UPDATE account SET closes_at = :now WHERE kind = 'pacing'", now=utc_now())
 
 
 def test_what_was_held_in_another_window_is_not_armed_as_if_in_this(database: Database, clock: MovingClock) -> None:
@@ -258,7 +262,7 @@ def test_what_was_held_in_another_window_is_not_armed_as_if_in_this(database: Da
     with pytest.raises(BudgetExceeded):
         world.hold(attempt, planned(TEN))
     soon = pacing_window("week", datetime.now(UTC)).closes_at
-    execute(database, SHORTER, opens=moment(soon), closes=moment(soon + 7 * DAY))
+    execute(database, SHORTER, opens=utc_now(soon), closes=utc_now(soon + 7 * DAY))
     execute(
         database,
         "INSERT INTO invocation (request_id, attempt, sequence, mechanism, event, relation, rng_kind, device,"
@@ -269,7 +273,7 @@ def test_what_was_held_in_another_window_is_not_armed_as_if_in_this(database: Da
         " FROM invocation i, account a WHERE i.idem_key = 'by hand' AND (a.kind = 'block' OR a.opens_at = :opens)",
         "INSERT INTO entry (hold_id, kind, at, actor_id) SELECT h.id, 'HOLD', :at, :runner FROM hold h"
         " JOIN invocation i ON i.id = h.invocation_id WHERE i.idem_key = 'by hand'",
-        request=attempt.request_id, at=moment(), runner=world.runner.id, opens=moment(soon),
+        request=attempt.request_id, at=utc_now(), runner=world.runner.id, opens=utc_now(soon),
     )  # fmt: skip
     with pytest.raises(Denied, match="spend gate"):
         world.arm(attempt)
@@ -291,7 +295,7 @@ def test_a_clock_that_was_far_ahead_and_is_right_again(sqlite_database: Database
     for word in ("newest entry", "clock", "almoner audit log"):
         assert word in refused.value.diagnostics()
     with sqlite_database.read() as session:
-        assert verify_chain.verify(session).sound
+        assert verify_chain.verify_chain(session).sound
         assert requests.state_of(session, request) == "submitted"
     clock.ahead = timedelta(days=400, minutes=1)
     with pytest.raises((Denied, GateClosed)):  # by then the request's time is over

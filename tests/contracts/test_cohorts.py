@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from models_db.errors import AlmonerError
 from models_db.services.audit import verify_chain
 from models_db.services.catalogue import cohorts, datasets
-from models_db.services.catalogue.cohorts import CohortsMoved, CohortUnfit, Growth, PopulationUnused
+from models_db.services.catalogue.cohorts import CohortPlan, CohortsMoved, CohortUnfit, PopulationUnused
 from models_db.services.catalogue.datasets import NotAlike, Registration, UnitsOverlap
 from models_db.services.catalogue.principals import NotYourRole
 from models_db.services.lifecycle import ledger
@@ -57,8 +57,8 @@ def test_new_units_are_of_the_new_cohort_and_known_ones_stay(world: World) -> No
     rows = fetch(world.database, "SELECT block, rho_cap, delta_cap, rho_spent FROM account WHERE kind = 'block'")
     assert sorted(rows) == [(number, 1000, 100, 0) for number in range(6)]
     with world.database.read() as session:
-        dataset = datasets.find(session, "clinic")
-        assert cohorts.count(session, dataset.account_id) == 3
+        dataset = datasets.find_dataset(session, "clinic")
+        assert cohorts.count_cohorts(session, dataset.account_id) == 3
         assert list(cohorts.all_blocks(session, dataset.account_id)) == list(range(6))
         assert [cohorts.population(session, dataset, read) for read in ([2], [1], [1, 2], [3])] == [
             40,
@@ -66,7 +66,7 @@ def test_new_units_are_of_the_new_cohort_and_known_ones_stay(world: World) -> No
             None,
             None,
         ]
-        assert verify_chain.verify(session).holds
+        assert verify_chain.verify_chain(session).holds
     kinds = fetch(world.database, "SELECT kind, body FROM audit ORDER BY seq DESC LIMIT 2")
     assert [kind for kind, _ in kinds] == ["cohort.opened", "dataset.ingested"]
     told = json.loads(kinds[0][1])
@@ -98,8 +98,8 @@ def test_a_dataset_that_shares_the_account_sees_the_same_cohorts(world: World) -
     world.version("ward", marks("c", "clinic-unit", "d"), growth=world.growth("ward"))
     assert known(world) == {"clinic-unit": 1, "ward-unit": 1, "c": 2, "d": 2}
     with world.database.read() as session:
-        assert cohorts.population(session, datasets.find(session, "clinic"), [2]) == 9
-        assert cohorts.population(session, datasets.find(session, "ward"), [2]) is None
+        assert cohorts.population(session, datasets.find_dataset(session, "clinic"), [2]) == 9
+        assert cohorts.population(session, datasets.find_dataset(session, "ward"), [2]) is None
 
 
 def test_what_a_new_cohort_may_lose_is_its_own(world: World) -> None:
@@ -113,9 +113,9 @@ def test_what_a_new_cohort_may_lose_is_its_own(world: World) -> None:
     refused(world, BudgetExceeded, lambda: world.hold(both, planned(Amount(1))))
     world.hold(newest, planned(Amount(900)))
     with world.database.read() as session:
-        root = datasets.find(session, "clinic").account_id
-        assert ledger.balance(session, root).left == Amount(0, 100)
-        assert ledger.balance(session, root, [1]).left == Amount(100, 100)
+        root = datasets.find_dataset(session, "clinic").account_id
+        assert ledger.balance(session, root).remaining == Amount(0, 100)
+        assert ledger.balance(session, root, [1]).remaining == Amount(100, 100)
 
 
 def test_a_new_cap_is_that_of_all_cohorts(world: World) -> None:
@@ -132,7 +132,7 @@ def test_only_a_steward_opens_one(world: World) -> None:
     world.dataset("clinic")
     for actor in (world.analyst, world.runner):
         with world.database.read() as session, pytest.raises(NotYourRole):
-            cohorts.growth(session, actor, datasets.find(session, "clinic"), opens=True)
+            cohorts.plan_cohorts(session, actor, datasets.find_dataset(session, "clinic"), opens=True)
 
 
 def test_no_cohort_without_names_or_budget_or_data(world: World) -> None:
@@ -167,7 +167,7 @@ def test_a_version_that_was_written_before_another_is_refused(world: World) -> N
     told = refused(world, CohortsMoved, lambda: world.version("clinic", marks("b"), growth=opening))
     assert "Ingest again" in told.advice
     grow(world, "c")
-    for stale in (before, opening, Growth()):
+    for stale in (before, opening, CohortPlan()):
         refused(world, CohortsMoved, lambda: world.version("clinic", marks("c"), growth=stale))  # noqa: B023
 
 
@@ -185,8 +185,8 @@ def test_a_cohort_that_a_version_names_wrongly_is_refused(world: World) -> None:
     def recorded(mark: str, cohort: int) -> None:
         with world.database.write() as session:
             datasets.add_version(
-                session, world.runner, datasets.find(session, "clinic"), uid="u", source_mark="1" * 64,
-                manifest_mark="2" * 64, units=[(marks(mark)[0], cohort)], growth=Growth(2, 2),
+                session, world.runner, datasets.find_dataset(session, "clinic"), uid="u", source_mark="1" * 64,
+                manifest_mark="2" * 64, units=[(marks(mark)[0], cohort)], cohort_plan=CohortPlan(2, 2),
             )  # fmt: skip
 
     for mark, cohort in (("clinic-unit", 2), ("c", 1), ("d", 1), ("d", 3)):
@@ -194,10 +194,10 @@ def test_a_cohort_that_a_version_names_wrongly_is_refused(world: World) -> None:
     recorded("d", 2)
 
 
-def opening(world: World, growth: Growth) -> Callable[[Session], object]:
+def opening(world: World, growth: CohortPlan) -> Callable[[Session], object]:
     return lambda session: datasets.add_version(
-        session, world.steward, datasets.find(session, "clinic"), uid="first", source_mark="1" * 64,
-        manifest_mark="2" * 64, units=[(marks("x")[0], growth.newest)], growth=growth,
+        session, world.steward, datasets.find_dataset(session, "clinic"), uid="first", source_mark="1" * 64,
+        manifest_mark="2" * 64, units=[(marks("x")[0], growth.newest)], cohort_plan=growth,
     )  # fmt: skip
 
 

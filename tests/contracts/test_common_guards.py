@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import BigInteger, Column, Executable, Integer, LargeBinary, String, Table, UniqueConstraint, text
 from sqlalchemy.orm import Session
 
-from models_db.database.base import Base, moment
+from models_db.database.base import Base, utc_now
 from models_db.sessions.database import Database
-from models_db.writes.json_depth import JSON
+from models_db.writes.json_depth import JSON_TEXT_COLUMNS
 from tests.conftest import Ledgers
 from tests.contracts.guard_alone import Guard, guards_of, mutants, refusal, remove_guards, unchecked, undone
 from tests.contracts.test_bounds import COLUMNS as BOUNDED
@@ -167,7 +167,7 @@ def bounded(session: Session, table: Table) -> Iterator[Try]:
         if name == table.name:
             yield Try([put(table, row | {column: "é" * (most // 2)})], False)
             yield Try([put(table, row | {column: "é" * (most // 2) + "e"})], True)
-    for column in JSON.get(table.name, ()):
+    for column in JSON_TEXT_COLUMNS.get(table.name, ()):
         yield Try([put(table, row | {column: LONG_NUMBER.replace("9", "", 1)})], False)
         yield Try([put(table, row | {column: LONG_NUMBER})], True)
 
@@ -263,6 +263,6 @@ def test_a_time_is_a_moment_of_the_calendar_on_postgresql(postgresql_database: D
 
 def is_moment(written: str) -> bool:
     try:
-        return moment(datetime.fromisoformat(written)) == written
+        return utc_now(datetime.fromisoformat(written)) == written
     except ValueError:
         return False

@@ -17,7 +17,7 @@ from models_db.services.catalogue.principals import NameTaken
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, attempts, gates, ledger
 from models_db.services.lifecycle.attempts import StillRunning
-from models_db.services.lifecycle.gates import Decision
+from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.ledger import BudgetExceeded, Fenced
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
@@ -26,8 +26,8 @@ from tests.support import PROVENANCE, SOON, World, any_amounts, fetch, planned
 
 
 def decision(world: World, request_id: int, by: Actor, verdict: str = "approve") -> Callable[[Session], str]:
-    made = Decision(request_id, "spend", world.subject(request_id, "spend"), verdict, "because", SOON)
-    return lambda session: gates.decide(session, by, made, "signature", applicable=any_amounts)
+    made = GateDecision(request_id, "spend", world.subject(request_id, "spend"), verdict, "because", SOON)
+    return lambda session: gates.record_decision(session, by, made, "signature", amount_check=any_amounts)
 
 
 def test_two_stewards_approve_at_once(database: Database) -> None:
@@ -57,7 +57,7 @@ def test_two_runners_start_at_once(world: World) -> None:
     world.decide(request_id)
     outcome = meanwhile(
         world.database,
-        lambda session: attempts.start(session, world.runner, request_id, "one", "here"),
+        lambda session: attempts.start_attempt(session, world.runner, request_id, "one", "here"),
         lambda: world.start(request_id),
     )
     assert outcome in (StillRunning.__name__, WrongState.__name__)
@@ -85,13 +85,13 @@ def test_a_sweeper_meets_the_end_of_the_run(world: World, sweeper_first: bool) -
     if sweeper_first:
         outcome = meanwhile(
             world.database,
-            lambda session: attempts.fail(session, world.runner, attempt, "swept"),
+            lambda session: attempts.fail_attempt(session, world.runner, attempt, "swept"),
             lambda: world.produce(attempt),
         )
     else:
         outcome = meanwhile(
             world.database,
-            lambda session: artifacts.produce(session, world.runner, attempt, {"f": "0"}, 1, "q", []),
+            lambda session: artifacts.record_artifact(session, world.runner, attempt, {"f": "0"}, 1, "q", []),
             lambda: world.fail(attempt),
         )
     assert outcome == Fenced.__name__
@@ -105,16 +105,16 @@ def test_a_sweeper_meets_a_run_that_arms(world: World) -> None:
     world.hold(attempt, planned(Amount(10)))
     outcome = meanwhile(
         world.database,
-        lambda session: attempts.fail(session, world.runner, attempt, "swept"),
+        lambda session: attempts.fail_attempt(session, world.runner, attempt, "swept"),
         lambda: world.arm(attempt),
     )
     assert outcome == Fenced.__name__
-    assert world.balance().left == Amount(1000, 100)
+    assert world.balance().remaining == Amount(1000, 100)
 
 
 def ingest(world: World, dataset: str, marks: list[bytes], source: str) -> Callable[[Session], object]:
     return lambda session: datasets.add_version(
-        session, world.runner, datasets.find(session, dataset),
+        session, world.runner, datasets.find_dataset(session, dataset),
         uid=f"uid of {dataset}", source_mark=source, manifest_mark="e" * 64, units=[(mark, 1) for mark in marks],
     )  # fmt: skip
 
@@ -155,7 +155,7 @@ def test_two_ingests_of_one_dataset_both_succeed(world: World) -> None:
     )
     assert outcome == "done"
     with world.database.read() as session:
-        found = datasets.versions(session, datasets.find(session, "clinic"))
+        found = datasets.list_versions(session, datasets.find_dataset(session, "clinic"))
     assert [version.number for version in found] == [1, 2, 3]
 
 
@@ -194,9 +194,9 @@ def test_a_reader_sees_one_moment(world: World) -> None:
     """While a chain is verified somebody appends to it; the reader's chain and head are of one moment."""
     world.dataset()
     with world.database.read() as session:
-        before = chain.head(session)
+        before = chain.read_chain_head(session)
         world.request()
-        report = verify_chain.verify(session)
+        report = verify_chain.verify_chain(session)
         assert (report.holds, report.head) == (True, before)
     with world.database.read() as session:
-        assert chain.head(session).seq == before.seq + 1
+        assert chain.read_chain_head(session).seq == before.seq + 1

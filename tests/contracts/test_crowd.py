@@ -70,8 +70,8 @@ class Crowd:
         self.world.hold(begun, planned(Amount(chance.randrange(20)), Amount(1)))
 
     def open(self, session: Session, name: str) -> None:
-        dataset = datasets.find(session, "clinic")
-        envelopes.open_scope(session, self.world.steward, dataset, name, Amount(30), "a study")
+        dataset = datasets.find_dataset(session, "clinic")
+        envelopes.open_envelope(session, self.world.steward, dataset, name, Amount(30), "a study")
 
     def come_and_go(self, name: str, role: str) -> None:
         self.write(lambda s: principals.revoke(s, self.world.admin, name, role, "left us"))
@@ -82,7 +82,7 @@ class Crowd:
         chance.choice([
             lambda: gates.withdraw_approval(session, steward, request, "spend", "a doubt", f"s{chance.random()}"),
             lambda: requests.withdraw(session, self.world.analyst, request, "not needed"),
-            lambda: artifacts.publish(session, self.world.runner, request),
+            lambda: artifacts.record_publication(session, self.world.runner, request),
         ])()  # fmt: skip
 
 
@@ -108,9 +108,9 @@ def test_a_crowd_never_stands_still(database: Database) -> None:
             ended.result(PATIENCE)
     assert done["done"] > PEOPLE * STEPS / 4
     with database.read() as session:
-        assert ledger.recomputed(session) == []
-        assert verify_chain.verify(session).sound
-        account = datasets.find(session, "clinic").account_id
+        assert ledger.differing_counters(session) == []
+        assert verify_chain.verify_chain(session).sound
+        account = datasets.find_dataset(session, "clinic").account_id
         reserved = ledger.balance(session, account).reserved
     for cap, taken in fetch(database, "SELECT rho_cap, rho_held + rho_spent FROM account WHERE kind = 'block'"):
         assert isinstance(taken, int)

@@ -30,8 +30,8 @@ def test_an_account_has_its_blocks_and_its_claim(world: World) -> None:
     account = world.account(Amount(70, 7), blocks=3)
     register(world, "clinic", account)
     with world.database.read() as session:
-        dataset = datasets.find(session, "clinic")
-        claim, scheme = datasets.lifetime(session, dataset), datasets.partition(session, dataset)
+        dataset = datasets.find_dataset(session, "clinic")
+        claim, scheme = datasets.lifetime_claim(session, dataset), datasets.find_partition(session, dataset)
     assert (claim.epsilon, claim.delta, claim.delta_conversion) == ("8", "0.000001", 9 * 10**11)
     assert (scheme.function, scheme.blocks) == ("hmac-sha256", 3)
     rows = fetch(world.database, "SELECT kind, block, rho_cap, delta_cap FROM account ORDER BY id")
@@ -54,18 +54,18 @@ def test_a_name_is_taken_once(world: World) -> None:
 
 def test_an_unknown_dataset_names_the_known(world: World) -> None:
     with world.database.read() as session, pytest.raises(DatasetUnknown, match="'clinic'") as unknown:
-        datasets.find(session, "clinic")
+        datasets.find_dataset(session, "clinic")
     assert "register" in unknown.value.advice
     register(world, "harbour", world.account())
     with world.database.read() as session, pytest.raises(DatasetUnknown) as unknown:
-        datasets.find(session, "clinic")
+        datasets.find_dataset(session, "clinic")
     assert "harbour" in unknown.value.advice
 
 
 def test_nothing_to_read_before_the_first_version(world: World) -> None:
     register(world, "clinic", world.account())
     with world.database.read() as session, pytest.raises(NothingIngested):
-        datasets.newest_version(session, datasets.find(session, "clinic"))
+        datasets.newest_version(session, datasets.find_dataset(session, "clinic"))
 
 
 def test_versions_are_numbered_and_requests_read_the_newest(world: World) -> None:
@@ -73,10 +73,10 @@ def test_versions_are_numbered_and_requests_read_the_newest(world: World) -> Non
     assert world.version("clinic", marks("a", "b")) == 2
     assert world.version("clinic", marks("b", "c", "c")) == 3
     with world.database.read() as session:
-        dataset = datasets.find(session, "clinic")
-        assert [v.number for v in datasets.versions(session, dataset)] == [1, 2, 3]
+        dataset = datasets.find_dataset(session, "clinic")
+        assert [v.number for v in datasets.list_versions(session, dataset)] == [1, 2, 3]
         assert datasets.newest_version(session, dataset).number == 3
-        assert verify_chain.verify(session).holds
+        assert verify_chain.verify_chain(session).holds
     assert fetch(world.database, "SELECT count(*) FROM unit_mark") == [(4,)]
 
 
@@ -123,7 +123,7 @@ def test_datasets_of_one_account_may_share_units(world: World) -> None:
     world.version("clinic", marks("a"), source="5" * 64)
     assert world.version("ward", marks("a"), source="5" * 64) == 2
     with world.database.read() as session:
-        assert [d.name for d in datasets.every(session)] == ["clinic", "ward"]
+        assert [d.name for d in datasets.list_all(session)] == ["clinic", "ward"]
 
 
 @pytest.mark.parametrize(("unit_field", "blocks", "refused"), [(None, 2, True), (None, 1, False), ("id", 2, False)])
@@ -132,12 +132,12 @@ def test_unnamed_units_come_once_into_several_blocks(
 ) -> None:
     register(world, "clinic", world.account(blocks=blocks), unit_field)
     with world.database.read() as session:
-        datasets.admit_another_version(session, datasets.find(session, "clinic"))
+        datasets.require_version_allowed(session, datasets.find_dataset(session, "clinic"))
     world.version("clinic", marks("a"))
     with world.database.read() as session:
-        dataset = datasets.find(session, "clinic")
+        dataset = datasets.find_dataset(session, "clinic")
         if refused:
             with pytest.raises(UnnamedUnitsAgain):
-                datasets.admit_another_version(session, dataset)
+                datasets.require_version_allowed(session, dataset)
         else:
-            datasets.admit_another_version(session, dataset)
+            datasets.require_version_allowed(session, dataset)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.policies.pacing import pacing_window
 from models_db.services.catalogue import datasets, policies, requests
 from models_db.services.catalogue.principals import NotYourRole
@@ -32,7 +32,7 @@ def scheduled(world: World, **given: Any) -> Iterator[World]:
 
 def earlier_window(world: World, opens_at: datetime, closes_at: datetime) -> None:
     """A window that was opened in the past, and may end at any time."""
-    values = {"opens": moment(opens_at), "closes": moment(closes_at)}
+    values = {"opens": utc_now(opens_at), "closes": utc_now(closes_at)}
     with unguarded(world.database, "account_pacing_by_policy", "account"):
         execute(
             world.database,
@@ -60,7 +60,7 @@ def test_a_window_opens_with_the_first_release_of_the_calendar(world: World, per
         with pytest.raises(BudgetExceeded, match=period):
             paced.hold(paced.running(), planned(Amount(share - 29)))
     window = pacing_window(period, datetime.now(UTC))
-    assert fetch(world.database, WINDOWS) == [(moment(window.opens_at), moment(window.closes_at), share, 30)]
+    assert fetch(world.database, WINDOWS) == [(utc_now(window.opens_at), utc_now(window.closes_at), share, 30)]
 
 
 def test_after_weeks_a_month_opens_where_the_last_week_ended(world: World) -> None:
@@ -74,10 +74,10 @@ def test_after_weeks_a_month_opens_where_the_last_week_ended(world: World) -> No
         spend(monthly, 10)
         spend(monthly, 20)
     _, (opens_at, closes_at, cap, used) = fetch(world.database, WINDOWS)
-    assert (opens_at, cap, used) == (moment(last), 250, 30)
+    assert (opens_at, cap, used) == (utc_now(last), 250, 30)
     ends = [pacing_window("month", last + timedelta(days=days)).closes_at for days in range(60)]
-    assert closes_at == moment(min(end for end in ends if end >= last + timedelta(days=28)))
-    assert str(closes_at) > moment()
+    assert closes_at == utc_now(min(end for end in ends if end >= last + timedelta(days=28)))
+    assert str(closes_at) > utc_now()
 
 
 def test_after_a_month_a_week_opens_where_it_ended_and_then_the_calendar_rules_again(world: World) -> None:
@@ -89,8 +89,8 @@ def test_after_a_month_a_week_opens_where_it_ended_and_then_the_calendar_rules_a
     with scheduled(world, pacing_period="week", pacing_permille=100) as weekly:
         spend(weekly, 10)
     _, (opens_at, closes_at, cap, used) = fetch(world.database, WINDOWS)
-    assert (opens_at, cap, used) == (moment(last), 100, 10)
-    assert closes_at == moment(week.closes_at + timedelta(days=7)) or last == week.opens_at
+    assert (opens_at, cap, used) == (utc_now(last), 100, 10)
+    assert closes_at == utc_now(week.closes_at + timedelta(days=7)) or last == week.opens_at
     assert datetime.fromisoformat(str(closes_at)).isoweekday() == 1
 
 
@@ -110,19 +110,21 @@ def test_a_window_that_is_open_goes_on_after_a_change(world: World) -> None:
 
 def opened(world: World, name: str, rho: int, delta: int = 0) -> int:
     with world.database.write() as session:
-        dataset = datasets.find(session, "clinic")
-        return envelopes.open_scope(session, world.steward, dataset, name, Amount(rho, delta), "a study").id
+        dataset = datasets.find_dataset(session, "clinic")
+        return envelopes.open_envelope(session, world.steward, dataset, name, Amount(rho, delta), "a study").id
 
 
 def closed(world: World, name: str) -> None:
     with world.database.write() as session:
-        envelopes.close_scope(session, world.steward, datasets.find(session, "clinic"), name, "the study is over")
+        envelopes.close_envelope(
+            session, world.steward, datasets.find_dataset(session, "clinic"), name, "the study is over"
+        )
 
 
 def request_in(world: World, name: str) -> int:
     with world.database.write() as session:
-        dataset = datasets.find(session, "clinic")
-        scope = envelopes.find_scope(session, dataset, name)
+        dataset = datasets.find_dataset(session, "clinic")
+        scope = envelopes.find_envelope(session, dataset, name)
         policy = session.get_one(PolicyVersion, world.policy_id)
         version = datasets.newest_version(session, dataset)
         body: dict[str, Any] = {
@@ -137,7 +139,7 @@ def request_in(world: World, name: str) -> int:
 def test_an_envelope_is_kept_from_all_others(world: World) -> None:
     world.dataset(cap=Amount(1000, 100))
     opened(world, "study", 600)
-    assert world.balance().left == Amount(400, 100)
+    assert world.balance().remaining == Amount(400, 100)
     assert world.balance().reserved == Amount(600)
     with pytest.raises(BudgetExceeded):
         world.hold(world.running(), planned(Amount(401)))
@@ -149,7 +151,7 @@ def test_an_envelope_is_kept_from_all_others(world: World) -> None:
     world.arm(inside)
     world.produce(inside)
     closed(world, "study")
-    assert world.balance().left == Amount(350, 100)
+    assert world.balance().remaining == Amount(350, 100)
     assert world.balance().spent == Amount(650)
     spend(world, 350)
 
@@ -172,7 +174,7 @@ def test_an_envelope_must_fit_beside_the_others_and_what_is_spent(world: World) 
         with pytest.raises(ScopeTooLarge, match="has left"):
             opened(world, "another", rho, delta)
     opened(world, "another", 100, 50)
-    assert world.balance().left == Amount()
+    assert world.balance().remaining == Amount()
 
 
 def test_names_are_not_used_twice_and_closed_ones_are_gone(world: World) -> None:
@@ -196,10 +198,10 @@ def test_what_a_running_release_holds_in_an_envelope_outlives_its_end(world: Wor
     inside = world.start(request_in(world, "study"))
     world.hold(inside, planned(Amount(100), Amount(200)))
     closed(world, "study")
-    assert world.balance().left == Amount(700, 100)
+    assert world.balance().remaining == Amount(700, 100)
     world.arm(inside)
     world.produce(inside)
-    assert world.balance().left == Amount(900, 100)
+    assert world.balance().remaining == Amount(900, 100)
 
 
 def test_only_a_steward_opens_and_closes(world: World) -> None:
@@ -207,10 +209,10 @@ def test_only_a_steward_opens_and_closes(world: World) -> None:
     opened(world, "study", 10)
     for actor in (world.analyst, world.runner):
         with world.database.write() as session:
-            dataset = datasets.find(session, "clinic")
+            dataset = datasets.find_dataset(session, "clinic")
             with pytest.raises(NotYourRole):
-                envelopes.open_scope(session, actor, dataset, "more", Amount(1), "because")
+                envelopes.open_envelope(session, actor, dataset, "more", Amount(1), "because")
             with pytest.raises(NotYourRole):
-                envelopes.close_scope(session, actor, dataset, "study", "because")
+                envelopes.close_envelope(session, actor, dataset, "study", "because")
     assert fetch(world.database, "SELECT count(*) FROM account WHERE kind = 'scope'") == [(1,)]
     assert fetch(world.database, "SELECT count(*) FROM scope_end") == [(0,)]

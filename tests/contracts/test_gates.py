@@ -9,7 +9,7 @@ from models_db.policies.rules import DatasetTerms
 from models_db.services.catalogue import datasets, policies, requests
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, gates
-from models_db.services.lifecycle.gates import Decision, GateClosed, NothingToWithdraw
+from models_db.services.lifecycle.gates import GateClosed, GateDecision, NothingToWithdraw
 from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
@@ -41,7 +41,7 @@ def rule(dataset: str, **given: int) -> DatasetTerms:
 
 def publish(world: World, request_id: int) -> None:
     with world.database.write() as session:
-        artifacts.publish(session, world.runner, request_id)
+        artifacts.record_publication(session, world.runner, request_id)
 
 
 # --- how many -----------------------------------------------------------------------------------------------------
@@ -74,13 +74,13 @@ def test_the_database_counts_by_the_rule_too(database: Database) -> None:
     request_id = world.request("clinic")
     world.decide(request_id)
     with pytest.raises(Denied, match="the spend gate is not passed"), database.write() as session:
-        requests.move(session, world.runner, request_id, "submitted", "approved")
+        requests.record_transition(session, world.runner, request_id, "submitted", "approved")
 
 
 def test_datasets_of_one_account_need_what_the_strictest_needs(database: Database) -> None:
     world = governed(database, rule("clinic", spend_approvals=2))
     with database.read() as session:
-        account_id = datasets.find(session, "clinic").account_id
+        account_id = datasets.find_dataset(session, "clinic").account_id
     world.dataset("ward", account_id=account_id)
     assert world.decide(world.request("ward")) == "submitted"
 
@@ -158,7 +158,7 @@ def test_the_database_starts_no_request_that_expired(clinic: World) -> None:
     request_id = clinic.request(valid=HOUR)
     clinic.decide(request_id)
     with later(2 * HOUR), pytest.raises(Denied, match="has expired"), clinic.database.write() as session:
-        requests.move(session, clinic.runner, request_id, "approved", "running")
+        requests.record_transition(session, clinic.runner, request_id, "approved", "running")
 
 
 # --- until it is used ---------------------------------------------------------------------------------------------
@@ -180,14 +180,17 @@ def test_an_approval_is_taken_back_and_the_request_waits_again(clinic: World) ->
 
 def test_a_taken_back_approval_does_not_return_by_its_signature(clinic: World) -> None:
     request_id = clinic.request()
-    decision = Decision(request_id, "spend", clinic.subject(request_id, "spend"), "approve", "because", SOON)
+    decision = GateDecision(request_id, "spend", clinic.subject(request_id, "spend"), "approve", "because", SOON)
     for expected in ("approved", None):
         with clinic.database.write() as session:
             if expected:
-                assert gates.decide(session, clinic.steward, decision, "the same", applicable=any_amounts) == expected
+                assert (
+                    gates.record_decision(session, clinic.steward, decision, "the same", amount_check=any_amounts)
+                    == expected
+                )
             else:
                 with pytest.raises(Denied, match="was taken back"):
-                    gates.decide(session, clinic.steward, decision, "the same", applicable=any_amounts)
+                    gates.record_decision(session, clinic.steward, decision, "the same", amount_check=any_amounts)
         if expected:
             clinic.take_back(request_id)
 
@@ -229,14 +232,14 @@ def test_nobody_takes_back_what_another_gave(clinic: World) -> None:
 
 def test_a_request_is_made_under_the_policy_in_force(clinic: World) -> None:
     with clinic.database.read() as session:
-        old = policies.in_force(session)
+        old = policies.policy_in_force(session)
     waiting = clinic.request()
     with clinic.database.write() as session:
         policies.adopt(session, clinic.admin, terms(spend_approvals=2))
     assert old is not None
     body: dict[str, Any] = {"kind": "k", "mechanism": "m", "epsilon": "1", "plan": plan_of([0])}
     with clinic.database.write() as session:
-        found = datasets.find(session, "clinic")
+        found = datasets.find_dataset(session, "clinic")
         version = datasets.newest_version(session, found)
     with pytest.raises(Denied, match="under the policy in force"), clinic.database.write() as session:
         requests.submit(session, clinic.analyst, found, version, old, body, FAR)
@@ -249,7 +252,7 @@ def test_an_adopted_policy_comes_back(clinic: World) -> None:
     with clinic.database.write() as session:
         policies.adopt(session, clinic.admin, terms(spend_approvals=2))
         again = policies.adopt(session, clinic.admin, terms())
-        assert policies.in_force(session) == again
+        assert policies.policy_in_force(session) == again
     assert again.id == clinic.policy_id
     assert fetch(clinic.database, "SELECT count(*) FROM policy_adoption") == [(3,)]
     assert clinic.decide(clinic.request()) == "approved"

@@ -40,12 +40,12 @@ def going_on(world: World, request_id: int, *paid: int) -> Attempt:
 
 def armed_by(world: World, request_id: int, *attempts: int) -> dict[int, set[int]]:
     with world.database.read() as session:
-        return ledger.armed_by(session, request_id, attempts)
+        return ledger.armed_instalments(session, request_id, attempts)
 
 
 def sound(world: World) -> bool:
     with world.database.read() as session:
-        return all(finding.ok for finding in health.examine(session))
+        return all(finding.ok for finding in health.check_health(session))
 
 
 def test_it_holds_what_was_never_armed_and_arms_the_rest(world: World) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, policies, principals, requests
@@ -16,7 +16,7 @@ from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, attempts, envelopes, gates, ledger
 from models_db.services.lifecycle.attempts import StillRunning
 from models_db.services.lifecycle.envelopes import ScopeTooLarge
-from models_db.services.lifecycle.gates import Decision, GateClosed, NothingToWithdraw
+from models_db.services.lifecycle.gates import GateClosed, GateDecision, NothingToWithdraw
 from models_db.services.lifecycle.ledger import Attempt, BudgetExceeded, Fenced
 from models_db.services.lifecycle.proposals import CapTooLow, MotionDecided, StandingExhausted
 from models_db.sessions.database import Database
@@ -30,9 +30,9 @@ SOON_OVER = timedelta(days=1)
 
 
 def deciding(world: World, number: int, gate: str = "spend", verdict: str = "approve", by: Actor | None = None) -> Act:
-    made = Decision(number, gate, world.subject(number, gate), verdict, f"{verdict}, while others work", SOON)
-    return lambda session: gates.decide(
-        session, by or world.steward, made, f"signature of {verdict}", applicable=any_amounts
+    made = GateDecision(number, gate, world.subject(number, gate), verdict, f"{verdict}, while others work", SOON)
+    return lambda session: gates.record_decision(
+        session, by or world.steward, made, f"signature of {verdict}", amount_check=any_amounts
     )
 
 
@@ -45,8 +45,8 @@ def revoking(world: World, name: str, role: str) -> Act:
 
 
 def opening(world: World, name: str, rho: int) -> Act:
-    return lambda session: envelopes.open_scope(
-        session, world.steward, datasets.find(session, "clinic"), name, Amount(rho), "a study"
+    return lambda session: envelopes.open_envelope(
+        session, world.steward, datasets.find_dataset(session, "clinic"), name, Amount(rho), "a study"
     )
 
 
@@ -55,7 +55,7 @@ def holding(world: World, attempt: Attempt, rho: int) -> Act:
 
 
 def starting(world: World, number: int) -> Act:
-    return lambda session: attempts.start(session, world.runner, number, f"token of {number}", "here")
+    return lambda session: attempts.start_attempt(session, world.runner, number, f"token of {number}", "here")
 
 
 def arming(world: World, attempt: Attempt) -> Act:
@@ -63,7 +63,7 @@ def arming(world: World, attempt: Attempt) -> Act:
 
 
 def publishing(world: World, number: int) -> Act:
-    return lambda session: artifacts.publish(session, world.runner, number)
+    return lambda session: artifacts.record_publication(session, world.runner, number)
 
 
 def alone(database: Database, act: Act) -> Callable[[], None]:
@@ -84,8 +84,8 @@ def held(world: World, rho: int = 10) -> Attempt:
 
 def sound(world: World) -> None:
     with world.database.read() as session:
-        assert ledger.recomputed(session) == []
-        assert verify_chain.verify(session).sound
+        assert ledger.differing_counters(session) == []
+        assert verify_chain.verify_chain(session).sound
 
 
 # --- the spend gate
@@ -181,9 +181,9 @@ def test_a_delegation_ends_while_an_instalment_is_armed(world: World) -> None:
     world.dataset()
     deputy = world.person("deputy", "auditor")
     with world.database.write() as session:
-        mandate = Mandate("clinic", "deputy", moment(), SOON, "a holiday")
+        mandate = Mandate("clinic", "deputy", utc_now(), SOON, "a holiday")
         given = principals.delegate(
-            session, world.steward, datasets.find(session, "clinic").id, mandate, "signature"
+            session, world.steward, datasets.find_dataset(session, "clinic").id, mandate, "signature"
         ).id
     request = world.request()
     world.decide(request, by=deputy, on_behalf_of="steward")
@@ -272,7 +272,7 @@ def test_the_cap_goes_down_while_an_envelope_is_opened(world: World) -> None:
     motion = world.cap(Amount(500, 100), carry=False)
     second = alone(world.database, deciding(world, motion, "motion"))
     assert meanwhile(world.database, opening(world, "study", 600), second) == CapTooLow.__name__
-    assert world.balance().left == Amount(400, 100)
+    assert world.balance().remaining == Amount(400, 100)
 
 
 @pytest.mark.parametrize(("share", "outcome"), [(200, "done"), (100, BudgetExceeded.__name__)])

@@ -2,16 +2,16 @@
 
 import pytest
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets, principals
 from models_db.services.catalogue.datasets import NameUnfit, Registration
 from models_db.services.catalogue.principals import NameTaken, PersonNameUnfit
 from models_db.services.lifecycle import envelopes
 from models_db.tables import Principal
 from models_db.values.amounts import Amount
-from models_db.values.names import NameNotPlain, require_plain
+from models_db.values.names import NameNotPlain, require_plain_name
 from models_db.writes.database_errors import Denied
-from models_db.writes.insert import record
+from models_db.writes.insert import insert_row
 from tests.contracts.name_cases import FIT, NOT_PLAIN, PLAIN, UNFIT
 from tests.support import World, snapshot
 
@@ -25,12 +25,12 @@ def clinic(world: World) -> World:
 @pytest.mark.parametrize("name", NOT_PLAIN)
 def test_the_database_and_the_commands_know_the_same_names(name: str) -> None:
     with pytest.raises(NameNotPlain):
-        require_plain("a dataset", name)
+        require_plain_name("a dataset", name)
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_and_let_the_same_names_pass(name: str) -> None:
-    require_plain("a dataset", name)
+    require_plain_name("a dataset", name)
 
 
 def register(clinic: World, name: str, account: int) -> None:
@@ -41,7 +41,9 @@ def register(clinic: World, name: str, account: int) -> None:
 
 def open_scope(clinic: World, name: str) -> None:
     with clinic.database.write() as session:
-        envelopes.open_scope(session, clinic.steward, datasets.find(session, "clinic"), name, Amount(3), "a study")
+        envelopes.open_envelope(
+            session, clinic.steward, datasets.find_dataset(session, "clinic"), name, Amount(3), "a study"
+        )
 
 
 def test_no_service_records_a_dataset_of_such_a_name(clinic: World) -> None:
@@ -79,6 +81,6 @@ def test_names_of_people_keep_their_signs(clinic: World) -> None:
 
 @pytest.mark.parametrize("name", [" anna", "an\u202ena", "Steward"])
 def test_a_row_of_a_person_past_the_service_is_denied(clinic: World, name: str) -> None:
-    row = Principal(name=name, public_key="k" * 64, created_at=moment(), created_by=clinic.admin.id)
+    row = Principal(name=name, public_key="k" * 64, created_at=utc_now(), created_by=clinic.admin.id)
     with pytest.raises(Denied, match="the name of a person"), clinic.database.write() as session:
-        record(session, row)
+        insert_row(session, row)

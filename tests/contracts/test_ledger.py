@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from models_db.services.audit import log, verify_chain
 from models_db.services.lifecycle import ledger
 from models_db.services.lifecycle.gates import GateClosed
-from models_db.services.lifecycle.ledger import Attempt, BudgetExceeded, Fenced, PlannedInvocation, Provenance
+from models_db.services.lifecycle.ledger import Attempt, BudgetExceeded, Fenced, InvocationPlan, Provenance
 from models_db.sessions.database import Database
 from models_db.tables import Invocation
 from models_db.values.amounts import Amount
@@ -42,7 +42,7 @@ def counters(world: World) -> list[tuple[object, ...]]:
 
 def recomputed(world: World) -> list[tuple[int, str]]:
     with world.database.read() as session:
-        return ledger.recomputed(session)
+        return ledger.differing_counters(session)
 
 
 def test_the_way_of_a_hold(world: World) -> None:
@@ -107,9 +107,9 @@ def test_only_eligible_blocks_are_charged_and_the_fullest_counts(world: World) -
     world.arm(some)
     assert counters(world) == [(30, 30, 0, 0), (0, 0, 0, 0), (30, 30, 0, 0)]
     whole = world.balance()
-    assert (whole.cap, whole.spent, whole.held, whole.left) == (Amount(100), Amount(30), Amount(30), Amount(40))
+    assert (whole.cap, whole.spent, whole.held, whole.remaining) == (Amount(100), Amount(30), Amount(30), Amount(40))
     with world.database.read() as session:
-        assert ledger.balance(session, attempt.account_id, (1,)).left == Amount(100)
+        assert ledger.balance(session, attempt.account_id, (1,)).remaining == Amount(100)
         assert ledger.spent_by(session, attempt.request_id) == Amount(30)
 
 
@@ -149,7 +149,7 @@ def test_a_plan_may_use_the_last_unit(world: World) -> None:
     world.dataset(cap=Amount(65, 1))
     attempt = world.running()
     world.hold(attempt, *PLAN)
-    assert world.balance().left == Amount(0)
+    assert world.balance().remaining == Amount(0)
 
 
 def test_the_database_refuses_what_the_service_would_let_pass(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,8 +188,8 @@ def test_a_block_without_an_account_is_an_error(world: World) -> None:
 def test_instalments_cover_the_event(instalments: tuple[Amount, ...]) -> None:
     event = PrivacyEvent("token_draw", 1, {}, Amount(10), {"kind": "NoOp"})
     with pytest.raises(ValueError, match="do not cover"):
-        PlannedInvocation(event, instalments)
-    PlannedInvocation(event, (*instalments, Amount(10)))
+        InvocationPlan(event, instalments)
+    InvocationPlan(event, (*instalments, Amount(10)))
 
 
 def test_a_deterministic_generator_is_refused(world: World) -> None:
@@ -206,7 +206,7 @@ def test_nothing_is_held_for_a_request_that_does_not_run(world: World) -> None:
     world.dataset()
     request_id = world.request()
     with world.database.read() as session:
-        attempt = ledger.attempt_of(session, request_id, 1, (0,))
+        attempt = ledger.load_attempt(session, request_id, 1, (0,))
     for _ in ("submitted", "approved"):
         before = snapshot(world.database)
         with pytest.raises(Denied, match="only the running attempt"):
@@ -307,8 +307,8 @@ def test_every_step_is_in_the_record(world: World) -> None:
     world.arm(attempt, 1, 0)
     world.produce(attempt)
     with world.database.read() as session:
-        kinds = [link.kind for link in log.stream(session, log.LogFilter(request_id=attempt.request_id))]
-        assert verify_chain.verify(session).holds
+        kinds = [link.kind for link in log.stream_links(session, log.LogFilter(request_id=attempt.request_id))]
+        assert verify_chain.verify_chain(session).holds
     assert kinds == ["request.submitted", "request.approve", "run.started", "ledger.hold", "ledger.arm",
                      "ledger.arm", "ledger.commit", "run.produced"]  # fmt: skip
 

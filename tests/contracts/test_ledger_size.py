@@ -68,10 +68,10 @@ def test_a_forged_counter_is_found(world: World, counter: str) -> None:
     world.arm(run)
     accounts = [int(str(row[0])) for row in fetch(world.database, "SELECT id FROM account ORDER BY id")]
     with world.database.read() as session:
-        assert ledger.recomputed(session) == []
+        assert ledger.differing_counters(session) == []
     superuser(world.database, f"UPDATE account SET {counter} = {counter} + 1")
     with world.database.read() as session:
-        assert ledger.recomputed(session) == [(account, counter) for account in accounts]
+        assert ledger.differing_counters(session) == [(account, counter) for account in accounts]
 
 
 @pytest.fixture
@@ -104,12 +104,12 @@ def test_what_concerns_one_dataset_does_not_grow_with_the_others(alone: World) -
     def looked() -> dict[str, int]:
         def show(database: Database) -> None:
             with database.read() as session:
-                clinic = datasets.find(session, "clinic")
+                clinic = datasets.find_dataset(session, "clinic")
                 budget_view.sharing(session, clinic)
                 ledger.balance(session, clinic.account_id)
-                envelopes.scopes(session, clinic.account_id)
+                envelopes.open_envelopes(session, clinic.account_id)
                 envelopes.current_window(session, clinic.account_id)
-                lists.left_of_blocks(session, {clinic.account_id})
+                lists.remaining_of_blocks(session, {clinic.account_id})
 
         return run(alone) | {"show": steps(alone.database, show)}
 

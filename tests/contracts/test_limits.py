@@ -11,7 +11,7 @@ from sqlalchemy import String, create_engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool
 
-from models_db.database.base import Base, moment
+from models_db.database.base import Base, utc_now
 from models_db.services.catalogue import datasets, request_plans, requests
 from models_db.services.catalogue.request_plans import PlanAltered
 from models_db.services.lifecycle import envelopes
@@ -19,7 +19,7 @@ from models_db.services.queries import health
 from models_db.sessions.database import Database
 from models_db.tables import Request
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from models_db.values.events import PrivacyEvent
 from models_db.writes.database_errors import Denied
 from tests.conftest import Ledgers
@@ -51,8 +51,8 @@ def test_the_database_writes_the_plan_of_a_request_from_its_text(world: World) -
     assert found == {
         "planned_block": [(number, 0, 1), (number, 3, 3)],
         "planned_invocation": [
-            (number, 0, "noisy_count", canonical(event_of("noisy_count").to_json()).decode(), 1),
-            (number, 1, "token_draw", canonical(AWKWARD.to_json()).decode(), 4),
+            (number, 0, "noisy_count", encode_canonical(event_of("noisy_count").to_json()).decode(), 1),
+            (number, 1, "token_draw", encode_canonical(AWKWARD.to_json()).decode(), 4),
         ],
         "planned_instalment": [
             (number, 0, 0, 0, 3, 0), (number, 1, 0, 1, 7, 1), (number, 1, 2, 2, 5, 0), (number, 1, 3, 3, 7, 1)
@@ -60,8 +60,8 @@ def test_the_database_writes_the_plan_of_a_request_from_its_text(world: World) -
     }  # fmt: skip
     assert fetch(world.database, "SELECT invocations FROM planned_release") == [(2,)]
     with world.database.read() as session:
-        request_plans.require_written(session, requests.find(session, number))
-        assert all(finding.ok for finding in health.examine(session))
+        request_plans.require_plan_intact(session, requests.find_request(session, number))
+        assert all(finding.ok for finding in health.check_health(session))
 
 
 def test_thousands_of_equal_instalments_are_one_row(world: World) -> None:
@@ -102,8 +102,8 @@ def test_an_approval_bounds_what_is_held(world: World, held: list[Any], scope: s
     world.dataset()
     if scope:
         with world.database.write() as session:
-            found = datasets.find(session, "clinic")
-            envelopes.open_scope(session, world.steward, found, scope, Amount(100, 50), "a study")
+            found = datasets.find_dataset(session, "clinic")
+            envelopes.open_envelope(session, world.steward, found, scope, Amount(100, 50), "a study")
     request = world.request(plan=plan_of([0], ["token_draw"], Amount(7, 1), 3), scope=scope)
     world.decide(request)
     attempt = world.start(request)
@@ -159,9 +159,9 @@ def test_a_plan_changed_behind_the_guards_is_found(database: Database, table: st
     _behind(database, table, f"UPDATE {table} SET {column} = {value} {where} {_one(table)}")
     with database.read() as session:
         with pytest.raises(PlanAltered):
-            request_plans.require_written(session, requests.find(session, number))
-        assert "plans" in {finding.check for finding in health.examine(session) if not finding.ok}
-        request_plans.require_written(session, session.get_one(Request, other))
+            request_plans.require_plan_intact(session, requests.find_request(session, number))
+        assert "plans" in {finding.check for finding in health.check_health(session) if not finding.ok}
+        request_plans.require_plan_intact(session, session.get_one(Request, other))
 
 
 def _one(table: str) -> str:
@@ -225,7 +225,7 @@ def test_a_time_of_another_form_is_refused(world: World, untimely: str) -> None:
         "INSERT INTO approval (request_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
         " signature) SELECT id, 'spend', digest, :steward, 'approve', 'because', :at, :expires, 's' FROM request"
     )
-    for given in ({"at": moment(), "expires": untimely}, {"at": untimely, "expires": moment()}):
+    for given in ({"at": utc_now(), "expires": untimely}, {"at": untimely, "expires": utc_now()}):
         with pytest.raises(DBAPIError):
             execute(world.database, copied, steward=world.steward.id, **given)
 
@@ -249,7 +249,7 @@ def test_what_time_it_is_does_not_depend_on_the_session(postgresql_database: Dat
     engine = create_engine(postgresql_database.engine.url, poolclass=NullPool)
     with engine.connect() as connection:
         connection.execute(text(f"SET timezone = '{zone}'"))
-        before, told, after = moment(), connection.scalar(text("SELECT almoner_now()")), moment()
+        before, told, after = utc_now(), connection.scalar(text("SELECT almoner_now()")), utc_now()
         soon = connection.scalar(text("SELECT almoner_soon('9999-01-01T00:00:00.000000Z')"))
     assert before <= told <= after
     assert soon <= moment_after(after)
@@ -257,7 +257,7 @@ def test_what_time_it_is_does_not_depend_on_the_session(postgresql_database: Dat
 
 def moment_after(at: str) -> str:
     """An hour later, and a little more."""
-    return moment(datetime.fromisoformat(at) + timedelta(hours=1, seconds=5))
+    return utc_now(datetime.fromisoformat(at) + timedelta(hours=1, seconds=5))
 
 
 def test_every_function_that_knows_time_runs_in_utc(postgresql_database: Database) -> None:
@@ -310,7 +310,7 @@ def test_an_entry_near_the_largest_number_is_refused(sqlite_database: Database) 
     newest = fetch(sqlite_database, "SELECT max(id) FROM entry")[0][0]
     for number in (2**63 - 1, int(str(newest)) + 2, 0, -1):
         with pytest.raises(IntegrityError):
-            execute(sqlite_database, copied, id=number, at=moment(), runner=world.runner.id)
+            execute(sqlite_database, copied, id=number, at=utc_now(), runner=world.runner.id)
     world.arm(attempt)
 
 

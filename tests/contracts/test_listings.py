@@ -13,20 +13,20 @@ from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import cohorts, datasets, principals, requests
 from models_db.services.lifecycle import artifacts, envelopes, gates, ledger, proposals
-from models_db.services.lifecycle.gates import Decision
+from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.queries import history, lists
-from models_db.services.queries.history import Readers
-from models_db.tables import Account, Approval, Dataset, Entry, Hold, Invocation, Motion, Publication
+from models_db.services.queries.history import BlockReaders
+from models_db.tables import Account, Approval, Dataset, Entry, Hold, Invocation, Proposal, Publication
 from models_db.values.gates import Gate
-from models_db.values.request_state import TRANSITIONS
+from models_db.values.request_state import LEGAL_TRANSITIONS
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.planning.block_selection import Reading
 from tests.conftest import Ledgers
 from tests.contracts.town import Town
 from tests.support import SOON, World, any_amounts
 
-STATES = {after for _, after in TRANSITIONS}
+STATES = {after for _, after in LEGAL_TRANSITIONS}
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -38,18 +38,18 @@ def town(ledgers: Ledgers, request: pytest.FixtureRequest) -> Iterator[Town]:
 
 def test_accounts(town: Town) -> None:
     with town.world.database.read() as session:
-        every = datasets.every(session)
+        every = datasets.list_all(session)
         accounts = {dataset.account_id for dataset in every}
-        found, claims = lists.balances(session, accounts), lists.lifetimes(session, accounts)
+        found, claims = lists.account_balances(session, accounts), lists.lifetime_claims(session, accounts)
         windows = lists.open_windows(session, accounts)
         for dataset in every:
             assert found[dataset.account_id] == ledger.balance(session, dataset.account_id)
-            claim, lifetime = claims[dataset.account_id], datasets.lifetime(session, dataset)
+            claim, lifetime = claims[dataset.account_id], datasets.lifetime_claim(session, dataset)
             assert (claim.epsilon, claim.delta) == (lifetime.epsilon, lifetime.delta)
             assert claim.delta_conversion == lifetime.delta_conversion
             assert windows.get(dataset.account_id) == envelopes.current_window(session, dataset.account_id)
             shared = [other.name for other in every if other.account_id == dataset.account_id]
-            assert lists.sharing(session, dataset.account_id) == tuple(shared)
+            assert lists.datasets_on_account(session, dataset.account_id) == tuple(shared)
         assert any(balance.reserved.rho for balance in found.values())
         assert windows
         assert len({claims[account].epsilon for account in claims}) > 1  # a cap was raised
@@ -57,54 +57,54 @@ def test_accounts(town: Town) -> None:
 
 def test_partitions_and_versions(town: Town) -> None:
     with town.world.database.read() as session:
-        every = datasets.every(session)
-        blocks = lists.blocks_of_each(session, {dataset.account_id for dataset in every})
-        further = lists.cohorts_of_each(session, {dataset.account_id for dataset in every})
-        counted = lists.versions_of_each(session, [dataset.id for dataset in every])
+        every = datasets.list_all(session)
+        blocks = lists.block_counts(session, {dataset.account_id for dataset in every})
+        further = lists.cohort_counts(session, {dataset.account_id for dataset in every})
+        counted = lists.version_counts(session, [dataset.id for dataset in every])
         for dataset in every:
-            assert blocks[dataset.account_id] == datasets.partition(session, dataset).blocks
-            assert further.get(dataset.account_id, 1) == cohorts.count(session, dataset.account_id)
-            assert counted.get(dataset.id, 0) == len(datasets.versions(session, dataset))
+            assert blocks[dataset.account_id] == datasets.find_partition(session, dataset).blocks
+            assert further.get(dataset.account_id, 1) == cohorts.count_cohorts(session, dataset.account_id)
+            assert counted.get(dataset.id, 0) == len(datasets.list_versions(session, dataset))
 
 
 def test_the_inventory_is_what_is_said_of_each(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventory_module, "AT_ONCE", 2)  # so that it has several pages
     with town.world.database.read() as session:
-        every = datasets.every(session)
+        every = datasets.list_all(session)
         found = list(inventory_module.inventory(session))
     with town.world.database.read() as session:
         assert [line["name"] for line in found] == [dataset.name for dataset in every]
         for line, dataset in zip(found, every, strict=True):
-            claim, balance = datasets.lifetime(session, dataset), ledger.balance(session, dataset.account_id)
+            claim, balance = datasets.lifetime_claim(session, dataset), ledger.balance(session, dataset.account_id)
             assert [line[name] for name in ("epsilon_cap", "delta_cap", "rho_cap", "rho_left")] == [
-                claim.epsilon, claim.delta, balance.cap.rho_text, balance.left.rho_text,
+                claim.epsilon, claim.delta, balance.cap.rho_text, balance.remaining.rho_text,
             ]  # fmt: skip
             assert line["epsilon_spent"] == lifetime_epsilon(balance.spent, claim.delta_conversion)
 
 
 def test_datasets_by_name(town: Town) -> None:
     with town.world.database.read() as session:
-        names = [dataset.name for dataset in datasets.every(session)]
-        first = [dataset.name for dataset in lists.some_datasets(session, 3)]
-        rest = [dataset.name for dataset in lists.some_datasets(session, 100, first[-1])]
+        names = [dataset.name for dataset in datasets.list_all(session)]
+        first = [dataset.name for dataset in lists.dataset_page(session, 3)]
+        rest = [dataset.name for dataset in lists.dataset_page(session, 100, first[-1])]
         assert sorted(first + rest) == sorted(names)
-        assert [one.name for one in lists.some_datasets(session, 9, having="arbou")] == ["harbour"]
-        assert lists.some_datasets(session, 9, having="%") == []
+        assert [one.name for one in lists.dataset_page(session, 9, having="arbou")] == ["harbour"]
+        assert lists.dataset_page(session, 9, having="%") == []
 
 
 def test_requests_and_their_states(town: Town) -> None:
     with town.world.database.read() as session:
-        every = requests.every(session)
-        found = lists.some_requests(session, len(every) + 1)
+        every = requests.list_all(session)
+        found = lists.request_page(session, len(every) + 1)
         assert [request.id for request, _ in found] == [request.id for request in every][::-1]
         assert len({state for _, state in found}) >= 7
-        spent = lists.spent_by_each(session, [request.id for request in every])
-        made = lists.artifacts_of_each(session, [request.id for request in every])
+        spent = lists.spent_by_request(session, [request.id for request in every])
+        made = lists.artifacts_by_request(session, [request.id for request in every])
         for request, state in found:
             assert state == requests.state_of(session, request.id)
-            assert spent.get(request.id, ledger.NOTHING) == ledger.spent_by(session, request.id)
+            assert spent.get(request.id, ledger.ZERO_AMOUNT) == ledger.spent_by(session, request.id)
             assert made.get(request.id) == artifacts.artifact_of(session, request.id)
-        counted = lists.counted_states(session, {one.dataset_id for one in every}, STATES)
+        counted = lists.state_counts(session, {one.dataset_id for one in every}, STATES)
         assert sum(counted.values()) == len(every)
         for (dataset, state), count in counted.items():
             assert count == sum((one.dataset_id, now) == (dataset, state) for one, now in found)
@@ -114,28 +114,28 @@ def test_requests_and_their_states(town: Town) -> None:
 
 def test_pages_of_requests_lose_and_repeat_none(town: Town) -> None:
     with town.world.database.read() as session:
-        every = [request.id for request in requests.every(session)]
+        every = [request.id for request in requests.list_all(session)]
         down: list[int] = []
-        while page := lists.some_requests(session, 4, before=down[-1] if down else None):
+        while page := lists.request_page(session, 4, before=down[-1] if down else None):
             down += [request.id for request, _ in page]
         up: list[int] = []
-        while page := lists.some_requests(session, 4, after=up[-1] if up else 0):
+        while page := lists.request_page(session, 4, after=up[-1] if up else 0):
             up += [request.id for request, _ in page]
         assert down[::-1] == up == every
-        waiting = lists.some_requests(session, 100, states=("produced",))
+        waiting = lists.request_page(session, 100, states=("produced",))
         assert waiting
         assert all(requests.state_of(session, request.id) == "produced" for request, _ in waiting)
 
 
 def test_decisions_count_as_at_the_gates(town: Town) -> None:
     with town.world.database.read() as session:
-        every = requests.every(session)
-        moved = proposals.every(session)
+        every = requests.list_all(session)
+        moved = proposals.list_all(session)
         deciders = lists.deciding_people(session)
-        given = lists.decisions(session, [one.id for one in every], [one.id for one in moved])
-        accounts = {one.account_id for one in datasets.every(session)}
-        rules = lists.rulebook(session, {one.policy_id for one in (*every, *moved)}, accounts)
-        of = {dataset.id: dataset.account_id for dataset in datasets.every(session)}
+        given = lists.possibly_counting_decisions(session, [one.id for one in every], [one.id for one in moved])
+        accounts = {one.account_id for one in datasets.list_all(session)}
+        rules = lists.load_approval_rules(session, {one.policy_id for one in (*every, *moved)}, accounts)
+        of = {dataset.id: dataset.account_id for dataset in datasets.list_all(session)}
         seen = 0
         for request in every:
             for gate in ("spend", "publish"):
@@ -146,32 +146,34 @@ def test_decisions_count_as_at_the_gates(town: Town) -> None:
                     for one in given
                     if (one.request_id, one.gate, one.subject_digest, one.decision)
                     == (request.id, gate, subject, "approve")
-                    and deciders.stands(one, request.dataset_id)
+                    and deciders.may_count(one, request.dataset_id)
                 }
-                needed = rules.needed(request.policy_id, of[request.dataset_id], gate)
-                assert (len(standing), needed) == gates.gate_count(session, request, gate, subject)
+                needed = rules.required_approvals(request.policy_id, of[request.dataset_id], gate)
+                assert (len(standing), needed) == gates.count_approvals(session, request, gate, subject)
                 seen += len(standing)
         for motion in moved:
             standing = {
                 one.on_behalf_of or one.approver_id
                 for one in given
-                if one.motion_id == motion.id and one.decision == "approve" and deciders.stands(one, motion.dataset_id)
+                if one.motion_id == motion.id
+                and one.decision == "approve"
+                and deciders.may_count(one, motion.dataset_id)
             }
-            needed = rules.needed(motion.policy_id, of[motion.dataset_id], "motion")
-            assert (len(standing), needed) == gates.motion_count(session, motion)
+            needed = rules.required_approvals(motion.policy_id, of[motion.dataset_id], "motion")
+            assert (len(standing), needed) == gates.count_proposal_approvals(session, motion)
         assert seen > 5
         assert session.scalars(select(Approval).where(Approval.on_behalf_of.is_not(None))).first() is not None
 
 
 def test_motions(town: Town) -> None:
     with town.world.database.read() as session:
-        every = proposals.every(session)
+        every = proposals.list_all(session)
         waiting = [one.id for one in every if proposals.state_of(session, one) == "open"]
-        assert [one.id for one in lists.open_motions(session, 100)] == waiting
-        assert [one.id for one in lists.open_motions(session, 100, waiting[0])] == waiting[1:]
-        uses = lists.uses_of_each(session, [one.id for one in every])
-        assert all(uses.get(one.id, 0) == proposals.uses(session, one) for one in every)
-        called_back = session.scalars(select(Motion).where(Motion.kind == "retraction")).all()
+        assert [one.id for one in lists.open_proposals(session, 100)] == waiting
+        assert [one.id for one in lists.open_proposals(session, 100, waiting[0])] == waiting[1:]
+        uses = lists.use_counts(session, [one.id for one in every])
+        assert all(uses.get(one.id, 0) == proposals.count_uses(session, one) for one in every)
+        called_back = session.scalars(select(Proposal).where(Proposal.kind == "retraction")).all()
         published = session.scalars(select(Publication.id)).all()
         behind = lists.requests_of_publications(session, published)
         for one in called_back:
@@ -180,10 +182,10 @@ def test_motions(town: Town) -> None:
 
 def test_a_history_by_day(town: Town) -> None:
     with town.world.database.read() as session:
-        every = datasets.every(session)
+        every = datasets.list_all(session)
         for dataset in every:
-            blocks = history.fullest_blocks(session, dataset.account_id)
-            assert [*blocks] == [*range(1, cohorts.count(session, dataset.account_id) + 1)]
+            blocks = history.most_spent_blocks(session, dataset.account_id)
+            assert [*blocks] == [*range(1, cohorts.count_cohorts(session, dataset.account_id) + 1)]
             days = history.spent_by_day(session, [block.account_id for block in blocks.values()])
             for cohort, block in blocks.items():
                 assert block.rho_spent == balance_of(session, dataset, cohort).spent.rho
@@ -193,23 +195,25 @@ def test_a_history_by_day(town: Town) -> None:
 
 
 def balance_of(session: Session, dataset: Dataset, cohort: int) -> Balance:
-    whole = Reading(datasets.partition(session, dataset).blocks)
+    whole = Reading(datasets.find_partition(session, dataset).blocks)
     return ledger.balance(session, dataset.account_id, whole.of(cohort))
 
 
 def test_cohorts_and_blocks(town: Town) -> None:
     with town.world.database.read() as session:
-        every = datasets.every(session)
+        every = datasets.list_all(session)
         accounts = {dataset.account_id for dataset in every}
-        found, left = lists.cohort_balances(session, accounts), lists.left_of_blocks(session, accounts)
+        found, left = lists.cohort_balances(session, accounts), lists.remaining_of_blocks(session, accounts)
         envelopes_open = lists.open_envelopes(session, accounts)
         for dataset in every:
-            root, there = dataset.account_id, cohorts.count(session, dataset.account_id)
+            root, there = dataset.account_id, cohorts.count_cohorts(session, dataset.account_id)
             assert found[root] == {each: balance_of(session, dataset, each) for each in range(1, there + 1)}
-            of_each = [ledger.balance(session, root, [block]).left for block in cohorts.all_blocks(session, root)]
+            of_each = [ledger.balance(session, root, [block]).remaining for block in cohorts.all_blocks(session, root)]
             assert left[root] == of_each
             shown = [scope for scope in envelopes_open.values() if scope.parent_id == root]
-            assert sorted(scope.id for scope in shown) == [scope.id for scope in envelopes.scopes(session, root)]
+            assert sorted(scope.id for scope in shown) == [
+                scope.id for scope in envelopes.open_envelopes(session, root)
+            ]
         assert envelopes_open
         assert any(len(each) > 1 for each in found.values())
         assert any(balance.reserved.rho for each in found.values() for balance in each.values())
@@ -221,14 +225,14 @@ def test_who_has_read_a_cohort(town: Town) -> None:
         armed = select(Hold, Invocation.request_id).join(Invocation, Invocation.id == Hold.invocation_id)
         rows = session.execute(armed.join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))).all()
         seen = 0
-        for dataset in datasets.every(session):
-            each, want = datasets.partition(session, dataset).blocks, dict[int, set[int]]()
+        for dataset in datasets.list_all(session):
+            each, want = datasets.find_partition(session, dataset).blocks, dict[int, set[int]]()
             for hold, request in rows:
                 block = session.get_one(Account, hold.account_id)
                 if block.parent_id == dataset.account_id and block.block is not None:
                     want.setdefault(1 + block.block // each, set()).add(request)
-            told = history.readers(session, dataset.account_id)
-            assert told == {cohort: Readers(len(numbers), max(numbers)) for cohort, numbers in want.items()}
+            told = history.block_readers(session, dataset.account_id)
+            assert told == {cohort: BlockReaders(len(numbers), max(numbers)) for cohort, numbers in want.items()}
             seen += sum(one.count for one in told.values())
         assert seen > 3
 
@@ -236,10 +240,10 @@ def test_who_has_read_a_cohort(town: Town) -> None:
 def test_what_releases_measured(town: Town) -> None:
     with town.world.database.read() as session:
         seen = 0
-        for dataset in datasets.every(session):
-            told = [(one.request.id, one.state, one.results) for one in history.measured(session, dataset.id)]
+        for dataset in datasets.list_all(session):
+            told = [(one.request.id, one.state, one.results) for one in history.released_metrics(session, dataset.id)]
             want = []
-            for request in requests.every(session):
+            for request in requests.list_all(session):
                 made = artifacts.artifact_of(session, request.id)
                 stored = tuple(each.result for each in artifacts.evaluations(session, made)) if made else ()
                 if request.dataset_id == dataset.id and stored:
@@ -254,11 +258,11 @@ def test_as_many_statements_for_many_as_for_one(town: Town) -> None:
     engine = town.world.database.engine
     event.listen(engine, "before_cursor_execute", lambda *told: counted.append(told[2]))
     with town.world.database.read() as session:
-        numbers = [request.id for request in requests.every(session)]
+        numbers = [request.id for request in requests.list_all(session)]
         for asked in (numbers[:1], numbers):
             counted.clear()
-            lists.spent_by_each(session, asked)
-            lists.decisions(session, asked)
+            lists.spent_by_request(session, asked)
+            lists.possibly_counting_decisions(session, asked)
             assert len(counted) == 2
 
 
@@ -269,13 +273,13 @@ class Back(Exception):
 def admitted(world: World, actor: Actor, waiting: Waiting, subject: str) -> bool:
     """Whether the database would take that person's approval, in their own name or in somebody's."""
     with world.database.read() as session:
-        givers = [None, *(person.name for person in principals.every(session) if person.id != actor.id)]
+        givers = [None, *(person.name for person in principals.list_all(session) if person.id != actor.id)]
     expires = SOON
     for giver in givers:
-        decision = Decision(waiting.number, waiting.step, subject, "approve", "because", expires, giver)
+        decision = GateDecision(waiting.number, waiting.step, subject, "approve", "because", expires, giver)
         try:
             with world.database.write() as session:
-                gates.decide(session, actor, decision, "signature", applicable=any_amounts)
+                gates.record_decision(session, actor, decision, "signature", amount_check=any_amounts)
                 raise Back
         except Back:
             return True
@@ -288,8 +292,12 @@ def test_the_queue_names_whom_the_database_would_let_decide(town: Town) -> None:
     world = town.world
     with world.database.read() as session:
         looked = queue(Look(session, world.steward, frozenset({"steward"}), figures=True, doubt=""))
-        everybody = [Actor(person.id, person.name) for person in principals.every(session)]
-        rejected = {one.request_id for one in lists.decisions(session, [*range(100)]) if one.decision == "reject"}
+        everybody = [Actor(person.id, person.name) for person in principals.list_all(session)]
+        rejected = {
+            one.request_id
+            for one in lists.possibly_counting_decisions(session, [*range(100)])
+            if one.decision == "reject"
+        }
     asked = [one for one in (*looked.requests, *looked.motions) if one.step in tuple(Gate) and not one.expired]
     assert {one.step for one in asked} == {*Gate}
     for one in asked:

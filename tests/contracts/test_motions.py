@@ -4,15 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, policies, requests
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import attempts, envelopes, gates, proposals
-from models_db.services.lifecycle.gates import Decision
+from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.proposals import (
-    Authorisation,
+    AuthorisationTerms,
     CapTooLow,
     MotionAltered,
     MotionDecided,
@@ -41,40 +41,40 @@ def cap(rho: int, delta: int = 100, epsilon: str = "9") -> LifetimeClaim:
 
 def propose_cap(world: World, claim: LifetimeClaim, by: Actor | None = None) -> int:
     with world.database.write() as session:
-        dataset, policy = datasets.find(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
+        dataset, policy = datasets.find_dataset(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
         return proposals.propose_cap(session, by or world.analyst, dataset, policy, claim, "a study", WEEK).id
 
 
 def propose_standing(world: World, rho: int = 10, runs: int = 2, until: str = LATE, by: Actor | None = None) -> int:
     with world.database.write() as session:
-        dataset, policy = datasets.find(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
-        wanted = Authorisation(requests.configuration(body(nonce="x")), rho, 0, runs, until)
+        dataset, policy = datasets.find_dataset(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
+        wanted = AuthorisationTerms(requests.configuration(body(nonce="x")), rho, 0, runs, until)
         return proposals.propose_standing(session, by or world.analyst, dataset, policy, wanted, "monthly", WEEK).id
 
 
 def decide(world: World, number: int, verdict: str = "approve", by: Actor | None = None) -> str:
     with world.database.write() as session:
-        subject = proposals.find(session, number).digest
-        expires = moment(datetime.now(UTC) + FAR)
-        decision = Decision(number, "motion", subject, verdict, "because", expires)
-        return gates.decide(
-            session, by or world.steward, decision, f"signature {number} {verdict}", applicable=any_amounts
+        subject = proposals.find_proposal(session, number).digest
+        expires = utc_now(datetime.now(UTC) + FAR)
+        decision = GateDecision(number, "motion", subject, verdict, "because", expires)
+        return gates.record_decision(
+            session, by or world.steward, decision, f"signature {number} {verdict}", amount_check=any_amounts
         )
 
 
 def submit(world: World, number: int, by: Actor | None = None, **changes: Json) -> int:
     asked = body(nonce=str(next(world._numbers)), **changes)
     with world.database.write() as session:
-        dataset, policy = datasets.find(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
+        dataset, policy = datasets.find_dataset(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
         version = datasets.newest_version(session, dataset)
         actor = by or world.analyst
-        motion = proposals.authorised(session, number, asked, actor)
+        motion = proposals.find_authorisation(session, number, asked, actor)
         return requests.submit(session, actor, dataset, version, policy, asked, FAR, standing=motion).id
 
 
 def state(world: World, number: int) -> str:
     with world.database.read() as session:
-        return proposals.state_of(session, proposals.find(session, number))
+        return proposals.state_of(session, proposals.find_proposal(session, number))
 
 
 # --- caps
@@ -89,9 +89,9 @@ def test_a_new_cap_moves_root_and_blocks_and_nothing_that_is_spent(world: World)
     assert fetch(world.database, "SELECT rho_cap, delta_cap FROM account ORDER BY id") == [(2000, 200)] * 3
     assert world.balance().spent == Amount(10)
     with world.database.read() as session:
-        claims = datasets.claims(session, datasets.find(session, "clinic"))
+        claims = datasets.list_claims(session, datasets.find_dataset(session, "clinic"))
         assert [claim.epsilon for claim in claims] == ["8", "9"]
-        assert verify_chain.verify(session).holds
+        assert verify_chain.verify_chain(session).holds
 
 
 def test_a_cap_below_what_is_taken_is_refused_with_figures(world: World) -> None:
@@ -100,14 +100,16 @@ def test_a_cap_below_what_is_taken_is_refused_with_figures(world: World) -> None
     attempt = world.running()
     world.hold(attempt, planned(Amount(20)))
     with world.database.write() as session:
-        envelopes.open_scope(session, world.steward, datasets.find(session, "clinic"), "study", Amount(300, 40), "why")
+        envelopes.open_envelope(
+            session, world.steward, datasets.find_dataset(session, "clinic"), "study", Amount(300, 40), "why"
+        )
     for asked in (cap(329), cap(330, 39)):
         with pytest.raises(CapTooLow) as low:
             propose_cap(world, asked)
         assert low.value.facts["taken_rho"] == Amount(330).rho_text
         assert low.value.facts["taken_delta_fail"] == Amount(0, 40).delta_text
     assert decide(world, propose_cap(world, cap(330, 40))) == "carried"
-    assert world.balance().left == Amount()
+    assert world.balance().remaining == Amount()
 
 
 def test_a_cap_is_compared_again_when_it_is_carried(world: World) -> None:
@@ -155,9 +157,14 @@ def test_an_approval_is_taken_back_until_the_motion_is_carried(database: Databas
     with pytest.raises(gates.NothingToWithdraw):
         take_back(world.steward)
     with database.write() as session:
-        expires = moment(datetime.now(UTC) + FAR)
-        decision = Decision(number, "motion", proposals.find(session, number).digest, "approve", "after all", expires)
-        assert gates.decide(session, world.steward, decision, "another signature", applicable=any_amounts) == "carried"
+        expires = utc_now(datetime.now(UTC) + FAR)
+        decision = GateDecision(
+            number, "motion", proposals.find_proposal(session, number).digest, "approve", "after all", expires
+        )
+        assert (
+            gates.record_decision(session, world.steward, decision, "another signature", amount_check=any_amounts)
+            == "carried"
+        )
     with pytest.raises(Denied, match="taken back only before it is used"):
         take_back(second)
 
@@ -265,7 +272,7 @@ def test_who_approved_it_neither_requests_nor_runs_under_it(world: World) -> Non
         submit(world, number, by=both)
     request = submit(world, number)
     with world.database.write() as session, pytest.raises(OwnAuthorisation):
-        attempts.start(session, both, request, "token", "here")
+        attempts.start_attempt(session, both, request, "token", "here")
     assert world.state(request) == "approved"
 
 
@@ -285,10 +292,10 @@ def test_an_altered_motion_opens_nothing(sqlite_database: Database) -> None:
     decide(world, number)
     request = submit(world, number)
     with world.database.read() as session:
-        proposals.require_intact(session, requests.find(session, request))
+        proposals.require_authorisation_intact(session, requests.find_request(session, request))
     execute(world.database, "DROP TRIGGER motion_no_update", "UPDATE motion SET runs = 99")
     with world.database.read() as session, pytest.raises(MotionAltered):
-        proposals.require_intact(session, requests.find(session, request))
+        proposals.require_authorisation_intact(session, requests.find_request(session, request))
 
 
 # --- retractions
@@ -302,10 +309,10 @@ def test_a_retraction_leaves_what_was_spent(world: World) -> None:
         with pytest.raises(proposals.NotPublished):
             proposals.propose_retraction(session, world.analyst, waiting, policy, "a street", WEEK)
         number = proposals.propose_retraction(session, world.analyst, attempt.request_id, policy, "a street", WEEK).id
-        assert proposals.retracted(session) == ()
+        assert proposals.retracted_artifacts(session) == ()
     assert decide(world, number) == "carried"
     assert world.state(attempt.request_id) == "retracted"
     assert world.balance().spent == Amount(10)
     with world.database.read() as session:
-        assert proposals.retracted(session) == (world.subject(attempt.request_id, "publish"),)
+        assert proposals.retracted_artifacts(session) == (world.subject(attempt.request_id, "publish"),)
         assert requests.history(session, attempt.request_id)[-1].detail == "a street"

@@ -11,14 +11,14 @@ from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import policies, principals
 from models_db.services.catalogue.principals import NotYourRole
 from models_db.sessions.database import Database
-from models_db.values.requests import parse
+from models_db.values.requests import parse_model
 from models_db.writes.database_errors import AlreadyRecorded
 from tasks.accounting.policy_limits import terms_of
 from tests.support import fetch, snapshot
 
 
 def terms(**written: Any) -> PolicyTerms:
-    return terms_of(parse(Policy, {"version": 1} | written, "policy.yaml"))
+    return terms_of(parse_model(Policy, {"version": 1} | written, "policy.yaml"))
 
 
 RICH = {
@@ -32,7 +32,7 @@ RICH = {
 def found(database: Database) -> Actor:
     """The first principal, who has every role."""
     with database.write() as session:
-        return principals.found(session, "founder", "f" * 64)
+        return principals.found_ledger(session, "founder", "f" * 64)
 
 
 def adopt(database: Database, actor: Actor, wanted: PolicyTerms) -> int:
@@ -42,7 +42,7 @@ def adopt(database: Database, actor: Actor, wanted: PolicyTerms) -> int:
 
 def digest_in_force(database: Database) -> str | None:
     with database.read() as session:
-        version = policies.in_force(session)
+        version = policies.policy_in_force(session)
         return version.digest if version else None
 
 

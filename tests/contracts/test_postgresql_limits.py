@@ -16,14 +16,14 @@ from migrations import database_roles
 from migrations import upgrade as upgrading
 from migrations.database_roles import grant_access
 from migrations.upgrade import PostgreSQLTooOld, upgrade
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.findings import Finding
 from models_db.services.catalogue import database_access
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import proposals
 from models_db.sessions import database as engines
 from models_db.sessions.database import Database, LedgerUnreachable
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_claim
 from tests.conftest import PostgreSQL
 from tests.contracts.test_application_role import as_people
@@ -48,7 +48,7 @@ def session_of(world: World) -> Connection:
 
 def findings(database: Database) -> dict[str, Finding]:
     with database.read() as session:
-        return {finding.check: finding for finding in database_access.examine(session)}
+        return {finding.check: finding for finding in database_access.check_access(session)}
 
 
 # --- an approval bounds what a runner arms ----------------------------------------------------------------------
@@ -71,13 +71,13 @@ def reserved(
                 " CAST(:parts AS int[]), CAST(:rhos AS bigint[]), '{0}', :at, :actor)"
             ),
             {"plan": json.dumps(plan), "accounts": f"{{{account}}}", "parts": f"{{{instalment}}}",
-             "rhos": f"{{{rho}}}", "at": moment(), "actor": world.runner.id},
+             "rhos": f"{{{rho}}}", "at": utc_now(), "actor": world.runner.id},
         )  # fmt: skip
     return "held"
 
 
 def test_an_approval_bounds_what_a_runner_with_sql_holds(by: dict[str, World]) -> None:
-    approved = canonical(event_of("token_draw").to_json()).decode()
+    approved = encode_canonical(event_of("token_draw").to_json()).decode()
     request = by["analyst"].request(plan=plan_of([0], ["token_draw"], TEN, 2))
     by["steward"].decide(request)
     by["runner"].start(request)
@@ -112,7 +112,7 @@ def test_an_approval_is_not_lengthened_by_sql(by: dict[str, World]) -> None:
     steward, request = by["steward"], by["analyst"].request()
     row = {
         "request_id": request, "gate": "spend", "subject_digest": steward.subject(request, "spend"),
-        "approver_id": steward.steward.id, "decision": "approve", "reason": "r", "at": moment(), "signature": "s",
+        "approver_id": steward.steward.id, "decision": "approve", "reason": "r", "at": utc_now(), "signature": "s",
     }  # fmt: skip
     for zone in ("UTC", "<UTC>-167", "<UTC>+167"):
         for expires, rule in (
@@ -130,7 +130,7 @@ def test_an_approval_is_not_lengthened_by_sql(by: dict[str, World]) -> None:
         given = json.dumps([{**row, "expires_at": SOON}])
         made = connection.scalar(text("SELECT almoner_record('approval', CAST(:given AS jsonb))"), {"given": given})
         connection.rollback()
-    assert abs(_seconds(made["at"]) - _seconds(moment())) < 60
+    assert abs(_seconds(made["at"]) - _seconds(utc_now())) < 60
 
 
 def _seconds(at: str) -> float:
@@ -147,14 +147,14 @@ def test_an_analyst_with_sql_proposes_a_cap_that_lies_and_nobody_can_approve_it(
     with session_of(analyst) as connection, connection.begin():
         given = [{
             "kind": "cap", "dataset_id": 1, "policy_id": analyst.policy_id, "proposer_id": analyst.analyst.id,
-            "reason": "r", "nonce": "n", "digest": "d" * 64, "created_at": moment(), "expires_at": SOON,
+            "reason": "r", "nonce": "n", "digest": "d" * 64, "created_at": utc_now(), "expires_at": SOON,
             "epsilon": "8.1", "delta": "0.000001", "delta_conversion": honest.delta_conversion,
             "rho": honest.cap.rho * 500, "delta_fail": honest.cap.delta,
         }]  # fmt: skip
         connection.execute(text("SELECT almoner_record('motion', CAST(:given AS jsonb))"), {"given": json.dumps(given)})
         connection.execute(text("SELECT almoner_link()"))
     with analyst.database.read() as session:
-        motion = proposals.find(session, 1)
+        motion = proposals.find_proposal(session, 1)
         assert isinstance(motion.rho, int)
         stored = LifetimeClaim("8.1", "0.000001", honest.delta_conversion, replace(honest.cap, rho=motion.rho))
         assert stored.cap.rho == 500 * honest.cap.rho
@@ -169,7 +169,7 @@ def append(connection: Connection, world: World) -> None:
     """Take the lock that every writer needs, with something to tell."""
     row = {
         "kind": "cap", "dataset_id": 1, "policy_id": world.policy_id, "proposer_id": world.analyst.id, "reason": "r",
-        "nonce": "idle", "digest": "e" * 64, "created_at": moment(), "expires_at": SOON, "epsilon": "8",
+        "nonce": "idle", "digest": "e" * 64, "created_at": utc_now(), "expires_at": SOON, "epsilon": "8",
         "delta": "0.000001", "delta_conversion": 1, "rho": 1, "delta_fail": 1,
     }  # fmt: skip
     connection.execute(text("SELECT almoner_record('motion', CAST(:given AS jsonb))"), {"given": json.dumps([row])})
@@ -179,9 +179,11 @@ def append(connection: Connection, world: World) -> None:
 def test_the_database_ends_an_idle_transaction_that_keeps_writers_waiting(
     by: dict[str, World], postgresql_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_roles, "PATIENCE", {"idle_in_transaction_session_timeout": 1, "lock_timeout": 60})
-    assert any("idle_in_transaction" in done for done in grant_access(postgresql_database).done)
-    assert grant_access(postgresql_database).done == ()
+    monkeypatch.setattr(
+        database_roles, "SESSION_TIMEOUTS", {"idle_in_transaction_session_timeout": 1, "lock_timeout": 60}
+    )
+    assert any("idle_in_transaction" in done for done in grant_access(postgresql_database).applied)
+    assert grant_access(postgresql_database).applied == ()
     with session_of(by["analyst"]) as idle:
         append(idle, by["analyst"])
         by["analyst"].request()  # it waits for the idle one, and gets through
@@ -202,7 +204,9 @@ def test_who_lifts_the_limit_is_named_with_the_statement_that_ends_the_session(
             waiting.execute(text("SET lock_timeout = '500ms'"))
             with pytest.raises(DBAPIError, match="lock timeout"):
                 append(waiting, replace(by["steward"], analyst=by["steward"].steward))
-        monkeypatch.setattr(database_access, "_IDLE", database_access._IDLE.replace("1 minute", "0 minutes"))
+        monkeypatch.setattr(
+            database_access, "_IDLE_SESSIONS", database_access._IDLE_SESSIONS.replace("1 minute", "0 minutes")
+        )
         found = findings(postgresql_database)["no idle session keeps the writers waiting"]
         assert not found.ok
         assert f"`SELECT pg_terminate_backend({pid})`" in found.detail

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services.audit import log, verify_chain
 from models_db.services.audit.chain import Actor
@@ -14,7 +14,7 @@ from models_db.services.catalogue import requests as releases
 from models_db.services.catalogue.requests import RequestUnknown, WrongState
 from models_db.services.lifecycle import artifacts, attempts, gates, ledger
 from models_db.services.lifecycle.attempts import StillRunning
-from models_db.services.lifecycle.gates import Decision, GateClosed
+from models_db.services.lifecycle.gates import GateClosed, GateDecision
 from models_db.services.lifecycle.ledger import Attempt
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
@@ -34,7 +34,7 @@ def world(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
 
 def publish(world: World, request_id: int) -> int:
     with world.database.write() as session:
-        return artifacts.publish(session, world.runner, request_id).id
+        return artifacts.record_publication(session, world.runner, request_id).id
 
 
 def withdraw(world: World, request_id: int) -> None:
@@ -46,10 +46,10 @@ def test_the_whole_life(world: World) -> None:
     attempt = world.published()
     with world.database.read() as session:
         steps = [(s.from_state, s.to_state) for s in releases.history(session, attempt.request_id)]
-        decisions = [(a.gate, p.name) for a, p in gates.approvals(session, attempt.request_id)]
-        spend_only = gates.approvals(session, attempt.request_id, "spend")
-        kinds = [link.kind for link in log.stream(session, log.LogFilter(request_id=attempt.request_id))]
-        assert verify_chain.verify(session).holds
+        decisions = [(a.gate, p.name) for a, p in gates.request_decisions(session, attempt.request_id)]
+        spend_only = gates.request_decisions(session, attempt.request_id, "spend")
+        kinds = [link.kind for link in log.stream_links(session, log.LogFilter(request_id=attempt.request_id))]
+        assert verify_chain.verify_chain(session).holds
     assert steps == [
         ("draft", "submitted"),
         ("submitted", "approved"),
@@ -95,7 +95,7 @@ STEPS: dict[str, tuple[Callable[[World, int], object], set[str]]] = {
 def _second(world: World) -> Actor:
     """A second steward, who may be here already."""
     with world.database.read() as session:
-        known = {principal.name: principal.id for principal in principals.every(session)}
+        known = {principal.name: principal.id for principal in principals.list_all(session)}
     return (
         Actor(known["second steward"], "second steward")
         if known.get("second steward")
@@ -122,16 +122,16 @@ def _withdrawn(world: World) -> int:
 
 def _attempt(world: World, request_id: int) -> Attempt:
     with world.database.read() as session:
-        return ledger.attempt_of(session, request_id, 1, (0,))
+        return ledger.load_attempt(session, request_id, 1, (0,))
 
 
 def _decide_publish(world: World, request_id: int, verdict: str) -> None:
     with world.database.read() as session:
         artifact = artifacts.artifact_of(session, request_id)
     subject = artifact.digest if artifact else "0" * 64
-    decision = Decision(request_id, "publish", subject, verdict, "because", SOON)
+    decision = GateDecision(request_id, "publish", subject, verdict, "because", SOON)
     with world.database.write() as session:
-        gates.decide(session, _second(world), decision, "signature")
+        gates.record_decision(session, _second(world), decision, "signature")
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -229,18 +229,18 @@ def test_who_may_decide(database: Database, several_roles: bool) -> None:
 
 def test_an_approval_is_for_exact_bytes(world: World) -> None:
     one, two = world.request(), world.request()
-    decision = Decision(one, "spend", world.subject(two, "spend"), "approve", "because", SOON)
+    decision = GateDecision(one, "spend", world.subject(two, "spend"), "approve", "because", SOON)
     with pytest.raises(Denied, match="not for what is waiting"), world.database.write() as session:
-        gates.decide(session, world.steward, decision, "signature")
+        gates.record_decision(session, world.steward, decision, "signature")
 
 
 @pytest.mark.parametrize("reason", ["", "  "])
 def test_a_decision_needs_a_reason(world: World, reason: str) -> None:
     request_id = world.request()
     before = snapshot(world.database)
-    decision = Decision(request_id, "spend", world.subject(request_id, "spend"), "approve", reason, SOON)
+    decision = GateDecision(request_id, "spend", world.subject(request_id, "spend"), "approve", reason, SOON)
     with pytest.raises(Denied, match="ck_approval_reason"), world.database.write() as session:
-        gates.decide(session, world.steward, decision, "signature")
+        gates.record_decision(session, world.steward, decision, "signature")
     assert snapshot(world.database) == before
 
 
@@ -274,7 +274,7 @@ def test_an_expired_request_is_not_run(world: World) -> None:
 
 
 def test_the_signed_statement_holds_everything() -> None:
-    decision = Decision(3, "spend", "d" * 64, "approve", "because", LATE)
+    decision = GateDecision(3, "spend", "d" * 64, "approve", "because", LATE)
     assert decision.statement("steward") == (
         b'{"approver":"steward","decision":"approve","expires_at":"9999-01-01T00:00:00.000000Z","gate":"spend",'
         b'"reason":"because","request":3,"subject_sha256":"' + b"d" * 64 + b'"}'
@@ -288,18 +288,18 @@ def test_a_lease_is_its_holders(world: World) -> None:
     request_id = world.request()
     world.decide(request_id)
     with world.database.write() as session:
-        attempts.start(session, world.runner, request_id, "mine", "here:1")
+        attempts.start_attempt(session, world.runner, request_id, "mine", "here:1")
     with pytest.raises(StillRunning, match="here:1"):
         world.start(request_id)
     with world.database.read() as session:
-        [lease] = [one for one in attempts.running(session) if one.request_id == request_id]
+        [lease] = [one for one in attempts.running_leases(session) if one.request_id == request_id]
         assert (lease.request_id, lease.attempt, lease.owner) == (request_id, 1, "here:1")
 
 
 def test_a_finished_request_has_no_living_lease(world: World) -> None:
     attempt = world.produced()
     with world.database.read() as session:
-        assert attempt.request_id not in {lease.request_id for lease in attempts.running(session)}
+        assert attempt.request_id not in {lease.request_id for lease in attempts.running_leases(session)}
 
 
 def test_the_lease_of_a_second_attempt_is_new(world: World) -> None:
@@ -355,8 +355,8 @@ def test_publishing_again_finds_the_first(world: World) -> None:
 def test_a_delivery_is_recorded(world: World) -> None:
     attempt = world.published()
     with world.database.write() as session:
-        publication = artifacts.publish(session, world.runner, attempt.request_id)
-        artifacts.delivered(session, world.runner, publication, "out/1", "b" * 64)
+        publication = artifacts.record_publication(session, world.runner, attempt.request_id)
+        artifacts.record_delivery(session, world.runner, publication, "out/1", "b" * 64)
     query = f"SELECT destination, bundle_digest FROM delivery WHERE publication_id = {publication.id}"
     assert fetch(world.database, query) == [("out/1", "b" * 64)]
 
@@ -387,9 +387,9 @@ def test_the_same_request_is_submitted_once(world: World) -> None:
 def test_look_ups(world: World) -> None:
     one, two = world.request(), world.produced().request_id
     with world.database.read() as session:
-        assert [r.id for r in releases.every(session)][-2:] == [one, two]
+        assert [r.id for r in releases.list_all(session)][-2:] == [one, two]
         assert releases.state_of(session, 10**6) == "draft"
         assert artifacts.artifact_of(session, one) is None
-        assert artifacts.artifacts(session)[-1].request_id == two
-        assert releases.name_of(session, world.steward.id) == "steward"
-        assert releases.find(session, one).created_at <= moment()
+        assert artifacts.list_all(session)[-1].request_id == two
+        assert releases.principal_name(session, world.steward.id) == "steward"
+        assert releases.find_request(session, one).created_at <= utc_now()

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services.catalogue import datasets, policies, principals
 from models_db.services.catalogue.principals import DelegationUnknown, NotYourRole, RoleNotHeld, RoleUnknown
@@ -25,12 +25,12 @@ def clinic(world: World) -> World:
 
 
 def at(after: timedelta) -> str:
-    return moment(datetime.now(UTC) + after)
+    return utc_now(datetime.now(UTC) + after)
 
 
 def roles(world: World, name: str) -> frozenset[str]:
     with world.database.read() as session:
-        return principals.roles_of(session, principals.find(session, name).id)
+        return principals.roles_of(session, principals.find_principal(session, name).id)
 
 
 # --- roles ------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def test_a_publish_approval_lapses_with_the_role(clinic: World) -> None:
     clinic.revoke("steward", "steward")
     before = snapshot(clinic.database)
     with pytest.raises(GateClosed), clinic.database.write() as session:
-        artifacts.publish(session, clinic.runner, attempt.request_id)
+        artifacts.record_publication(session, clinic.runner, attempt.request_id)
     assert snapshot(clinic.database) == before
 
 

@@ -8,7 +8,7 @@ from multiprocessing.queues import Queue
 import pytest
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.audit import verify_chain
 from models_db.services.catalogue import datasets, policies, requests, schedules
 from models_db.services.catalogue.schedules import ScheduleIdle, ScheduleUnknown, SlotTaken, Timing
@@ -29,33 +29,35 @@ def made(world: World, standing: int | None = None) -> int:
     """A schedule of the clinic, due every minute since long ago."""
     number = standing or world.standing(runs=FIFTY)
     with world.database.write() as session:
-        clinic, motion = datasets.find(session, "clinic"), proposals.find(session, number)
+        clinic, motion = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, number)
         timing = Timing("interval", "1m", "UTC", LONG_AGO)
         return schedules.create(session, world.analyst, clinic, motion, timing, "every minute").id
 
 
 def skip(world: World, number: int, slot: str) -> None:
     with world.database.write() as session:
-        schedules.lock(session, number)
-        schedules.require_free(session, number, slot)
-        schedules.decide(session, world.analyst, schedules.find(session, number), slot, skipped="BudgetExceeded")
+        schedules.lock_schedule(session, number)
+        schedules.require_slot_open(session, number, slot)
+        schedules.record_slot(
+            session, world.analyst, schedules.find_schedule(session, number), slot, skipped="BudgetExceeded"
+        )
 
 
 def asking(world: World, number: int, slot: str) -> Callable[[Session], None]:
     """What a poller does with a slot, in one transaction."""
 
     def act(session: Session) -> None:
-        schedules.lock(session, number)
-        schedules.require_free(session, number, slot)
-        schedule, clinic = schedules.find(session, number), datasets.find(session, "clinic")
-        policy = policies.in_force(session)
+        schedules.lock_schedule(session, number)
+        schedules.require_slot_open(session, number, slot)
+        schedule, clinic = schedules.find_schedule(session, number), datasets.find_dataset(session, "clinic")
+        policy = policies.policy_in_force(session)
         assert policy is not None
         made_now = requests.submit(
             session, world.analyst, clinic, datasets.newest_version(session, clinic), policy,
             ROUTINE | {"nonce": f"{slot} {datetime.now(UTC)}"}, timedelta(days=30),
-            standing=proposals.find(session, schedule.standing_id),
+            standing=proposals.find_proposal(session, schedule.standing_id),
         )  # fmt: skip
-        schedules.decide(session, world.analyst, schedule, slot, request_id=made_now.id)
+        schedules.record_slot(session, world.analyst, schedule, slot, request_id=made_now.id)
 
     return act
 
@@ -66,7 +68,7 @@ def ask(world: World, number: int, slot: str) -> None:
 
 
 def minute(number: int) -> str:
-    return moment(datetime(2026, 1, 1, tzinfo=UTC) + number * timedelta(minutes=1))
+    return utc_now(datetime(2026, 1, 1, tzinfo=UTC) + number * timedelta(minutes=1))
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def clinic(world: World) -> World:
 
 def change(world: World, number: int, kind: str, by: str = "steward") -> None:
     with world.database.write() as session:
-        schedules.change(session, getattr(world, by), number, kind, "because")
+        schedules.record_change(session, getattr(world, by), number, kind, "because")
 
 
 def decided(world: World) -> list[tuple[object, ...]]:
@@ -96,21 +98,21 @@ def test_a_slot_is_decided_once_and_only_forwards(clinic: World) -> None:
     skip(clinic, number, minute(6))
     assert [row[0] for row in decided(clinic)] == [minute(5), minute(6)]
     with clinic.database.read() as session:
-        assert [slot.request_id for slot in schedules.unfinished(session)] == [1]
-        assert verify_rows.differences(session) == []
-        assert verify_chain.verify(session).holds
+        assert [slot.request_id for slot in schedules.unfinished_slots(session)] == [1]
+        assert verify_rows.compare_rows_with_chain(session) == []
+        assert verify_chain.verify_chain(session).holds
 
 
 def test_the_database_says_so_too(clinic: World) -> None:
     """Without the question before: what decides is the guard."""
     number = made(clinic)
     skip(clinic, number, minute(5))
-    for slot, refusal in ((minute(5), SlotTaken), (minute(4), SlotTaken), (moment(datetime.now(UTC) + HOUR), Denied)):
+    for slot, refusal in ((minute(5), SlotTaken), (minute(4), SlotTaken), (utc_now(datetime.now(UTC) + HOUR), Denied)):
         with pytest.raises(refusal), clinic.database.write() as session:
-            schedules.decide(session, clinic.analyst, schedules.find(session, number), slot, skipped="x")
+            schedules.record_slot(session, clinic.analyst, schedules.find_schedule(session, number), slot, skipped="x")
     change(clinic, number, "paused")
     with pytest.raises(ScheduleIdle), clinic.database.write() as session:
-        schedules.decide(session, clinic.analyst, schedules.find(session, number), minute(6), skipped="x")
+        schedules.record_slot(session, clinic.analyst, schedules.find_schedule(session, number), minute(6), skipped="x")
 
 
 def test_who_may_do_what(clinic: World) -> None:
@@ -133,9 +135,9 @@ def test_who_may_do_what(clinic: World) -> None:
         change(clinic, 99, "paused")
     again = made(clinic, standing=1)
     with clinic.database.read() as session:
-        row = schedules.find(session, again)
+        row = schedules.find_schedule(session, again)
     with pytest.raises(RoleMissing), clinic.database.write() as session:
-        schedules.decide(session, clinic.runner, row, minute(1), skipped="x")
+        schedules.record_slot(session, clinic.runner, row, minute(1), skipped="x")
 
 
 def test_what_was_paused_is_due_from_the_day_it_went_on(clinic: World) -> None:
@@ -143,8 +145,8 @@ def test_what_was_paused_is_due_from_the_day_it_went_on(clinic: World) -> None:
     for kind in ("paused", "resumed"):
         change(clinic, number, kind)
     with clinic.database.read() as session:
-        resumed = schedules.changes(session, number)[-1].at
-        assert schedules.due_from(session, schedules.find(session, number)) == resumed > LONG_AGO
+        resumed = schedules.list_changes(session, number)[-1].at
+        assert schedules.due_from(session, schedules.find_schedule(session, number)) == resumed > LONG_AGO
         assert schedules.state_of(session, number) == "active"
 
 
@@ -163,7 +165,7 @@ def test_one_pauses_while_another_decides(clinic: World) -> None:
     number = made(clinic)
 
     def pause(session: object) -> None:
-        schedules.change(session, clinic.steward, number, "paused", "because")  # type: ignore[arg-type]
+        schedules.record_change(session, clinic.steward, number, "paused", "because")  # type: ignore[arg-type]
 
     assert meanwhile(clinic.database, pause, lambda: ask(clinic, number, minute(1))) == ScheduleIdle.__name__
     assert decided(clinic) == []
@@ -173,9 +175,9 @@ def test_one_decides_a_later_slot_meanwhile(clinic: World) -> None:
     number = made(clinic)
 
     def later(session: object) -> None:
-        schedules.lock(session, number)  # type: ignore[arg-type]
-        row = schedules.find(session, number)  # type: ignore[arg-type]
-        schedules.decide(session, clinic.analyst, row, minute(9), skipped="x")  # type: ignore[arg-type]
+        schedules.lock_schedule(session, number)  # type: ignore[arg-type]
+        row = schedules.find_schedule(session, number)  # type: ignore[arg-type]
+        schedules.record_slot(session, clinic.analyst, row, minute(9), skipped="x")  # type: ignore[arg-type]
 
     assert meanwhile(clinic.database, later, lambda: ask(clinic, number, minute(8))) == SlotTaken.__name__
     assert [row[0] for row in decided(clinic)] == [minute(9)]
@@ -217,8 +219,8 @@ def test_two_processes_race_for_fifty_slots_and_each_is_asked_for_once(clinic: W
     assert sorted(int(str(row[1])) for row in rows) == list(range(1, FIFTY + 1))
     assert fetch(clinic.database, "SELECT count(*) FROM request") == [(FIFTY,)]
     with clinic.database.read() as session:
-        assert verify_chain.verify(session).holds
-        assert verify_rows.differences(session) == []
+        assert verify_chain.verify_chain(session).holds
+        assert verify_rows.compare_rows_with_chain(session) == []
 
 
 def _people(world: World) -> tuple[object, ...]:
@@ -241,17 +243,17 @@ def test_a_clock_that_is_set_back_and_forth_decides_nothing_twice(
     world.dataset()
     number, now = made(world), datetime.now(UTC)
     clock.ahead += HOUR
-    ask(world, number, moment(now + HOUR / 2))
+    ask(world, number, utc_now(now + HOUR / 2))
     clock.ahead -= HOUR  # the chain has a link from the future now: nothing is recorded before that time comes
-    for slot in (moment(now), moment(now + HOUR / 2)):
+    for slot in (utc_now(now), utc_now(now + HOUR / 2)):
         before = snapshot(sqlite_database)
         with pytest.raises(Exception, match=r"clock is behind|is decided already"):
             ask(world, number, slot)
         assert snapshot(sqlite_database) == before
     clock.ahead += 2 * HOUR
     with pytest.raises(SlotTaken):
-        ask(world, number, moment(now + HOUR / 2))
-    ask(world, number, moment(now + HOUR))
+        ask(world, number, utc_now(now + HOUR / 2))
+    ask(world, number, utc_now(now + HOUR))
     assert len(decided(world)) == 2
 
 
@@ -260,4 +262,4 @@ def test_on_postgresql_the_servers_clock_says_what_has_come(postgresql_database:
     world.dataset()
     number = made(world)
     with pytest.raises(Denied, match="before it has come"):
-        skip(world, number, moment(datetime.now(UTC) + HOUR))
+        skip(world, number, utc_now(datetime.now(UTC) + HOUR))

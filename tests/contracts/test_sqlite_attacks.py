@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from migrations.schema_inventory import differences
-from models_db.database.base import moment
+from migrations.schema_inventory import schema_differences
+from models_db.database.base import utc_now
 from models_db.services.catalogue import policies
 from models_db.services.queries import health
 from models_db.sessions.database import Database
@@ -174,7 +174,7 @@ SCHEMA = {
 def test_a_changed_schema_is_seen(town: Town, attack: str) -> None:
     with town.world.database.engine.connect() as connection:
         connection.exec_driver_sql(SCHEMA[attack])
-        assert differences(connection), attack
+        assert schema_differences(connection), attack
         connection.rollback()
 
 
@@ -194,7 +194,7 @@ def test_an_edited_schema_is_seen(town: Town, ledgers: Ledgers, edit: str) -> No
             connection.execute(edit)
             connection.commit()
         with copy.engine.connect() as connection:
-            assert differences(connection)
+            assert schema_differences(connection)
 
 
 REWRITTEN = {
@@ -266,7 +266,7 @@ def honest(ledgers: Ledgers) -> Iterator[Database]:
 
 def examined(database: Database) -> list[str]:
     with database.read() as session:
-        return [f"{finding.check}: {finding.detail}" for finding in health.examine(session) if not finding.ok]
+        return [f"{finding.check}: {finding.detail}" for finding in health.check_health(session) if not finding.ok]
 
 
 def test_an_honest_ledger_is_whole(honest: Database) -> None:
@@ -288,7 +288,7 @@ def test_what_was_rewritten_past_the_guards_is_seen(ledgers: Ledgers, honest: Da
                 connection.execute(statement)
             connection.commit()
         with copy.engine.connect() as connection:
-            assert differences(connection) == []
+            assert schema_differences(connection) == []
         assert examined(copy), attack
 
 
@@ -302,7 +302,7 @@ def test_a_copy_that_is_attached_is_another_ledger(town: Town, raw: sqlite3.Conn
         raw.execute(
             "INSERT INTO main.entry (hold_id, kind, at, actor_id) SELECT hold_id, 'RELEASE', ?, 1 FROM copy.entry"
             " WHERE kind = 'ARM'",
-            (moment(),),
+            (utc_now(),),
         )
 
 

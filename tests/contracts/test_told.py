@@ -15,7 +15,7 @@ from models_db.services.catalogue import principals
 from models_db.services.queries import health
 from models_db.services.verification import verify_rows
 from models_db.sessions.database import Database
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from models_db.writes import link_content
 from tests.conftest import Ledgers
 from tests.contracts import whole_story
@@ -48,7 +48,7 @@ def copy(worked: World, ledgers: Ledgers) -> Iterator[Database]:
 
 def found(database: Database) -> list[str]:
     with database.read() as session:
-        return verify_rows.differences(session)
+        return verify_rows.compare_rows_with_chain(session)
 
 
 def test_what_the_services_do_is_told(worked: World) -> None:
@@ -67,10 +67,12 @@ def test_what_the_services_do_is_told(worked: World) -> None:
 
 
 def test_every_table_is_told_or_listed() -> None:
-    assert set(Base.metadata.tables) == {*link_content.RANKS, *link_content.EXEMPT}
-    assert set(link_content.RANKS) == {table for table in link_content.RANKS if table in Base.metadata.tables}
-    assert (link_content.RANKS, link_content.BLOCK_RANK) == (audit_log_schema.RANKS, audit_log_schema.BLOCK_RANK)
-    assert set(link_views.VIEWS) == set(link_content.RANKS)
+    assert set(Base.metadata.tables) == {*link_content.TABLE_RANKS, *link_content.EXEMPT_COLUMNS}
+    assert set(link_content.TABLE_RANKS) == {
+        table for table in link_content.TABLE_RANKS if table in Base.metadata.tables
+    }
+    assert (link_content.TABLE_RANKS, link_content.BLOCK_RANK) == (audit_log_schema.RANKS, audit_log_schema.BLOCK_RANK)
+    assert set(link_views.VIEWS) == set(link_content.TABLE_RANKS)
 
 
 def test_both_backends_tell_the_same_story_in_the_same_words(ledgers: Ledgers) -> None:
@@ -79,7 +81,7 @@ def test_both_backends_tell_the_same_story_in_the_same_words(ledgers: Ledgers) -
         with ledgers.new(backend) as database:
             whole_story.tell(World.create(database))
             with database.read() as session:
-                stories.append([said(link) for link in log.stream(session, LogFilter())])
+                stories.append([said(link) for link in log.stream_links(session, LogFilter())])
     for one, other in zip(*stories, strict=True):
         assert one == other
 
@@ -89,9 +91,9 @@ OWN = ("signature", "digest", "subject", "hash", "expires_at", "until", "from", 
 """What each ledger has of its own: times, and what covers them."""
 
 
-def said(link: log.Link) -> tuple[Any, ...]:
+def said(link: log.LoggedLink) -> tuple[Any, ...]:
     body = json.loads(link.body)
-    assert canonical(body).decode() == link.body
+    assert encode_canonical(body).decode() == link.body
     rows = [each["table"] for each in body.pop("rows")]
     body.pop("login", None)  # which SQLite does not have
     words = {name: "of its own" if name in OWN else value for name, value in body.items()}
@@ -139,7 +141,7 @@ def test_what_was_altered_is_named(copy: Database, change: str, named: list[str]
     differences = found(copy)
     assert all(any(name.split(",")[0] in each for each in differences) for name in named), differences
     with copy.read() as session:
-        [wrong] = [each for each in health.examine(session) if each.check == "told"]
+        [wrong] = [each for each in health.check_health(session) if each.check == "told"]
     assert not wrong.ok
 
 
@@ -173,8 +175,8 @@ def test_a_link_that_cannot_be_read_is_named(copy: Database, body: str) -> None:
     assert f"link {seq} cannot be read" in differences
     assert "approval 1 has no link" in differences
     with copy.read() as session:
-        assert verify_chain.verify(session).reason == verify_chain.OFF_CHAIN  # of the links that were hashed anew
-        assert not all(each.ok for each in health.examine(session))
+        assert verify_chain.verify_chain(session).reason == verify_chain.OFF_CHAIN  # of the links that were hashed anew
+        assert not all(each.ok for each in health.check_health(session))
 
 
 def test_what_was_taken_back_is_not_told(worked: World, copy: Database) -> None:

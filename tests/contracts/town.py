@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import Executable
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.policies.rules import DatasetTerms
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import datasets, erasures, internal_views, policies, principals, schedules
-from models_db.services.catalogue.erasures import Wanted
+from models_db.services.catalogue.erasures import ErasureRequest
 from models_db.services.catalogue.principals import Mandate
 from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import artifacts, envelopes, gates, proposals
@@ -124,7 +124,7 @@ class Town:
         self._lapsed()
         self._viewed()
         self._erased()
-        at = moment()
+        at = utc_now()
         execute(
             self.world.database,
             f"INSERT INTO checkpoint (seq, hash, at, signature, public_key) SELECT seq, hash, '{at}', 's', 'k'"
@@ -192,10 +192,10 @@ class Town:
         """One release in an envelope, one in a window of time; an envelope and a policy that are over."""
         world = self.world
         with world.database.write() as session:
-            estate = datasets.find(session, "estate")
+            estate = datasets.find_dataset(session, "estate")
             for name, cap in (("study", Amount(600, 50)), ("old", Amount(1))):
-                envelopes.open_scope(session, world.steward, estate, name, cap, "a study")
-            envelopes.close_scope(session, world.steward, estate, "old", "over")
+                envelopes.open_envelope(session, world.steward, estate, name, cap, "a study")
+            envelopes.close_envelope(session, world.steward, estate, "old", "over")
         self.scoped = world.start(self._approved("estate", scope="study"))
         world.hold(self.scoped, planned(Amount(10)))
         self.beside = world.running("estate")
@@ -228,22 +228,22 @@ class Town:
 
     def _on_schedules(self) -> None:
         """One schedule with a slot that was skipped and one whose run was given up; another is paused."""
-        world, begins = self.world, moment()
+        world, begins = self.world, utc_now()
         with world.database.write() as session:
-            clinic, motion = datasets.find(session, "clinic"), proposals.find(session, self.standing)
+            clinic, motion = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, self.standing)
             for rule in ("1h", "2h"):
                 timing = Timing("interval", rule, "UTC", begins)
                 made = schedules.create(session, world.analyst, clinic, motion, timing, "every hour")
                 self.schedule, self.paused = self.schedule or made.id, made.id
-            schedules.change(session, world.steward, self.paused, "paused", "a doubt")
-            slot = schedules.find(session, self.schedule)
-            schedules.decide(session, world.analyst, slot, begins, skipped="BudgetExceeded")
-        due = moment()
+            schedules.record_change(session, world.steward, self.paused, "paused", "a doubt")
+            slot = schedules.find_schedule(session, self.schedule)
+            schedules.record_slot(session, world.analyst, slot, begins, skipped="BudgetExceeded")
+        due = utc_now()
         asked = world.routine(self.standing)
         with world.database.write() as session:
-            slot = schedules.find(session, self.schedule)
-            decided = schedules.decide(session, world.analyst, slot, due, request_id=asked)
-            schedules.give_up(session, world.runner, decided, "PlanChanged", "")
+            slot = schedules.find_schedule(session, self.schedule)
+            decided = schedules.record_slot(session, world.analyst, slot, due, request_id=asked)
+            schedules.end_slot(session, world.runner, decided, "PlanChanged", "")
 
     def _viewed(self) -> None:
         """Two people have seen unprotected figures; a policy that bars them was in force, and things wait under it."""
@@ -274,12 +274,12 @@ class Town:
         world.version("emptied", [b"other-unit".ljust(32, b"\0")])
         second = self.id_of("dataset_version", "TRUE")
         with world.database.write() as session:
-            found = datasets.find(session, "emptied")
-            wanted = Wanted("version", "over", {self.emptied: None}, version=self.emptied)
-            erasures.end(session, world.steward, erasures.record_erasure(session, world.steward, found, wanted))
+            found = datasets.find_dataset(session, "emptied")
+            wanted = ErasureRequest("version", "over", {self.emptied: None}, version=self.emptied)
+            erasures.end_erasure(session, world.steward, erasures.record_erasure(session, world.steward, found, wanted))
         with world.database.write() as session:
-            found = datasets.find(session, "emptied")
-            wanted = Wanted("unit", "asked", {second: "d" * 64}, unit_mark="e" * 64)
+            found = datasets.find_dataset(session, "emptied")
+            wanted = ErasureRequest("unit", "asked", {second: "d" * 64}, unit_mark="e" * 64)
             self.erasure = erasures.record_erasure(session, world.steward, found, wanted).id
         world.version("emptied", [b"third-unit".ljust(32, b"\0")], erased=frozenset({"e" * 64}))
         self.kept = self.id_of("dataset_version", "TRUE")
@@ -288,9 +288,9 @@ class Town:
         """Roles, delegations and approvals that were given, used and taken back."""
         world = self.world
         now = datetime.now(UTC)
-        mandate = Mandate("clinic", "delegate", moment(now), moment(now + timedelta(days=9)), "away")
+        mandate = Mandate("clinic", "delegate", utc_now(now), utc_now(now + timedelta(days=9)), "away")
         with world.database.write() as session:
-            clinic, harbour = datasets.find(session, "clinic"), datasets.find(session, "harbour")
+            clinic, harbour = datasets.find_dataset(session, "clinic"), datasets.find_dataset(session, "harbour")
             principals.delegate(session, world.steward, clinic.id, mandate, "s")
             ended = principals.delegate(session, world.steward, harbour.id, replace(mandate, dataset="harbour"), "s")
             principals.end_delegation(session, world.steward, ended.id)
@@ -312,7 +312,7 @@ class Town:
 
     @property
     def now(self) -> str:
-        return moment()
+        return utc_now()
 
     def actor(self, name: str) -> Actor:
         return Actor(int(self.one("SELECT id FROM principal WHERE name = :name", name=name)), name)

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.policies.rules import DatasetTerms
 from models_db.services.audit import chain
 from models_db.services.catalogue import datasets, erasures, internal_views, policies, principals, schedules
@@ -12,7 +12,7 @@ from models_db.services.lifecycle import artifacts, envelopes, proposals
 from models_db.tables import Restoration, TwinAttack
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
-from models_db.writes.insert import record
+from models_db.writes.insert import insert_row
 from tests.support import TEN, World, planned, terms
 
 
@@ -22,8 +22,8 @@ def tell(world: World) -> None:
     _prepare(world)
     with world.database.write() as session:
         now = datetime.now(UTC)
-        mandate = Mandate("clinic", "dora", moment(now), moment(now + timedelta(days=9)), "away")
-        lent = principals.delegate(session, world.steward, datasets.find(session, "clinic").id, mandate, "s")
+        mandate = Mandate("clinic", "dora", utc_now(now), utc_now(now + timedelta(days=9)), "away")
+        lent = principals.delegate(session, world.steward, datasets.find_dataset(session, "clinic").id, mandate, "s")
     world.decide(world.request(), by=dora, on_behalf_of="steward")
     with world.database.write() as session:
         principals.end_delegation(session, world.steward, lent.id)
@@ -38,11 +38,11 @@ def tell(world: World) -> None:
     world.decide(request_id, verdict="reject", by=second)
     world.revoke("second steward", "steward")
     with world.database.write() as session:
-        now_ = moment()
-        record(session, Restoration(taken_at=now_, link=3, reason="a disk", at=now_, actor_id=world.admin.id))
-        record(session, TwinAttack(dataset="twin", request_id=1, configuration="c" * 64, result="d" * 64,
+        now_ = utc_now()
+        insert_row(session, Restoration(taken_at=now_, link=3, reason="a disk", at=now_, actor_id=world.admin.id))
+        insert_row(session, TwinAttack(dataset="twin", request_id=1, configuration="c" * 64, result="d" * 64,
                                    attacks="membership", at=now_, actor_id=world.runner.id))  # fmt: skip
-        chain.record_checkpoint(session, chain.head(session).hash, "signature", "key of steward")
+        chain.record_checkpoint(session, chain.read_chain_head(session).hash, "signature", "key of steward")
 
 
 def _prepare(world: World) -> None:
@@ -56,10 +56,10 @@ def _prepare(world: World) -> None:
         paced = terms(pacing_period="week", pacing_permille=900, rules=(rule,))
         for given in (terms(spend_approvals=2), paced, terms()):
             policies.adopt(session, world.admin, given)
-        estate = datasets.find(session, "estate")
-        envelopes.open_scope(session, world.steward, estate, "study", Amount(100, 10), "a study")
-        envelopes.open_scope(session, world.steward, estate, "other", Amount(100, 10), "a study")
-        envelopes.close_scope(session, world.steward, estate, "other", "over")
+        estate = datasets.find_dataset(session, "estate")
+        envelopes.open_envelope(session, world.steward, estate, "study", Amount(100, 10), "a study")
+        envelopes.open_envelope(session, world.steward, estate, "other", Amount(100, 10), "a study")
+        envelopes.close_envelope(session, world.steward, estate, "other", "over")
 
 
 def _run(world: World) -> None:
@@ -82,20 +82,20 @@ def _run(world: World) -> None:
 
 
 def _repeat(world: World) -> None:
-    standing, begins = world.standing(), moment()
+    standing, begins = world.standing(), utc_now()
     routine = world.start(world.routine(standing))
     world.hold(routine, planned(TEN))
     world.arm(routine)
     with world.database.write() as session:
-        clinic, motion = datasets.find(session, "clinic"), proposals.find(session, standing)
+        clinic, motion = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, standing)
         made = schedules.create(session, world.analyst, clinic, motion, Timing("interval", "1h", "UTC", begins), "why")
-        schedules.decide(session, world.analyst, made, begins, skipped="BudgetExceeded")
-    due, asked = moment(), world.routine(standing)
+        schedules.record_slot(session, world.analyst, made, begins, skipped="BudgetExceeded")
+    due, asked = utc_now(), world.routine(standing)
     with world.database.write() as session:
-        made = schedules.find(session, made.id)
-        slot = schedules.decide(session, world.analyst, made, due, request_id=asked)
-        schedules.give_up(session, world.runner, slot, "PlanChanged", "")
-        schedules.change(session, world.steward, made.id, "paused", "a doubt")
+        made = schedules.find_schedule(session, made.id)
+        slot = schedules.record_slot(session, world.analyst, made, due, request_id=asked)
+        schedules.end_slot(session, world.runner, slot, "PlanChanged", "")
+        schedules.record_change(session, world.steward, made.id, "paused", "a doubt")
 
 
 def _publish(world: World) -> None:
@@ -106,8 +106,8 @@ def _publish(world: World) -> None:
     world.produce(attempt, [("length", "public", {"mean": 3})])
     world.decide(attempt.request_id, "publish")
     with world.database.write() as session:
-        publication = artifacts.publish(session, world.runner, attempt.request_id)
-        artifacts.delivered(session, world.runner, publication, "out", "b" * 64)
+        publication = artifacts.record_publication(session, world.runner, attempt.request_id)
+        artifacts.record_delivery(session, world.runner, publication, "out", "b" * 64)
     world.retraction(attempt.request_id)
 
 
@@ -127,7 +127,7 @@ def _look(world: World) -> None:
 def _erase(world: World) -> None:
     """One version of a dataset is gone."""
     with world.database.write() as session:
-        seen = datasets.find(session, "seen")
+        seen = datasets.find_dataset(session, "seen")
         number = datasets.newest_version(session, seen).id
-        wanted = erasures.Wanted("version", "somebody asked for it", {number: None}, version=number)
-        erasures.end(session, world.steward, erasures.record_erasure(session, world.steward, seen, wanted))
+        wanted = erasures.ErasureRequest("version", "somebody asked for it", {number: None}, version=number)
+        erasures.end_erasure(session, world.steward, erasures.record_erasure(session, world.steward, seen, wanted))

@@ -106,14 +106,14 @@ def upgrade():
 @pytest.fixture
 def revise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Adds a revision that lives for this test only; the reference of the self-check is made anew."""
-    monkeypatch.setattr(schema_inventory, "_in_memory", unwrap(schema_inventory._in_memory))
+    monkeypatch.setattr(schema_inventory, "_items_of_memory_ledger", unwrap(schema_inventory._items_of_memory_ledger))
     folder = tmp_path / "revisions"
     folder.mkdir()
-    folders = migrations.runner.VERSIONS
-    monkeypatch.setattr(migrations.runner, "VERSIONS", [*folders, folder])
+    folders = migrations.runner.VERSION_FOLDERS
+    monkeypatch.setattr(migrations.runner, "VERSION_FOLDERS", [*folders, folder])
 
     def add(change: str, gives_up: tuple[str, ...] = ()) -> Path:
-        after = migrations.runner.newest()
+        after = migrations.runner.newest_revision()
         number = f"{int(after) + 1:04}"
         text = CHANGES.format(number=number, after=after, change=change, gives_up=gives_up)
         (folder / f"{number}.py").write_text(text)

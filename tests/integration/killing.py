@@ -10,7 +10,7 @@ from typing import Any
 
 from models_db.services.catalogue import datasets, requests
 from models_db.services.lifecycle import attempts, ledger
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from tests.integration import kill_driver
 from tests.integration.story import Almoner
 from tests.support import PATIENCE, fetch
@@ -38,7 +38,7 @@ def killed(line: str, point: str, **more: Any) -> None:
 def instalments(almoner: Almoner, number: int = 1) -> list[Amount]:
     """The plan of a request, in the order in which it is armed."""
     with almoner.database.read() as session:
-        plan = json.loads(requests.find(session, number).canonical)["plan"]
+        plan = json.loads(requests.find_request(session, number).canonical)["plan"]
     return [
         Amount(int(part["rho"]), int(part["delta"]))
         for invocation in plan["invocations"]
@@ -48,7 +48,7 @@ def instalments(almoner: Almoner, number: int = 1) -> list[Amount]:
 
 def balance(almoner: Almoner) -> ledger.Balance:
     with almoner.database.read() as session:
-        return ledger.balance(session, datasets.find(session, "clinic").account_id)
+        return ledger.balance(session, datasets.find_dataset(session, "clinic").account_id)
 
 
 def nothing_is_out(almoner: Almoner) -> None:
@@ -65,7 +65,7 @@ def is_clean(almoner: Almoner, *, left: bool = False) -> None:
     assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-unfinished"] * left
     assert list(almoner.home.scratch.iterdir()) == []
     with almoner.database.read() as session:
-        assert attempts.running(session) == []
+        assert attempts.running_leases(session) == []
     assert balance(almoner).held == Amount()
     assert almoner.ask("doctor")["ok"] is True
 
@@ -77,12 +77,12 @@ def goes_on(almoner: Almoner, paid: int, *, lost: bool) -> None:
     """
     plan = instalments(almoner)
     almoner.type("run sweep")
-    assert balance(almoner).spent == total(plan[:paid])
+    assert balance(almoner).spent == total_amount(plan[:paid])
     if lost:
         assert almoner.ask("run 1", expected=1)["error"] == "StepLost"
         almoner.type("run 1 --anew")
-        assert balance(almoner).spent == total(plan) + total(plan[:paid])
+        assert balance(almoner).spent == total_amount(plan) + total_amount(plan[:paid])
     else:
         assert "what is paid is not paid again" in almoner.type("run 1").err.lower()
-        assert balance(almoner).spent == total(plan)
+        assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from cli.web.access import Asked, door
 from cli.web.application import application
 from models_db.sessions.database import Database
-from models_db.writes.json_depth import JSON
+from models_db.writes.json_depth import JSON_TEXT_COLUMNS
 from tests.integration.story import Almoner
 from tests.integration.test_altered_ledger import alter
 
@@ -85,7 +85,7 @@ def faulty(problem: BaseException) -> None:
 @pytest.mark.parametrize("table", ["request", "policy_version", "evaluation"])
 def test_an_altered_json_text_is_named(almoner: Almoner, table: str) -> None:
     lived_in(almoner)
-    columns = JSON[table]
+    columns = JSON_TEXT_COLUMNS[table]
     tried = 0
     for column in columns:
         for what in MALFORMED if (table, column) in READ else ("no keys", "digits", "no text"):

@@ -16,7 +16,7 @@ import pytest
 import cli.framework.prompts
 from flows.approvals.offline_approval import SignedApproval
 from flows.workspace.workspace import open_workspace, signing_key_path
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets, policies, principals
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import proposals
@@ -351,7 +351,7 @@ def proposed_cap(team: Team) -> int:
     cap = lifetime_cap("12", "1e-6")
     claim = LifetimeClaim("12", "0.000001", int(cap.delta_conv * DELTA_UNIT), cap.amount)
     with workspace.database.write() as session:
-        dataset, policy = datasets.find(session, "clinic"), policies.in_force(session)
+        dataset, policy = datasets.find_dataset(session, "clinic"), policies.policy_in_force(session)
         assert policy is not None
         reason, valid = "one more study", timedelta(days=7)
         return proposals.propose_cap(session, workspace.actor, dataset, policy, claim, reason, valid).id
@@ -462,7 +462,7 @@ def test_a_delegate_decides_in_the_name_of_a_steward(any_team: Team) -> None:
         principals.delegate(
             session,
             workspace.actor,
-            datasets.find(session, "clinic").id,
+            datasets.find_dataset(session, "clinic").id,
             mandate,
             workspace.key.sign(mandate.statement("sue")),
         )
@@ -473,4 +473,4 @@ def test_a_delegate_decides_in_the_name_of_a_steward(any_team: Team) -> None:
 
 
 def day(days: int) -> str:
-    return moment(datetime.now(UTC) + timedelta(days=days))
+    return utc_now(datetime.now(UTC) + timedelta(days=days))

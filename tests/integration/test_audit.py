@@ -148,7 +148,7 @@ def test_a_ledger_that_is_gone_is_not_replaced_by_a_new_one(rolled_back: Almoner
 def test_on_postgresql_as_well(team_almoner: Almoner) -> None:
     team_almoner.registered()
     with team_almoner.database.read() as session:
-        head = chain.head(session).seq
+        head = chain.read_chain_head(session).seq
     truncate(team_almoner.database, head - 1)
     assert team_almoner.ask("dataset list", expected=1)["error"] == "LedgerRolledBack"
     assert "link" in team_almoner.ask("audit verify", expected=1)["home"]

@@ -170,8 +170,8 @@ def require_all_right(chaos: Chaos) -> None:
     assert all(spent == armed for _, spent, armed in accounts)
     assert any(spent for _, spent, _ in accounts)
     with almoner.database.read() as session:
-        balance = ledger.balance(session, datasets.find(session, "clinic").account_id)
-        assert attempts.running(session) == []
+        balance = ledger.balance(session, datasets.find_dataset(session, "clinic").account_id)
+        assert attempts.running_leases(session) == []
     assert balance.held == Amount()
     assert sorted(int(path.name.split("-")[0]) for path in almoner.home.quarantine.iterdir()) == list(numbers)
     assert list(almoner.home.scratch.iterdir()) == []

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from tests.integration.killing import balance, instalments, killed
 from tests.integration.story import REQUEST, Almoner
 
@@ -42,7 +42,7 @@ def test_a_killed_run_never_draws_a_metric_twice(almoner: Almoner, point: str, l
     plan = instalments(almoner)
     killed("run 1", point)
     almoner.type("run 1")
-    assert balance(almoner).spent == total(plan)
+    assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()
     almoner.type('approve 1 --gate publish --reason "names nobody"')
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")

@@ -24,8 +24,8 @@ from flows.dashboard.viewer import lookout
 from models_db.services.catalogue import datasets, policies, principals
 from models_db.services.lifecycle import envelopes
 from models_db.sessions.database import LedgerUnreachable
-from models_db.sessions.read_only import ReadingDatabase
-from models_db.tables import Audit
+from models_db.sessions.read_only import ReadOnlyDatabase
+from models_db.tables import AuditLink
 from models_db.values.amounts import Amount
 from tests.dashboard_homes import EVIL, HOSTILE_NAMES, RTL, Home, grown, plenty
 from tests.support import PATIENCE, execute, snapshot
@@ -182,7 +182,7 @@ def test_budgets(client: TestClient, many: Home) -> None:
     assert set(lines) == {"clinic", "harbour", *HOSTILE_NAMES}
     clinic, balance = lines["clinic"]["figures"], many.world.balance("clinic")
     assert (clinic["spent_percent"], clinic["envelopes_percent"]) == ("49", "10")
-    assert clinic["rho_left"] == balance.left.rho_text.rstrip("0")
+    assert clinic["rho_left"] == balance.remaining.rho_text.rstrip("0")
     assert (lines["harbour"]["like"]["request"], lines["harbour"]["like"]["runs"]) == (7, 0)
     assert lines["harbour"]["alerts"] == [
         "More than 80% of the lifetime budget is spent; it never comes back.",
@@ -278,8 +278,8 @@ def test_what_still_fits_counts_turns_cohorts_and_envelopes(tmp_path: Path) -> N
     assert line["alerts"] == ["More than 80% of the lifetime budget of cohort 1 is spent; it never comes back."]
     cap = home.world.balance("clinic").cap.rho
     with home.world.database.write() as session:
-        found = datasets.find(session, "clinic")
-        envelopes.open_scope(session, home.world.steward, found, "trial", Amount(cap // 25), "agreed")
+        found = datasets.find_dataset(session, "clinic")
+        envelopes.open_envelope(session, home.world.steward, found, "trial", Amount(cap // 25), "agreed")
     plan = {"blocks": [4, 5], "facts": {}}
     for price, runs in ((cap // 100, 4), (cap // 20, 0)):
         plan["invocations"] = [
@@ -298,7 +298,7 @@ def test_a_dataset_that_shares_a_budget_begins_with_the_first_of_them(own: Home)
         "UPDATE dataset SET created_at = '2020-01-01T00:00:00.000000Z'",
     )
     with own.world.database.write() as session:
-        account = datasets.find(session, "clinic").account_id
+        account = datasets.find_dataset(session, "clinic").account_id
     own.world.dataset("later", account_id=account)
     said = own.client(tell=raised).get("/datasets/later.json").json()["dataset"]
     assert said["budget"]["burn"]["points"][0]["day"] == "2019-12-31"
@@ -402,7 +402,7 @@ def test_a_quiet_policy_keeps_figures_from_analysts(own: Home) -> None:
     for path in ("/", "/datasets/clinic"):
         page = client.get(path).text
         assert "refusals: quiet" in page
-        assert own.world.balance().left.rho_text.rstrip("0") not in page
+        assert own.world.balance().remaining.rho_text.rstrip("0") not in page
 
 
 def adopt(home: Home) -> None:
@@ -411,7 +411,7 @@ def adopt(home: Home) -> None:
 
     with home.world.database.write() as session:
         put_in_force(session, home.world.admin, read_policy(home.home.policy, "policy.yaml"))
-        assert policies.in_force(session) is not None
+        assert policies.policy_in_force(session) is not None
 
 
 def test_a_home_whose_owner_is_nobody_shows_nothing(own: Home) -> None:
@@ -479,7 +479,7 @@ def test_nothing_is_written(many: Home) -> None:
     assert ledger_digest(ledger) == data
     assert many.home.seen.read_bytes() == seen
     with pytest.raises(LedgerUnreachable) as refusal, lookout(many.home).look() as look:
-        look.session.execute(delete(Audit))
+        look.session.execute(delete(AuditLink))
     assert "readonly database" in str(refusal.value.__cause__)
 
 
@@ -487,7 +487,7 @@ def ledger_digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-class Counted(ReadingDatabase):
+class Counted(ReadOnlyDatabase):
     """A database that counts what it is asked."""
 
     statements: ClassVar[list[str]] = []

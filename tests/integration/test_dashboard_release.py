@@ -95,7 +95,7 @@ def test_papers_are_those_of_the_commands(almoner: Almoner) -> None:
 def test_everybody_reads_what_is_out_and_stewards_the_rest(almoner: Almoner) -> None:
     almoner.published()
     with almoner.database.write() as session:
-        owner = principals.acting(session, SigningKey.load(signing_key_path(almoner.home)).public_key)
+        owner = principals.acting_principal(session, SigningKey.load(signing_key_path(almoner.home)).public_key)
         principals.revoke(session, owner, owner.name, "steward", "only an analyst now")
     client = client_of(almoner)
     assert (release(client)["reports"], release(client)["card"]) == (["public"], True)

@@ -173,7 +173,7 @@ def typist(
 
 
 def access_groups() -> list[str]:
-    return [database_access.group("almoner", kind) for kind in ("writer", "reader")]
+    return [database_access.group_name("almoner", kind) for kind in ("writer", "reader")]
 
 
 @pytest.mark.slow

@@ -36,9 +36,9 @@ LIES = {
 def propose(workspace: Workspace, claim: LifetimeClaim = LIE) -> int:
     """A motion for a cap as whoever writes SQL proposes it."""
     with workspace.database.write() as session:
-        policy = policies.in_force(session)
+        policy = policies.policy_in_force(session)
         assert policy is not None
-        dataset = datasets.find(session, "clinic")
+        dataset = datasets.find_dataset(session, "clinic")
         return proposals.propose_cap(session, workspace.actor, dataset, policy, claim, "a study", timedelta(days=7)).id
 
 
@@ -48,7 +48,7 @@ def force(workspace: Workspace, claim: LifetimeClaim = LIE) -> None:
     asked = replace(deciding.matter(workspace, number, "motion"), refusal=None)
     decision = deciding._decision(asked, "approve", "agreed", None)
     with workspace.database.write() as session:
-        assert gates.decide(session, workspace.actor, decision, "s", applicable=any_amounts) == "carried"
+        assert gates.record_decision(session, workspace.actor, decision, "s", amount_check=any_amounts) == "carried"
 
 
 def refused(almoner: Almoner, line: str, error: str = "AmountsDiffer", **given: str) -> None:
@@ -115,13 +115,15 @@ def _record(workspace: Workspace, number: int) -> object:
     """The flow is bypassed, too."""
     decision = deciding._decision(deciding.matter(workspace, number, "motion"), "approve", "agreed", None)
     with workspace.database.write() as session:
-        return gates.decide(session, workspace.actor, decision, "s", applicable=require_motion)
+        return gates.record_decision(session, workspace.actor, decision, "s", amount_check=require_motion)
 
 
 def _carry(workspace: Workspace, number: int) -> object:
     """All signatures are there."""
     with workspace.database.write() as session:
-        return proposals.carry(session, workspace.actor, proposals.find(session, number), require_motion)
+        return proposals.apply_proposal(
+            session, workspace.actor, proposals.find_proposal(session, number), require_motion
+        )
 
 
 @pytest.mark.parametrize("place", [_sign, _bring, _sign_elsewhere, _record, _carry])
@@ -138,7 +140,7 @@ def test_each_signature_and_the_application_derive_the_amounts_themselves(
 def test_nothing_takes_effect_without_a_check(workspace: Workspace) -> None:
     decision = deciding._decision(deciding.matter(workspace, propose(workspace), "motion"), "approve", "agreed", None)
     with pytest.raises(ValueError, match="nothing derives them"), workspace.database.write() as session:
-        gates.decide(session, workspace.actor, decision, "s")
+        gates.record_decision(session, workspace.actor, decision, "s")
 
 
 def test_a_cap_in_force_that_does_not_follow_stops_everything_that_rests_on_it(

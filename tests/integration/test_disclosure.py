@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy.orm import Session
 
 from flows.workspace.workspace import Workspace, open_workspace
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets, policies, requests
 from models_db.services.lifecycle import gates, proposals
-from models_db.services.lifecycle.gates import Decision
-from models_db.tables import Dataset, DatasetVersion, Motion, PolicyVersion
+from models_db.services.lifecycle.gates import GateDecision
+from models_db.tables import Dataset, DatasetVersion, PolicyVersion, Proposal
 from models_db.values.amounts import DELTA_UNIT
 from models_db.values.canonical_json import digest
 from tasks.accounting.zcdp import lifetime_cap
@@ -23,23 +23,23 @@ from tests.integration.story import Almoner
 from tests.support import any_amounts
 
 WEEK = timedelta(days=7)
-SOON = moment(datetime.now(UTC) + WEEK)
+SOON = utc_now(datetime.now(UTC) + WEEK)
 
 
 def read(folder: Path, name: str) -> Any:
     return json.loads((folder / name).read_text())
 
 
-def approve(workspace: Workspace, session: Session, motion: Motion) -> str:
-    decision = Decision(motion.id, "motion", motion.digest, "approve", "agreed", SOON)
+def approve(workspace: Workspace, session: Session, motion: Proposal) -> str:
+    decision = GateDecision(motion.id, "motion", motion.digest, "approve", "agreed", SOON)
     signature = workspace.key.sign(decision.statement(workspace.actor.name))
-    return gates.decide(session, workspace.actor, decision, signature, applicable=any_amounts)
+    return gates.record_decision(session, workspace.actor, decision, signature, amount_check=any_amounts)
 
 
 def parts(session: Session) -> tuple[Dataset, PolicyVersion]:
-    policy = policies.in_force(session)
+    policy = policies.policy_in_force(session)
     assert policy is not None
-    return datasets.find(session, "clinic"), policy
+    return datasets.find_dataset(session, "clinic"), policy
 
 
 def raise_the_cap(workspace: Workspace, epsilon: str) -> None:
@@ -53,7 +53,7 @@ def raise_the_cap(workspace: Workspace, epsilon: str) -> None:
 def authorise(workspace: Workspace, body: dict[str, Any]) -> int:
     """A standing authorisation for requests like `body`."""
     cost = sum(int(part["rho"]) for i in body["plan"]["invocations"] for part in i["instalments"])
-    wanted = proposals.Authorisation(requests.configuration(body), cost, 0, 2, SOON)
+    wanted = proposals.AuthorisationTerms(requests.configuration(body), cost, 0, 2, SOON)
     with workspace.database.write() as session:
         asked = proposals.propose_standing(session, workspace.actor, *parts(session), wanted, "every month", WEEK)
         assert approve(workspace, session, asked) == "carried"
@@ -64,7 +64,7 @@ def submit_under(workspace: Workspace, body: dict[str, Any], standing: int) -> i
     with workspace.database.write() as session:
         dataset, policy = parts(session)
         version: DatasetVersion = datasets.newest_version(session, dataset)
-        authorised = proposals.authorised(session, standing, body)
+        authorised = proposals.find_authorisation(session, standing, body)
         return requests.submit(session, workspace.actor, dataset, version, policy, body, WEEK, standing=authorised).id
 
 
@@ -81,7 +81,7 @@ def two_bundles(almoner: Almoner) -> tuple[Path, Path]:
     almoner.published()
     workspace = open_workspace(almoner.home)
     with workspace.database.read() as session:
-        body = json.loads(requests.find(session, 1).canonical) | {"nonce": secrets.token_hex(16)}
+        body = json.loads(requests.find_request(session, 1).canonical) | {"nonce": secrets.token_hex(16)}
     raise_the_cap(workspace, "9")
     number = submit_under(workspace, body, authorise(workspace, body))
     retract(workspace, 1)
@@ -118,4 +118,4 @@ def test_later_bundles_disclose_what_stewards_decided(almoner: Almoner, two_bund
     for folder in two_bundles:
         (signature,) = read(folder, "attestation.json")["signatures"]  # one person, who approved and published
         assert signature["keyid"] == read(folder, "SHA256SUMS.sig")["public_key"]
-        assert moment()[:10] not in card
+        assert utc_now()[:10] not in card

@@ -235,7 +235,7 @@ def test_a_unit_that_is_not_there_yet_stays_out(almoner: Almoner) -> None:
 def test_an_analyst_does_not_erase(almoner: Almoner) -> None:
     almoner.ingested()
     with almoner.database.write() as session:
-        owner = principals.every(session)[0]
+        owner = principals.list_all(session)[0]
         for role in ("steward", "admin"):
             if role == "admin":
                 other = principals.enrol(session, Actor(owner.id, owner.name), "other", "key of other")

@@ -11,7 +11,7 @@ import flows.releases.execute
 import flows.releases.heartbeat
 import flows.releases.sweep
 from models_db.tables import Lease
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from models_db.writes.insert import take_lease
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.integration.killing import balance, instalments, is_clean, killed
@@ -54,11 +54,11 @@ def test_a_swept_run_arms_nothing_more(any_almoner: Almoner, when: Any) -> None:
     plan = instalments(almoner)
     when(InvisibleInkRule, "next_tokens", 3, lambda: sweep_the_living(almoner))
     assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
-    assert balance(almoner).spent == total(plan[:2])
+    assert balance(almoner).spent == total_amount(plan[:2])
     assert almoner.state() == "approved"
     is_clean(almoner, left=True)
     almoner.type("run 1")
-    assert balance(almoner).spent == total(plan)
+    assert balance(almoner).spent == total_amount(plan)
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
@@ -71,7 +71,7 @@ def test_what_a_swept_run_has_made_is_not_taken(any_almoner: Almoner, when: Any)
     assert sorted(folder.name for folder in almoner.home.quarantine.iterdir()) == ["1-1", "1-unfinished"]
     assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 1}
     is_clean(almoner, left=True)
-    assert balance(almoner).spent == total(instalments(almoner))
+    assert balance(almoner).spent == total_amount(instalments(almoner))
 
 
 @pytest.mark.parametrize("late", ["while generating", "when done"])
@@ -91,8 +91,8 @@ def test_a_swept_run_does_not_touch_the_one_that_came_after(almoner: Almoner, wh
         when(flows.releases.commit, "write_draft", 1, another)
     assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
     assert produced["state"] == almoner.state() == "produced"
-    wasted = total(plan[:2] if late == "while generating" else plan)
-    assert balance(almoner).spent == wasted + total(plan)
+    wasted = total_amount(plan[:2] if late == "while generating" else plan)
+    assert balance(almoner).spent == wasted + total_amount(plan)
     assert balance(almoner).held == Amount()
     almoner.ask("run sweep")
     assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-2"]
@@ -190,5 +190,5 @@ def test_two_sweeps_at_once_both_end_well(almoner: Almoner, monkeypatch: pytest.
 
     monkeypatch.setattr(flows.releases.sweep, "is_dead", another_is_faster)
     assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 0}
-    assert balance(almoner).spent == total(plan[:3])
+    assert balance(almoner).spent == total_amount(plan[:3])
     is_clean(almoner, left=True)

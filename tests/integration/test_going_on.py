@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from tasks.generation.decoding.journal import FILE, Contents, Journal
 from tests.integration.killing import balance, instalments, is_clean, killed
 from tests.integration.story import Almoner
@@ -38,7 +38,7 @@ def test_killed_again_and_again_a_release_costs_its_plan_once(almoner: Almoner) 
     said = almoner.type("run 1")
     assert "Going on from attempt 3: 20 of 36 tokens are drawn; 3 draws of each unfinished text" in said.err
 
-    assert balance(almoner).spent == total(plan)
+    assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()
     armed = "SELECT i.sequence, h.instalment FROM entry e JOIN hold h ON h.id = e.hold_id JOIN invocation i"
     armed += " ON i.id = h.invocation_id WHERE e.kind = 'ARM' AND h.rho > 0"
@@ -55,7 +55,7 @@ def test_killed_again_and_again_a_release_costs_its_plan_once(almoner: Almoner) 
 
     almoner.type('approve 1 --gate publish --reason "names nobody"')
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
-    assert almoner.ask(f"verify-release {almoner.bundle}")["rho"] == total(plan).rho_text
+    assert almoner.ask(f"verify-release {almoner.bundle}")["rho"] == total_amount(plan).rho_text
     assert almoner.ask("doctor")["ok"] is True
     told = "".join(path.read_text() for path in almoner.bundle.iterdir() if path.suffix not in (".sig", ".parquet"))
     assert not re.search(r'"attempt"|goes_on|going on|journal|interrupt', told)
@@ -73,7 +73,7 @@ def test_a_run_with_two_workers_goes_on_and_costs_its_plan_once(almoner: Almoner
     assert drawn.get(0) == drawn.get(2)
     said = almoner.type("run 1 --workers 2")
     assert f"Going on from attempt 1: {sum(drawn.values())} of 36 tokens are drawn; one draw of each" in said.err
-    assert balance(almoner).spent == total(plan)
+    assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()
     assert almoner.ask("doctor")["ok"] is True
 
@@ -99,7 +99,7 @@ def test_a_journal_that_does_not_fit_is_refused_before_anything_happens(almoner:
     assert almoner.everything() == before
     spent = balance(almoner).spent
     almoner.type("run 1 --anew")
-    assert balance(almoner).spent == spent + total(plan)
+    assert balance(almoner).spent == spent + total_amount(plan)
     assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-2"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from tasks.auditing.audit_cases import case_of
 from tasks.corpus.demo.clinic import write_demo_corpus
 from tasks.mechanisms.counts import noisy_histogram
@@ -107,7 +107,7 @@ def test_what_a_card_means_is_computed() -> None:
 def test_the_bill_of_a_card_adds_up() -> None:
     (bill,) = (block for block in blocks(CARD, "text") if "token_draw" in block)
     *charged, claimed = [Amount(int(figure.replace(".", "").ljust(13, "0"))) for figure in re.findall(r"0\.\d+", bill)]
-    assert total(charged) == claimed
+    assert total_amount(charged) == claimed
 
 
 NAMED = re.compile(r"`([\w/]+/[\w.]+\.(?:py|md))`")

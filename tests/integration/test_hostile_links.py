@@ -16,10 +16,10 @@ from starlette.testclient import TestClient
 from cli.web.access import Asked, door
 from cli.web.application import application
 from flows.notifications.notify import notices
-from models_db.database.base import moment
-from models_db.services.audit.link_body import MOST_BYTES, parse_body
+from models_db.database.base import utc_now
+from models_db.services.audit.link_body import MOST_BODY_BYTES, parse_body
 from models_db.services.verification import compare_rows, verify_rows
-from models_db.services.verification.compare_rows import STEPS
+from models_db.services.verification.compare_rows import BUDGET_STEP_KINDS
 from models_db.sessions.database import Database
 from models_db.values.canonical_json import Json
 from models_db.writes.link_content import UPGRADED
@@ -42,7 +42,7 @@ BODIES = {
     "null": "null",
     "no number": '{"attempt":NaN}',
     "half of a pair": '{"attempt":1,"reason":"\\ud800"}',
-    "ten megabytes": '{"n":"' + "x" * 10 * MOST_BYTES + '"}',
+    "ten megabytes": '{"n":"' + "x" * 10 * MOST_BODY_BYTES + '"}',
     "an attempt of another type": '{"attempt":{"a":[1]},"motion":"one\\ntwo","reason":{"a":1}}',
     "amounts": '{"attempt":1,"rho":"many","delta":null,"mechanisms":"all","motion":1701411834604692317}',
     "signs that steer": '{"attempt":true,"reason":"\\u001b[2J\\u202egnp"}',
@@ -96,7 +96,7 @@ def implant(database: Database, links: Sequence[Link]) -> list[int]:
     number, above = int(str(last)), str(previous)
     with past_guards(database) as connection:
         for link in links:
-            number, at = number + 1, link.at or moment()
+            number, at = number + 1, link.at or utc_now()
             made = link_hash(number, above, at, STEERING, link.kind, "clinic", link.request, link.body)
             values = {"seq": number, "previous": above, "hash": made, "at": at, "actor": STEERING, "kind": link.kind,
                       "request": link.request}  # fmt: skip
@@ -152,7 +152,7 @@ def kinds(ledgers: Ledgers) -> tuple[str, ...]:
     named = {kind for head in heads for kind in re.findall(r"'([a-z]+\.[a-z_]+)'", head)}
     assert len(happened) >= 40
     assert len(named) >= 40
-    return (UNTOLD, *sorted(happened | named | {*STEPS, UPGRADED}))
+    return (UNTOLD, *sorted(happened | named | {*BUDGET_STEP_KINDS, UPGRADED}))
 
 
 @pytest.fixture
@@ -221,9 +221,9 @@ def test_doctor_reports_them(implanted: Implanted) -> None:
 
 
 def test_the_comparison_names_every_one_of_them(implanted: Implanted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare_rows, "SHOWN", len(implanted.numbers) * 2)
+    monkeypatch.setattr(compare_rows, "MOST_DIFFERENCES", len(implanted.numbers) * 2)
     with implanted.almoner.database.read() as session:
-        found = verify_rows.differences(session)
+        found = verify_rows.compare_rows_with_chain(session)
     named = {int(number) for each in found for number in re.findall(r"\blink (\d+)", each)}
     assert set(implanted.numbers) <= named
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from models_db.services.lifecycle import ledger
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from tasks.inference.backends.local import LocalBackend
 from tests.integration.killing import balance, goes_on, instalments, killed
 from tests.integration.story import Almoner
@@ -95,7 +95,11 @@ def test_from_the_request_to_the_verified_bundle(
 ) -> None:
     approved(almoner, parameters=parameters)
     done = almoner.ask("run 1")
-    assert done["rho_spent"] == almoner.ask("budget show clinic")["rho_spent"] == total(instalments(almoner)).rho_text
+    assert (
+        done["rho_spent"]
+        == almoner.ask("budget show clinic")["rho_spent"]
+        == total_amount(instalments(almoner)).rho_text
+    )
     rows = published(almoner)
     assert [row["label"] for row in rows] == ["a", "a", "b", "b", "c", "c"]
     record = json.loads((almoner.bundle / "release.json").read_text())
@@ -122,10 +126,10 @@ def test_every_vocabulary_and_sequence_is_charged_what_its_plan_says_and_armed_i
         before, plan = balance(almoner).spent, instalments(almoner, number)
         almoner.type(f"run {number}")
         found = balance(almoner)
-        assert found.spent - before == total(plan), (vocabulary, sequences)
+        assert found.spent - before == total_amount(plan), (vocabulary, sequences)
         assert found.held == Amount()
         with almoner.database.read() as session:
-            armed = ledger.armed_by(session, number, [1])
+            armed = ledger.armed_instalments(session, number, [1])
         assert armed == {sequence: {0} for sequence in range(len(plan))}
         assert len(plan) == {"public": 1, "counted": 2, "private": 3}[vocabulary]
 
@@ -176,10 +180,10 @@ def test_an_external_model_hears_no_canary_and_is_asked_the_same_after_it_failed
         approved(almoner, model="external:office")
         server.next = [*[answer] * 3, says(500)]  # the first to find out whether anybody answers
         assert almoner.ask("run 1", expected=3)["error"] == "EndpointBroken"
-        assert balance(almoner).spent == total(instalments(almoner))
+        assert balance(almoner).spent == total_amount(instalments(almoner))
         before = list(server.prompts)
         assert almoner.ask("run 1")["texts"] == 6
-        assert balance(almoner).spent == total(instalments(almoner))
+        assert balance(almoner).spent == total_amount(instalments(almoner))
         published(almoner)
         assert server.prompts[:4] == before
         assert server.prompts[4] == before[3]  # and not those that were answered

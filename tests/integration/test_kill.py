@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from tests.integration import kill_driver
 from tests.integration.killing import balance, instalments, is_clean, killed, nothing_is_out, start
 from tests.integration.story import Almoner
@@ -44,7 +44,7 @@ def test_a_killed_run(any_almoner: Almoner, backend: str, point: str) -> None:
     almoner = any_almoner
     almoner.approved()
     plan = instalments(almoner)
-    armed = total(plan[: ARMED_BEFORE[point] + ((backend, point) == IN_ONE_MESSAGE)])
+    armed = total_amount(plan[: ARMED_BEFORE[point] + ((backend, point) == IN_ONE_MESSAGE)])
     killed("run 1", point)
     assert balance(almoner).spent == armed
     assert fetch(almoner.database, "SELECT * FROM artifact") == []
@@ -61,14 +61,14 @@ def test_a_killed_run(any_almoner: Almoner, backend: str, point: str) -> None:
     assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 0}
 
     assert (almoner.ask("run 1")["goes_on_from"] is not None) == goes_on
-    spent = total(plan) if goes_on else armed + total(plan)
+    spent = total_amount(plan) if goes_on else armed + total_amount(plan)
     assert balance(almoner).spent == spent
     assert balance(almoner).held == Amount()
     assert [folder.name for folder in almoner.home.quarantine.iterdir()] == ["1-2"]
     assert almoner.ask("release show 1")["rho_spent"] == spent.rho_text
     almoner.type('approve 1 --gate publish --reason "names nobody"')
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
-    assert almoner.ask(f"verify-release {almoner.bundle}")["rho"] == total(plan).rho_text
+    assert almoner.ask(f"verify-release {almoner.bundle}")["rho"] == total_amount(plan).rho_text
     assert almoner.ask("doctor")["ok"] is True
 
 
@@ -80,7 +80,7 @@ def test_a_run_killed_after_its_commit_is_produced(any_almoner: Almoner) -> None
     assert almoner.state() == "produced"
     nothing_is_out(almoner)
     assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 1}  # what it had drawn
-    assert balance(almoner).spent == total(instalments(almoner))
+    assert balance(almoner).spent == total_amount(instalments(almoner))
     assert balance(almoner).held == Amount()
     assert almoner.ask("run 1", expected=1)["error"] == "WrongState"
     almoner.type('approve 1 --gate publish --reason "names nobody"')
@@ -123,7 +123,7 @@ def test_a_killed_run_leaves_envelope_window_and_authorisation_right(any_almoner
     almoner = any_almoner
     routine(almoner)
     plan = instalments(almoner)
-    armed = total(plan[: ARMED_BEFORE[point]])
+    armed = total_amount(plan[: ARMED_BEFORE[point]])
     killed("run 1", point)
     almoner.ask("run sweep")
     expected = (0, armed.rho, 0, armed.delta)
@@ -135,7 +135,7 @@ def test_a_killed_run_leaves_envelope_window_and_authorisation_right(any_almoner
     is_clean(almoner, left=goes_on)
 
     almoner.type("run 1")
-    whole = total(plan) if goes_on else armed + total(plan)
+    whole = total_amount(plan) if goes_on else armed + total_amount(plan)
     found = counters(almoner)
     assert found["block"] == found["scope"] == found["pacing"] == (0, whole.rho, 0, whole.delta)
     file = almoner.folder / "request.yaml"
@@ -148,7 +148,7 @@ def test_running_again_needs_no_sweep(almoner: Almoner) -> None:
     plan = instalments(almoner)
     killed("run 1", "mid generation")
     almoner.type("run 1")
-    assert balance(almoner).spent == total(plan)
+    assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()
     almoner.type("doctor")
 
@@ -159,7 +159,7 @@ def test_every_dead_attempt_that_nobody_goes_on_from_is_paid_for(almoner: Almone
     for point in ("mid generation", "after arm", "after draft"):
         killed("run 1 --anew", point)
     almoner.type("run sweep")
-    assert balance(almoner).spent == total(plan[:3]) + total(plan[:1]) + total(plan)
+    assert balance(almoner).spent == total_amount(plan[:3]) + total_amount(plan[:1]) + total_amount(plan)
     assert almoner.ask("budget show clinic")["spent_by"] == [
         {"request": 1, "dataset": "clinic", "state": "approved", "rho_spent": balance(almoner).spent.rho_text}
     ]
@@ -241,11 +241,11 @@ def test_ctrl_c_in_the_middle_of_a_generation(almoner: Almoner, as_json: bool) -
     assert "what it had armed stays spent" in told
     assert "almoner run 1" in told
     assert "Traceback" not in told
-    assert balance(almoner).spent == total(plan[:3])
+    assert balance(almoner).spent == total_amount(plan[:3])
     is_clean(almoner, left=True)
     assert almoner.state() == "approved"
     almoner.type("run 1")
-    assert balance(almoner).spent == total(plan)
+    assert balance(almoner).spent == total_amount(plan)
 
 
 def wait_for(sign: Path) -> None:

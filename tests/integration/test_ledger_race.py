@@ -53,7 +53,7 @@ def _outcome(database: Database, actor: Actor, attempt: Attempt) -> str:
                 ledger.arm(session, actor, attempt, 0, instalment)
         with database.write() as session:
             files = {"texts.jsonl": f"{attempt.request_id:064}"}
-            artifacts.produce(session, actor, attempt, files, 1, f"q-{attempt.request_id}", [])
+            artifacts.record_artifact(session, actor, attempt, files, 1, f"q-{attempt.request_id}", [])
     except Exception as problem:  # noqa: BLE001  (whatever it is, the parent compares its name)
         return type(problem).__name__
     return "produced"
@@ -79,10 +79,10 @@ def test_exactly_the_affordable_holds_succeed(world: World) -> None:
     assert sorted(outcomes) == ["BudgetExceeded"] * refused + ["produced"] * AFFORDABLE
     counters = "SELECT rho_held, rho_spent, delta_held, delta_spent FROM account WHERE kind = 'block'"
     assert fetch(world.database, counters) == [(0, 100 * AFFORDABLE, 0, 2 * AFFORDABLE)] * BLOCKS
-    assert world.balance().left == Amount(99, 1)
+    assert world.balance().remaining == Amount(99, 1)
     with world.database.read() as session:
-        assert ledger.recomputed(session) == []
-        report = verify_chain.verify(session)
+        assert ledger.differing_counters(session) == []
+        report = verify_chain.verify_chain(session)
     assert report.holds, report
     kinds = dict(fetch(world.database, "SELECT kind, count(*) FROM entry GROUP BY kind"))
     assert kinds == dict.fromkeys(("HOLD", "ARM", "COMMIT"), AFFORDABLE * BLOCKS * 2)

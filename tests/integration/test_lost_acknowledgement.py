@@ -11,7 +11,7 @@ import pytest
 
 import flows.releases.sweep
 from models_db.services.lifecycle import artifacts, attempts, ledger
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.integration.killing import balance, instalments, is_clean, nothing_is_out
 from tests.integration.losing import BrokenDisk, Fate, Loss, Relay
@@ -69,7 +69,7 @@ def test_an_instalment_that_was_armed_unheard_is_used(
     assert loss.lost == 1
     armed = fetch(almoner.database, ARMS)
     assert len(armed) == len(set(armed)) == len(plan)
-    assert balance(almoner).spent == total(plan)
+    assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()
     assert almoner.ask("doctor")["ok"] is True
 
@@ -86,11 +86,11 @@ def test_nothing_is_read_for_an_instalment_that_was_not_armed(
         watching.setattr(InvisibleInkRule, "next_tokens", lambda *_, **__: pytest.fail("a draw that nobody paid for"))
         assert almoner.ask("run 1", expected=3)["error"] == "OutcomeUnknown"
     assert loss.lost == 1
-    assert balance(almoner).spent == total(plan[:1])
+    assert balance(almoner).spent == total_amount(plan[:1])
     assert almoner.state() == "approved"
     is_clean(almoner, left=True)
     almoner.type("run 1")
-    assert balance(almoner).spent == total(plan)
+    assert balance(almoner).spent == total_amount(plan)
 
 
 @BOTH
@@ -105,7 +105,7 @@ def test_a_ledger_that_stays_away_gives_nothing_back(
     losing(ledger, "arm", 2, fate)
     assert almoner.ask("run 1", expected=3)["error"] in ("LedgerUnreachable", "OutcomeUnknown")
     loss.down = False
-    armed = total(plan[: 2 if fate == "kept" else 1])
+    armed = total_amount(plan[: 2 if fate == "kept" else 1])
     assert balance(almoner).spent == armed
     assert almoner.state() == "running"
     nothing_is_out(almoner)
@@ -128,7 +128,7 @@ def test_a_run_that_began_unheard(any_almoner: Almoner, losing: Any, fate: Fate)
         assert almoner.state() == "approved"
         assert balance(almoner).spent == Amount()
     almoner.type("run 1")
-    assert balance(almoner).spent == total(plan)
+    assert balance(almoner).spent == total_amount(plan)
     assert almoner.ask("doctor")["ok"] is True
 
 
@@ -143,7 +143,7 @@ def test_what_was_held_unheard_is_given_back(any_almoner: Almoner, losing: Any, 
     assert balance(almoner).spent == Amount()
     is_clean(almoner)
     almoner.type("run 1")
-    assert balance(almoner).spent == total(instalments(almoner))
+    assert balance(almoner).spent == total_amount(instalments(almoner))
 
 
 @BOTH
@@ -162,7 +162,7 @@ def test_an_artifact_that_was_committed_unheard(any_almoner: Almoner, losing: An
         is_clean(almoner, left=True)
         almoner.type("run 1")
     assert len(fetch(almoner.database, "SELECT id FROM artifact")) == 1
-    assert balance(almoner).spent == total(plan)
+    assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()
     assert almoner.ask("doctor")["ok"] is True
 

@@ -19,7 +19,14 @@ from sqlalchemy import Connection, inspect, text
 import migrations.runner
 import migrations.upgrade as upgrading
 from migrations.protections import ProtectionLost
-from migrations.schema_inventory import Item, NoScratchSchema, compare, differences, expected, inventory
+from migrations.schema_inventory import (
+    NoScratchSchema,
+    SchemaItem,
+    compare_items,
+    expected_items,
+    schema_differences,
+    schema_items,
+)
 from migrations.upgrade import SchemaDiffers, SchemaUnknown, upgrade
 from models_db.database.base import Base
 from models_db.sessions.database import Database, LedgerUnreachable
@@ -31,22 +38,22 @@ CONDITIONS = frozenset({"table", "column", "constraint", "index"})
 def found_after(database: Database, *statements: str) -> list[str]:
     """The differences that some DDL makes; the DDL is rolled back."""
     with database.engine.connect() as connection:
-        wanted = expected(connection)
+        wanted = expected_items(connection)
         for statement in statements:
             connection.execute(text(statement))
-        found = compare(inventory(connection), wanted)
+        found = compare_items(schema_items(connection), wanted)
         connection.rollback()
     return found
 
 
 def test_a_fresh_ledger_is_as_the_migrations_make_it(database: Database) -> None:
     with database.read() as session:
-        assert differences(session.connection()) == []
+        assert schema_differences(session.connection()) == []
 
 
 def test_the_reference_leaves_nothing_behind(postgresql_database: Database) -> None:
     with postgresql_database.engine.begin() as connection:
-        differences(connection)
+        schema_differences(connection)
     assert fetch(postgresql_database, "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'almoner%'") == []
     assert fetch(postgresql_database, "SELECT current_schema()") == [("public",)]
 
@@ -90,7 +97,7 @@ def test_a_schema_is_never_taken_back(database: Database) -> None:
         with pytest.raises(AttributeError, match="downgrade"):
             command.downgrade(migrations.runner.settings_for(connection), "base")
         connection.rollback()
-        assert differences(connection) == []
+        assert schema_differences(connection) == []
     assert snapshot(database) == before
 
 
@@ -105,8 +112,8 @@ def test_models_and_migrations_agree_on_checks(bare_database: Database, backend:
     Base.metadata.create_all(bare_database.engine)
     with bare_database.engine.connect() as connection:
         if backend == "postgresql":
-            wanted = {item for item in expected(connection) if item.table != "alembic_version"}
-            of_models = {item for item in inventory(connection) if item.kind in CONDITIONS}
+            wanted = {item for item in expected_items(connection) if item.table != "alembic_version"}
+            of_models = {item for item in schema_items(connection) if item.kind in CONDITIONS}
             assert of_models == {item for item in wanted if item.kind in CONDITIONS}
             assert sum(item.name.startswith("ck_") for item in of_models) >= 13
         else:
@@ -123,18 +130,18 @@ def _checks(connection: object, table: str) -> set[tuple[str | None, str]]:
 
 def test_every_missing_trigger_and_index_is_found(database: Database) -> None:
     with database.engine.connect() as connection:
-        wanted = expected(connection)
+        wanted = expected_items(connection)
         droppable = _droppable(wanted, on_table=not database.is_sqlite)
         assert len(droppable) > 80
         for item, statement in droppable.items():
             with connection.begin_nested() as savepoint:
                 connection.execute(text(statement))
-                assert compare(inventory(connection), wanted) == [f"{item} is missing"]
+                assert compare_items(schema_items(connection), wanted) == [f"{item} is missing"]
                 savepoint.rollback()
-        assert compare(inventory(connection), wanted) == []
+        assert compare_items(schema_items(connection), wanted) == []
 
 
-def _droppable(items: frozenset[Item], *, on_table: bool) -> dict[Item, str]:
+def _droppable(items: frozenset[SchemaItem], *, on_table: bool) -> dict[SchemaItem, str]:
     """Each trigger, and each index that is not a constraint's, with the statement that drops it."""
     kept = {item.name for item in items if item.kind == "constraint"}
     triggers = [item for item in items if item.kind == "trigger"]
@@ -287,15 +294,15 @@ def test_a_migration_that_fails_leaves_nothing(bare_database: Database, monkeypa
     with pytest.raises(SchemaDiffers):
         upgrade(bare_database)
     with bare_database.engine.connect() as connection:
-        assert inventory(connection) == frozenset()
+        assert schema_items(connection) == frozenset()
 
 
 BATCH = 'with op.batch_alter_table("{table}", recreate="always") as b: b.add_column(sa.Column("note", sa.Text()))'
 
 
-def whole(database: Database) -> frozenset[Item]:
+def whole(database: Database) -> frozenset[SchemaItem]:
     with database.engine.connect() as connection:
-        return inventory(connection)
+        return schema_items(connection)
 
 
 @pytest.mark.parametrize("table", ["entry", "unit_mark"])
@@ -358,7 +365,7 @@ def test_a_role_that_may_create_no_schema_is_told_so(postgresql_database: Databa
     try:
         keeper = Database(postgresql_database.url.replace("//postgres:", "//keeper:"))
         with pytest.raises(NoScratchSchema), keeper.read() as session:
-            differences(session.connection())
+            schema_differences(session.connection())
     finally:
         execute(postgresql_database, "DROP ROLE keeper")
 

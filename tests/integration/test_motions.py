@@ -243,10 +243,10 @@ def test_less_than_a_run_costs_covers_none(team: Team) -> None:
     root.type(f"release request {root.request_file(**SMALL)}")
     workspace = open_workspace(root.home)
     with workspace.database.write() as session:
-        policy = policies.in_force(session)
+        policy = policies.policy_in_force(session)
         assert policy is not None
-        request, dataset = requests.find(session, 1), datasets.find(session, "clinic")
-        wanted = proposals.Authorisation(
+        request, dataset = requests.find_request(session, 1), datasets.find_dataset(session, "clinic")
+        wanted = proposals.AuthorisationTerms(
             requests.configuration(json.loads(request.canonical)), 5, 0, 3, "2099-12-31T23:59:59.000000Z"
         )
         proposals.propose_standing(session, workspace.actor, dataset, policy, wanted, "monthly", timedelta(days=7))

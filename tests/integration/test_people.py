@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from flows.workspace.workspace import overlap_key_path
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets, principals
 from models_db.services.catalogue.principals import Mandate
 from tests.integration.story import Almoner
@@ -187,9 +187,9 @@ def test_a_delegation_nobody_signed_opens_no_gate(circle: Circle) -> None:
     waiting(circle)
     root = circle.at("root")
     with root.database.write() as session:
-        sue = principals.Actor(principals.find(session, "sue").id, "sue")
-        mandate = Mandate("clinic", "dora", moment(), f"{SOON}T00:00:00.000000Z", "forged")
-        principals.delegate(session, sue, datasets.find(session, "clinic").id, mandate, "0" * 128)
+        sue = principals.Actor(principals.find_principal(session, "sue").id, "sue")
+        mandate = Mandate("clinic", "dora", utc_now(), f"{SOON}T00:00:00.000000Z", "forged")
+        principals.delegate(session, sue, datasets.find_dataset(session, "clinic").id, mandate, "0" * 128)
     assert root.ask("user list")["delegations"][0]["signed"] is False
     circle.at("dora").type('approve 1 --gate spend --reason "for sue" --on-behalf-of sue', piped="clinic\n")
     told = circle.at("root").ask("run 1", expected=1)

@@ -282,7 +282,7 @@ def figures(almoner: Almoner) -> list[str]:
     workspace = open_workspace(almoner.home)
     with workspace.database.read() as session:
         rows = fetch(almoner.database, "SELECT rho_spent, rho_cap FROM account WHERE kind = 'block'")
-        assert policies.in_force(session) is not None
+        assert policies.policy_in_force(session) is not None
     found = []
     for spent, cap in rows:
         for amount in (int(str(spent)), int(str(cap)) - int(str(spent))):

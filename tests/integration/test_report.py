@@ -34,7 +34,7 @@ def plant(almoner: Almoner, request: int = 1) -> None:
 
 def acting(session: Session) -> Actor:
     """The owner of the home."""
-    owner = principals.every(session)[0]
+    owner = principals.list_all(session)[0]
     return Actor(owner.id, owner.name)
 
 

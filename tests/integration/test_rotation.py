@@ -29,7 +29,7 @@ WHOLE_BLOCKS = {"parameters": REQUEST["parameters"] | {"samples": 2, "batches": 
 
 def scheme_of(almoner: Almoner) -> PartitionScheme:
     with open_workspace(almoner.home).database.read() as session:
-        found = datasets.partition(session, datasets.find(session, "clinic"))
+        found = datasets.find_partition(session, datasets.find_dataset(session, "clinic"))
     return PartitionScheme(load_key(partition_key_path(almoner.home, found.key_name)), found.blocks)
 
 

@@ -283,7 +283,7 @@ def test_an_attempt_that_this_process_has_lost_is_gone_on_from(
 
     with monkeypatch.context() as patch:
         patch.setattr("models_db.services.lifecycle.ledger.arm", gone)
-        patch.setattr("models_db.services.lifecycle.attempts.fail", gone)
+        patch.setattr("models_db.services.lifecycle.attempts.fail_attempt", gone)
         done = look(almoner)
     assert [(run["outcome"], run["reason"]) for run in done["runs"]] == [("not now", "LedgerUnreachable")]
     assert almoner.state() == "running"

@@ -29,7 +29,7 @@ def manifest(almoner: Almoner) -> list[tuple[str, str]]:
     with almoner.database.read() as session:
         from models_db.services.catalogue import datasets
 
-        rows = datasets.versions(session, datasets.find(session, "clinic"))
+        rows = datasets.list_versions(session, datasets.find_dataset(session, "clinic"))
         return [(row.manifest_mark, row.source_mark) for row in rows]
 
 

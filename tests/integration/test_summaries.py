@@ -8,7 +8,7 @@ import pytest
 
 import flows.releases.evaluate_internal
 import flows.releases.execute
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.network.language_model import LanguageModel
 from tasks.release.file_names import CARD, RECORD, TEXTS
@@ -86,7 +86,7 @@ def published(almoner: Almoner) -> tuple[list[dict[str, Any]], str, dict[str, An
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
     verified = almoner.ask(f"verify-release {almoner.bundle}")
     assert verified["holds"] is True
-    assert verified["rho"] == total(instalments(almoner)).rho_text
+    assert verified["rho"] == total_amount(instalments(almoner)).rho_text
     rows = [json.loads(line) for line in (almoner.bundle / TEXTS).read_text().splitlines()]
     record: dict[str, Any] = json.loads((almoner.bundle / RECORD).read_text())
     return rows, (almoner.bundle / CARD).read_text(), record
@@ -109,8 +109,8 @@ def test_summaries_of_a_form_from_the_catalogue_to_the_bundle(
     assert [amount.rho for amount in plan] == [plan[0].rho, plan[0].rho // 2]  # 8 of 12 sums, and 4
     groups.type("run 1")
     spent = balance(groups)
-    assert (spent.held, spent.spent) in [(Amount(), total(plan)), (Amount(), plan[0])]
-    rows, card, record = published_when_all_is_spent(groups, spent.spent == total(plan))
+    assert (spent.held, spent.spent) in [(Amount(), total_amount(plan)), (Amount(), plan[0])]
+    rows, card, record = published_when_all_is_spent(groups, spent.spent == total_amount(plan))
     of_every_group(rows)
     for row in rows:
         assert row["text"].startswith("It is ")
@@ -201,7 +201,7 @@ def test_a_summary_that_was_killed_goes_on_and_costs_its_plan_once(groups: Almon
     killed("run 1", "after a step is kept")
     said = groups.type("run 1")
     assert "Going on from attempt 1" in said.err
-    assert balance(groups).spent == total(plan)
+    assert balance(groups).spent == total_amount(plan)
     of_every_group(published(groups)[0])
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.catalogue import database_access
 from tests.conftest import PostgreSQL
 from tests.integration.story import Almoner
@@ -86,7 +86,7 @@ def town(almoner: Almoner, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPat
 
 
 def access_groups(database: str) -> list[str]:
-    return [database_access.group(database, kind) for kind in ("writer", "reader")]
+    return [database_access.group_name(database, kind) for kind in ("writer", "reader")]
 
 
 def founded(town: Team) -> Almoner:
@@ -166,7 +166,7 @@ def auditing(team: Team, bundle: Path) -> None:
     before = snapshot(olga.database)
     told = olga.ask(f"audit checkpoint --to {olga.folder / 'head.json'}", expected=3)
     assert told["error"] == "LedgerForbidden"
-    for table in database_access.LEDGER:
+    for table in database_access.LEDGER_TABLES:
         for statement in (f"INSERT INTO {table} DEFAULT VALUES", f"DELETE FROM {table}", f"TRUNCATE {table} CASCADE",
                           f"LOCK TABLE {table} IN SHARE MODE"):  # fmt: skip
             assert "permission denied" in team.denied("olga", statement)
@@ -225,7 +225,7 @@ def approval(name: str, request: int = 1) -> str:
     return (
         "SELECT almoner_record('approval', jsonb_build_array(jsonb_build_object('request_id', r.id, 'gate', 'spend',"
         f" 'subject_digest', r.digest, 'approver_id', p.id, 'decision', 'approve', 'reason', 'forged', 'at', '2026',"
-        f" 'expires_at', '{moment(datetime.now(UTC) + timedelta(days=20))}', 'signature', repeat('0', 128))))"
+        f" 'expires_at', '{utc_now(datetime.now(UTC) + timedelta(days=20))}', 'signature', repeat('0', 128))))"
         f" FROM request r, principal p WHERE r.id = {request} AND p.name = '{name}'"
     )
 

@@ -14,7 +14,7 @@ from sqlalchemy import event
 from flows.observability import prometheus, tracing
 from flows.workspace.workspace import Record, open_record
 from models_db.home import ProjectHome
-from models_db.sessions.read_only import ReadingDatabase
+from models_db.sessions.read_only import ReadOnlyDatabase
 from models_db.values.amounts import RHO_UNIT, Amount
 from tests.collector import Collector, attributes
 from tests.integration.story import SECRETS, Almoner
@@ -89,7 +89,7 @@ def test_metrics_are_what_the_ledger_says(world: World, tmp_path: Path) -> None:
     request_id = world.published().request_id
     world.request()
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
-    record = Record(ProjectHome(tmp_path), ReadingDatabase(world.database.url), "")
+    record = Record(ProjectHome(tmp_path), ReadOnlyDatabase(world.database.url), "")
     for sample in prometheus.read(record):
         found.setdefault(sample.metric, {})[sample.labels] = sample.value
     [[name]] = fetch(world.database, "SELECT d.name FROM dataset d JOIN request r ON r.dataset_id = d.id"
@@ -109,7 +109,7 @@ def test_metrics_are_what_the_ledger_says(world: World, tmp_path: Path) -> None:
 def test_a_scrape_asks_as_little_of_a_long_ledger_as_of_a_short_one(world: World, tmp_path: Path) -> None:
     world.dataset()
     world.published()
-    database = ReadingDatabase(world.database.url)
+    database = ReadOnlyDatabase(world.database.url)
     record, asked = Record(ProjectHome(tmp_path), database, ""), []
     event.listen(database.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     prometheus.read(record)

@@ -19,14 +19,14 @@ def test_what_another_poller_gave_up_meanwhile_is_not_run(almoner: Almoner, monk
     authorised(almoner)
     scheduled(almoner)
     workspace = open_workspace(almoner.home)
-    real = schedules.unfinished
+    real = schedules.unfinished_slots
     with monkeypatch.context() as patch:
         patch.setattr("flows.releases.attempt.code_digest", lambda: "c" * 64)
-        patch.setattr(schedules, "unfinished", lambda *_: [])
+        patch.setattr(schedules, "unfinished_slots", lambda *_: [])
         assert [slot["request"] for slot in look(almoner)["slots"]] == [1]
-        patch.setattr(schedules, "unfinished", real)
+        patch.setattr(schedules, "unfinished_slots", real)
         with workspace.database.read() as session:
-            (waiting,) = schedules.unfinished(session)
+            (waiting,) = schedules.unfinished_slots(session)
         assert [run["outcome"] for run in look(almoner)["runs"]] == ["given up"]
     assert deciding.run_slot(workspace, waiting) is None
     assert almoner.ask("schedule list")[0]["used"] == 0

@@ -1,7 +1,7 @@
 """A schedule that this machine cannot read, whatever put it into the ledger, hinders nobody else."""
 
 from flows.workspace.workspace import open_workspace
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets, schedules
 from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import proposals
@@ -15,9 +15,9 @@ def test_a_schedule_that_cannot_be_read_is_told_and_the_others_go_on(almoner: Al
     workspace = open_workspace(almoner.home)
     unread = (("cron", "0 6 * * 1", "Mars/Olympus"), ("rrule", "FREQ=DAILY;INTERVAL=0", "UTC"))
     with workspace.database.write() as session:
-        clinic, motion = datasets.find(session, "clinic"), proposals.find(session, 1)
+        clinic, motion = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, 1)
         for kind, rule, zone in unread:
-            timing = Timing(kind, rule, zone, moment().replace(moment()[:10], LONG_AGO))
+            timing = Timing(kind, rule, zone, utc_now().replace(utc_now()[:10], LONG_AGO))
             schedules.create(session, workspace.actor, clinic, motion, timing, "every month")
     assert scheduled(almoner) == 3
 

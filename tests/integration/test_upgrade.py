@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import MetaData, event, text
 
-from migrations.schema_inventory import Item, differences, inventory
+from migrations.schema_inventory import SchemaItem, schema_differences, schema_items
 from migrations.upgrade import SchemaDiffers, upgrade
 from models_db.services.audit import verify_chain
-from models_db.services.audit.verify_chain import Anchor
+from models_db.services.audit.verify_chain import ChainAnchor
 from models_db.services.lifecycle import artifacts
 from models_db.services.queries import health
 from models_db.sessions.database import Database
@@ -75,10 +75,10 @@ def rows(database: Database, known: MetaData | None = None) -> tuple[Rows, MetaD
     return found, known
 
 
-def whole(database: Database) -> tuple[frozenset[Item], Rows]:
+def whole(database: Database) -> tuple[frozenset[SchemaItem], Rows]:
     """The schema and all rows, to compare before and after a refusal."""
     with database.engine.connect() as connection:
-        items = inventory(connection)
+        items = schema_items(connection)
         connection.rollback()
     return items, rows(database)[0]
 
@@ -86,8 +86,8 @@ def whole(database: Database) -> tuple[frozenset[Item], Rows]:
 def is_sound(database: Database) -> None:
     """What the doctor looks at."""
     with database.read() as session:
-        assert [each for each in health.examine(session) if not each.ok] == []
-        assert differences(session.connection()) == []
+        assert [each for each in health.check_health(session) if not each.ok] == []
+        assert schema_differences(session.connection()) == []
 
 
 def test_every_row_is_kept(old: Database, revision: Path) -> None:
@@ -110,11 +110,11 @@ def test_work_goes_on(used: World, old: Database, revision: Path) -> None:
     [(number,)] = fetch(old, "SELECT request_id FROM transition WHERE to_state = 'produced' ORDER BY id DESC LIMIT 1")
     used.decide(int(str(number)), "publish")
     with old.write() as session:
-        artifacts.publish(session, used.runner, int(str(number)))
+        artifacts.record_publication(session, used.runner, int(str(number)))
     with old.read() as session:
-        found = verify_chain.verify(session, [Anchor(str(head), "k", int(str(seq)))])
+        found = verify_chain.verify_chain(session, [ChainAnchor(str(head), "k", int(str(seq)))])
     assert found.holds
-    assert [each.verdict for each in found.placed] == ["on the chain"]
+    assert [each.verdict for each in found.placements] == ["on the chain"]
     is_sound(old)
 
 
@@ -202,7 +202,7 @@ def test_a_killed_upgrade_leaves_the_old_ledger(old: Database, revision: Path, b
         killed(old, revision, part)
         assert whole(old) == before, part
         with old.engine.connect() as connection:
-            assert differences(connection, "0001") == []
+            assert schema_differences(connection, "0001") == []
             connection.rollback()
     killed(old, revision, None)
     is_sound(old)

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from cli.web.access import Asked, door
 from cli.web.application import application
-from models_db.values.internal_view import CONDITIONAL
+from models_db.values.internal_view import CONDITIONAL_CLAIM
 from tasks.common.files import document
 from tests.integration.story import NOTES, Almoner
 from tests.support import fetch
@@ -46,19 +46,19 @@ def test_every_later_place_says_it(any_almoner: Almoner) -> None:
     name = looked(almoner)
     number = request(almoner)
     price = almoner.ask(f"release request {almoner.request_file(**SMALL)} --dry-run")["price"]
-    assert price["unprotected_figures"] == {"since": TODAY, "people": [name], "meaning": CONDITIONAL}
-    seen = f"first seen on {TODAY}; they were seen by {name}. {CONDITIONAL}"
+    assert price["unprotected_figures"] == {"since": TODAY, "people": [name], "meaning": CONDITIONAL_CLAIM}
+    seen = f"first seen on {TODAY}; they were seen by {name}. {CONDITIONAL_CLAIM}"
     assert almoner.ask("budget show clinic")["unprotected_figures"]["people"] == [name]
     assert seen in words(almoner.type("budget show clinic").out)
     assert "Unprotected figures" in almoner.type(f"release request {almoner.request_file(**SMALL)} --dry-run").out
     assert seen in plain(almoner.type(f"release show {number}").out)  # the screen of the spend gate
     assert seen in page(almoner, "/datasets/clinic")
     bundle = publish(almoner, number)
-    assert any(CONDITIONAL in warning["line"] for warning in almoner.ask(f"report {number}")["warnings"])
+    assert any(CONDITIONAL_CLAIM in warning["line"] for warning in almoner.ask(f"report {number}")["warnings"])
     record = json.loads((bundle / "release.json").read_bytes())
     assert record["unprotected_figures"] == {"since": TODAY, "people": 1}
     for file in PUBLISHED[:-1]:
-        assert CONDITIONAL in words((bundle / file).read_text()), file
+        assert CONDITIONAL_CLAIM in words((bundle / file).read_text()), file
     assert f'"dp:unprotectedFiguresSeenSince":"{TODAY}"' in (bundle / PUBLISHED[-1]).read_text().replace(": ", ":")
     assert "one person" in (bundle / "README.md").read_text()
     almoner.type(f"verify-release {bundle}")
@@ -97,9 +97,9 @@ def test_it_is_the_accounts(any_almoner: Almoner) -> None:
     for name, marked in (("ward", True), ("harbour", False)):
         assert bool(almoner.ask(f"budget show {name}")["unprotected_figures"]) is marked
         number = request(almoner, dataset=name)
-        assert (CONDITIONAL in plain(almoner.type(f"release show {number}").out)) is marked
-        assert (CONDITIONAL in page(almoner, f"/datasets/{name}")) is marked
-        assert (CONDITIONAL in words((publish(almoner, number, name) / "README.md").read_text())) is marked
+        assert (CONDITIONAL_CLAIM in plain(almoner.type(f"release show {number}").out)) is marked
+        assert (CONDITIONAL_CLAIM in page(almoner, f"/datasets/{name}")) is marked
+        assert (CONDITIONAL_CLAIM in words((publish(almoner, number, name) / "README.md").read_text())) is marked
 
 
 def test_figures_of_public_data_mark_nothing(almoner: Almoner) -> None:

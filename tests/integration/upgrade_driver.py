@@ -16,7 +16,7 @@ def upgrade_and_die(url: str, revisions: Path, statement: int | None) -> None:
 
     Before the statement of that number (None: after everything) the process is gone.
     """
-    migrations.runner.VERSIONS.append(revisions)
+    migrations.runner.VERSION_FOLDERS.append(revisions)
     database = Database(url)
     seen = 0
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from models_db.values.amounts import DELTA_UNIT, Amount, total
+from models_db.values.amounts import DELTA_UNIT, Amount, total_amount
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.analysis.keywords import keyword_set as keyword_sets
 from tasks.analysis.keywords import tfidf
@@ -97,7 +97,7 @@ def set_of(method: str, k: int) -> KeywordSet:
 
 def claim_of(keyword_set: KeywordSet) -> tuple[float, float]:
     """Epsilon and delta of all that a set is charged."""
-    spent = total([event.loss for event in keyword_set.events])
+    spent = total_amount([event.loss for event in keyword_set.events])
     return epsilon_of(spent.rho, str(DELTA)), DELTA + spent.delta / DELTA_UNIT
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from models_db.home import ProjectHome
-from models_db.values.amounts import DELTA_UNIT, Amount, total
+from models_db.values.amounts import DELTA_UNIT, Amount, total_amount
 from tasks.accounting.zcdp import epsilon_of, release_amount
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
@@ -158,7 +158,7 @@ def crowd(release: Release) -> list[tuple[str, ...]]:
 )
 def test_a_release_tells_no_more_of_a_person_than_is_claimed(units_of, keywords, method):
     release = Release.of(keywords, method)
-    spent: Amount = total([event.loss for event in release.stages.events])
+    spent: Amount = total_amount([event.loss for event in release.stages.events])
     assert epsilon_of(spent.rho, str(DELTA - spent.delta / DELTA_UNIT)) <= CLAIM
     assert bound(release, crowd(release), units_of) < CLAIM
 

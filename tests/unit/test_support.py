@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.writes import budget_steps
 from tests.support import World, later, require, snapshot
 
@@ -37,5 +37,5 @@ def test_a_snapshot_sees_every_change(world: World) -> None:
 
 def test_later_is_later_and_ends() -> None:
     with later(timedelta(days=2)):
-        assert budget_steps.moment() > moment()
-    assert budget_steps.moment is moment
+        assert budget_steps.moment() > utc_now()
+    assert budget_steps.moment is utc_now

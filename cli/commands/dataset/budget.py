@@ -19,7 +19,7 @@ from models_db.services.catalogue import datasets, requests
 from models_db.services.lifecycle import ledger
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
-from models_db.values.requests import plain_decimal
+from models_db.values.requests import format_decimal
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.accounting.zcdp import release_amount
 
@@ -52,7 +52,7 @@ def show(opened: Opened, name: DatasetName) -> Answer:
         "rho_spent": balance.spent.rho_text,
         "rho_held": balance.held.rho_text,
         "rho_in_envelopes": balance.reserved.rho_text,
-        "rho_left": balance.left.rho_text,
+        "rho_left": balance.remaining.rho_text,
         "delta_fail_cap": balance.cap.delta_text,
         "delta_fail_spent": balance.spent.delta_text,
         "share_spent": f"{balance.spent.rho / balance.cap.rho:.1%}",
@@ -72,7 +72,7 @@ def show(opened: Opened, name: DatasetName) -> Answer:
 
 def _spenders(workspace: Workspace, found: BudgetView) -> list[Json]:
     with workspace.database.read() as session:
-        names = {dataset.id: dataset.name for dataset in datasets.every(session) if dataset.name in found.sharing}
+        names = {dataset.id: dataset.name for dataset in datasets.list_all(session) if dataset.name in found.sharing}
         return [
             {
                 "request": request.id,
@@ -80,7 +80,7 @@ def _spenders(workspace: Workspace, found: BudgetView) -> list[Json]:
                 "state": requests.state_of(session, request.id),
                 "rho_spent": spent.rho_text,
             }
-            for request in requests.every(session)
+            for request in requests.list_all(session)
             if request.dataset_id in names and (spent := ledger.spent_by(session, request.id)).rho
         ]
 
@@ -103,7 +103,7 @@ def _cohort(found: BudgetView, line: CohortLine) -> dict[str, Json]:
         "opened": line.opened_at[:10] if line.opened_at else "from the beginning",
         "blocks": line.blocks,
         "rho_spent": line.balance.spent.rho_text,
-        "rho_left": line.balance.left.rho_text,
+        "rho_left": line.balance.remaining.rho_text,
         "epsilon_spent": lifetime_epsilon(line.balance.spent, found.claim.delta_conversion),
         "requests": line.readers.count,
         "newest_request": line.readers.newest,
@@ -212,8 +212,8 @@ def simulate(
     data = {
         "dataset": name,
         "scope": scope,
-        "epsilon": plain_decimal(Decimal(epsilon)),
-        "delta": plain_decimal(Decimal(delta)),
+        "epsilon": format_decimal(Decimal(epsilon)),
+        "delta": format_decimal(Decimal(delta)),
         "affordable": len(rows),
         **({"rotation": turns.to_json()} if turns else {}),
         "steps": [dict(zip(("release", "rho_spent", "epsilon_spent", "window"), row, strict=True)) for row in rows],

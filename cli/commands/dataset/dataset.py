@@ -23,8 +23,8 @@ from flows.workspace.yaml_files import read_fields
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.services.catalogue import datasets, erasures
 from models_db.services.catalogue.datasets import Registration
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import PublicGroup, PublicMetadata, as_json, parse
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import PublicGroup, PublicMetadata, model_to_json, parse_model
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.corpus.store import open_corpus
 from tasks.object_storage.address import located
@@ -81,7 +81,7 @@ def register(
     else:
         corpora.register(workspace, wanted, epsilon, delta, blocks or 1)
     with workspace.database.read() as session:
-        (shown,) = described(session, [datasets.find(session, name)])
+        (shown,) = described(session, [datasets.find_dataset(session, name)])
     return Answer(
         shown,
         [f"Registered dataset {name}.", *_page(shown), f"Next: `almoner dataset ingest {name} PATH`."],
@@ -168,7 +168,7 @@ def show(opened: Opened, name: DatasetName) -> Answer:
     """
     workspace = open_workspace(opened.home)
     with workspace.database.read() as session:
-        dataset = datasets.find(session, name)
+        dataset = datasets.find_dataset(session, name)
         (shown,) = described(session, [dataset])
         gone = erasures.erased_versions(session)
         versions = [
@@ -179,7 +179,7 @@ def show(opened: Opened, name: DatasetName) -> Answer:
                 "labels": None if v.id in gone else _label_field(workspace, v.uid),
                 "erased": v.id in gone,
             }
-            for v in datasets.versions(session, dataset)
+            for v in datasets.list_versions(session, dataset)
         ]
     rows = [list(version.values()) for version in versions]
     columns = ("version", "ingested", "uid", "labels from", "erased")
@@ -241,13 +241,13 @@ def _metadata(path: Path | None) -> str | None:
     if path is None:
         return None
     page = "docs/bundle.md"
-    written = parse(
+    written = parse_model(
         PublicMetadata,
         read_fields(path, "The public metadata", PublicMetadata.model_fields, page),
         "The public metadata",
         page,
     )
-    return canonical(as_json(written)).decode()
+    return encode_canonical(model_to_json(written)).decode()
 
 
 def _page(shown: Mapping[str, object]) -> list[RenderableType]:

@@ -18,11 +18,11 @@ from cli.framework.tables import table
 from flows.audit.export import Form, as_json
 from flows.audit.export import export as write_export
 from flows.workspace.workspace import Record, open_record, open_workspace
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.audit import log as audit_log
 from models_db.services.audit.log import LogFilter
-from models_db.services.audit.verify_chain import Placed
+from models_db.services.audit.verify_chain import AnchorPlacement
 from tasks.object_storage.address import located
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def log(
     wanted = LogFilter(dataset, release, actor, kind, mechanism, _moment(since), _moment(until))
     opened_record = _open(opened)
     with opened_record.database.read() as session:
-        page = audit_log.page(session, wanted, limit, before)
+        page = audit_log.read_page(session, wanted, limit, before)
     links = [as_json(link) for link in page.links]
     rows = [(x["seq"], str(x["at"])[:19], x["actor"], x["kind"], x["dataset"], x["request"], _brief(x)) for x in links]
     shown = table(("seq", "at (UTC)", "actor", "kind", "dataset", "request", "details"), rows)
@@ -228,7 +228,7 @@ def _told(found: "Verified") -> list[str]:
     return told + [_placed(witness, placed) for witness, placed in found.witnesses]
 
 
-def _placed(witness: "Witness", placed: Placed) -> str:
+def _placed(witness: "Witness", placed: AnchorPlacement) -> str:
     if not witness.genuine:
         return f"{witness.path}: ITS SIGNATURE DOES NOT FIT; it was altered and proves nothing."
     signer = f"by {placed.signer}" if placed.signer else "by somebody this ledger does not know"
@@ -238,7 +238,7 @@ def _placed(witness: "Witness", placed: Placed) -> str:
     return f"{witness.path}: DOES NOT LIE ON THE CHAIN ({placed.verdict}: {placed.detail}), {signed}."
 
 
-def _witnessed(witness: "Witness", placed: Placed) -> dict[str, object]:
+def _witnessed(witness: "Witness", placed: AnchorPlacement) -> dict[str, object]:
     return {
         "file": str(witness.path),
         "hash": witness.anchor.hash,
@@ -259,7 +259,7 @@ def _moment(written: str | None) -> str | None:
         at = datetime.fromisoformat(written)
     except ValueError:
         raise NotATime(written) from None
-    return moment(at if at.tzinfo else at.replace(tzinfo=UTC))
+    return utc_now(at if at.tzinfo else at.replace(tzinfo=UTC))
 
 
 class NotATime(UsageError):

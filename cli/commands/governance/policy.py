@@ -14,7 +14,7 @@ from flows.workspace.policy_file import policy_text
 from flows.workspace.workspace import open_workspace
 from models_db.policies.policy import Policy
 from models_db.values.canonical_json import digest
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 
 app = typer.Typer(no_args_is_help=True, help="The policy: show, check, adopt, schema.")
 
@@ -33,8 +33,8 @@ def show(opened: Opened) -> Answer:
     if found is None:
         told = "# No policy is in force yet; the first request of an admin adopts that of their home."
         return Answer({"digest": None, "policy": None, "home": here}, [told])
-    named = digest(as_json(found))
-    data = {"digest": named, "policy": as_json(found), "home": here}
+    named = digest(model_to_json(found))
+    data = {"digest": named, "policy": model_to_json(found), "home": here}
     same = "" if here == named else "\n# The policy.yaml of this home is another one."
     return Answer(data, [f"# Policy {named}{same}\n{policy_text(found).rstrip()}"])
 

@@ -40,9 +40,9 @@ def show(opened: Opened, motion: MotionId) -> Answer:
     workspace = open_workspace(opened.home)
     shown = matter(workspace, motion, Gate.MOTION)
     with workspace.database.read() as session:
-        found = row(session, proposals.find(session, motion))
+        found = row(session, proposals.find_proposal(session, motion))
         decisions = [
-            (a.at, a.decision, p.name, a.reason, a.expires_at) for a, p in gates.motion_approvals(session, motion)
+            (a.at, a.decision, p.name, a.reason, a.expires_at) for a, p in gates.proposal_decisions(session, motion)
         ]
     names = ("at", "decision", "by", "reason", "expires_at")
     given: list[Json] = [dict(zip(names, decision, strict=True)) for decision in decisions]

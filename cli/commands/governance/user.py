@@ -10,8 +10,8 @@ from cli.framework.database_rights import as_json, told_rights
 from cli.framework.tables import facts, table
 from flows.governance import principals as flow
 from flows.workspace.workspace import Workspace, open_record, open_workspace
-from migrations.database_roles import Rights, admit, expel, require_fit
-from models_db.database.base import moment
+from migrations.database_roles import RoleChanges, grant_login, require_valid_login, revoke_login
+from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.catalogue import principals
 from models_db.services.catalogue.principals import Mandate
@@ -50,7 +50,7 @@ def add(
     public_key, wanted = parse_public_key(key), list(dict.fromkeys(role or ()))
     workspace = open_workspace(opened.home)
     if login is not None:
-        require_fit(login)
+        require_valid_login(login)
     with workspace.database.write() as session:
         made = principals.enrol(session, workspace.actor, name, public_key, login)
         for each in wanted:
@@ -94,7 +94,7 @@ def grant(opened: Opened, name: Name, role: Role, reason: Reason, since: Since =
     workspace = open_workspace(opened.home)
     with workspace.database.write() as session:
         made = principals.grant(session, workspace.actor, name, role, reason, valid_from=start, valid_to=end)
-        login = principals.find(session, name).login
+        login = principals.find_principal(session, name).login
     rights = _let_in(workspace, login, [role])
     data = {"name": name, "role": role, "from": made.valid_from, "until": end}
     span = f"from {made.valid_from[:10]}" + (f" through {until}" if until else ", for good")
@@ -113,11 +113,17 @@ def revoke(opened: Opened, name: Name, role: Role, reason: Reason) -> Answer:
     workspace = open_workspace(opened.home)
     with workspace.database.write() as session:
         ended = principals.revoke(session, workspace.actor, name, role, reason)
-        login = principals.find(session, name).login
+        login = principals.find_principal(session, name).login
         left = {
-            g.role for g in principals.lasting_grants(session) if g.principal_id == principals.find(session, name).id
+            g.role
+            for g in principals.unexpired_grants(session)
+            if g.principal_id == principals.find_principal(session, name).id
         }
-    rights = expel(workspace.database, login, wholly=not left) if login and left <= READS_ONLY else Rights()
+    rights = (
+        revoke_login(workspace.database, login, including_read=not left)
+        if login and left <= READS_ONLY
+        else RoleChanges()
+    )
     told = [f"{name} no longer has the role {role}.", *told_rights(rights)]
     return Answer({"name": name, "role": role, "ended": ended, "database_rights": as_json(rights)}, told)
 
@@ -157,14 +163,14 @@ def undelegate(opened: Opened, number: Annotated[int, typer.Argument(min=1, help
     return Answer({"delegation": number, "ended_by": workspace.actor.name}, [f"Delegation {number} has ended."])
 
 
-def _let_in(workspace: Workspace, login: str | None, roles: list[str]) -> Rights:
+def _let_in(workspace: Workspace, login: str | None, roles: list[str]) -> RoleChanges:
     if login is None or workspace.database.is_sqlite:
-        return Rights()
-    return admit(workspace.database, login, writes=not roles or not READS_ONLY.issuperset(roles))
+        return RoleChanges()
+    return grant_login(workspace.database, login, writes=not roles or not READS_ONLY.issuperset(roles))
 
 
 def _told_roles(roles: Json) -> str:
-    now = moment()
+    now = utc_now()
     told = []
     for each in roles if isinstance(roles, list) else ():
         start = f" from {each['from'][:10]}" if each["from"] > now else ""

@@ -10,8 +10,8 @@ from cli.commands.models.models import DEFAULT
 from cli.framework.command import Answer, Opened, command
 from cli.framework.progress import showing
 from cli.framework.tables import facts, table
-from models_db.values.names import require_plain
-from models_db.values.requests import parse
+from models_db.values.names import require_plain_name
+from models_db.values.requests import parse_model
 from tasks.summarization.adapter_training.settings import DESCRIPTION, Called, TrainingSettings
 from tasks.summarization.adapters.metadata import AdapterMeta, KnownAdapter
 from tasks.summarization.adapters.store import CURVE, adapter_folder, find_adapter, list_adapters
@@ -60,9 +60,9 @@ def train(
         "precision": precision,
         **({} if noise else {"noise_least": 0, "noise_most": 0}),
     }
-    require_plain("an adapter", name)
-    settings = parse(TrainingSettings, written, "The training", PAGE)
-    called = parse(Called, {"name": name, "licence": licence}, "The training", PAGE)
+    require_plain_name("an adapter", name)
+    settings = parse_model(TrainingSettings, written, "The training", PAGE)
+    called = parse_model(Called, {"name": name, "licence": licence}, "The training", PAGE)
     from tasks.summarization.adapter_training.train import Wanted, train_adapter
 
     with showing(opened):

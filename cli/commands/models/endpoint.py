@@ -8,8 +8,8 @@ from cli.framework.command import Answer, Opened, command
 from cli.framework.tables import table
 from flows.workspace.endpoints import add_endpoint, endpoints_of, made, remove_endpoint
 from models_db.values.canonical_json import Json
-from models_db.values.names import require_plain
-from models_db.values.requests import as_json
+from models_db.values.names import require_plain_name
+from models_db.values.requests import model_to_json
 from tasks.common.network import PREFIX
 from tasks.inference.backends.endpoints import Endpoint
 
@@ -56,7 +56,7 @@ def add(
         "tokens_per_minute": tokens_per_minute, "at_once": at_once, "timeout": timeout, "attempts": attempts,
         "token_limit": token_limit, "proxy": proxy, "ca_file": ca_file, "allow_http": allow_http or None,
     }  # fmt: skip
-    require_plain("an endpoint", name)
+    require_plain_name("an endpoint", name)
     endpoint = made(name, {field: value for field, value in given.items() if value is not None})
     add_endpoint(opened.home, endpoint, replace=replace)
     told = f"Requests can name it as `model: {PREFIX}{name}`, with mechanisms that show released values alone."
@@ -83,7 +83,7 @@ def remove(opened: Opened, name: Name) -> Answer:
 
 
 def _data(endpoint: Endpoint) -> dict[str, Json]:
-    said = as_json(endpoint)
+    said = model_to_json(endpoint)
     return {**(said if isinstance(said, dict) else {}), "sha256": endpoint.digest}
 
 

@@ -22,8 +22,8 @@ from flows.governance.principals import member
 from flows.workspace.policy_file import POLICY
 from flows.workspace.rollback_guard import require_same_ledger
 from flows.workspace.workspace import Workspace, open_workspace, overlap_key_path, signing_key_path
-from migrations.database_roles import Rights, admit, grant_access, may_upgrade, require_fit
-from migrations.schema_inventory import differences
+from migrations.database_roles import RoleChanges, grant_access, grant_login, may_upgrade, require_valid_login
+from migrations.schema_inventory import schema_differences
 from migrations.upgrade import upgrade
 from models_db.errors import AlmonerError
 from models_db.findings import Finding
@@ -80,32 +80,34 @@ def init(opened: Opened, key_file: KeyFile = None, login: Login = None) -> Answe
     )
 
 
-def _prepared(home: ProjectHome, database: Database) -> Rights:
+def _prepared(home: ProjectHome, database: Database) -> RoleChanges:
     """The ledger in the newest schema and the rights on its tables; only their owner changes either."""
     require_same_ledger(home, database)
     if not may_upgrade(database):
-        return Rights()
+        return RoleChanges()
     upgrade(database)
     return grant_access(database)
 
 
-def _joined(home: ProjectHome, database: Database, key: SigningKey, login: str | None) -> tuple[Actor | None, Rights]:
+def _joined(
+    home: ProjectHome, database: Database, key: SigningKey, login: str | None
+) -> tuple[Actor | None, RoleChanges]:
     """The owner of this home as the ledger knows them, who founds it if nobody has; None if they have to be added."""
     with database.read() as session:
         founded = principals.is_founded(session)
     if founded:
-        return member(database, key.public_key), Rights()
+        return member(database, key.public_key), RoleChanges()
     if login is not None:
         database_access.require_logins(database.is_sqlite)
-        require_fit(login)
+        require_valid_login(login)
     if not overlap_key_path(home).exists():
         create_key(overlap_key_path(home))
     if not home.policy.exists():
         home.policy.write_text(POLICY)
         home.policy.chmod(0o600)
     with database.write() as session:
-        actor = principals.found(session, getpass.getuser(), key.public_key, login)
-    return actor, admit(database, login, writes=True) if login is not None else Rights()
+        actor = principals.found_ledger(session, getpass.getuser(), key.public_key, login)
+    return actor, grant_login(database, login, writes=True) if login is not None else RoleChanges()
 
 
 def _not_yet(home: ProjectHome, database: Database, key: SigningKey, problem: AlmonerError | None) -> Answer:
@@ -167,7 +169,7 @@ def _structure(workspace: Workspace) -> Iterator[Finding]:
         yield Finding("constraints, indexes and triggers", ok=True, detail=told)
         return
     with workspace.database.engine.begin() as connection:
-        found = differences(connection)
+        found = schema_differences(connection)
     yield Finding("constraints, indexes and triggers are complete", ok=not found, detail="; ".join(found))
 
 

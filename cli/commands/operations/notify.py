@@ -10,7 +10,7 @@ from cli.framework.tables import table
 from flows.notifications import notify
 from flows.notifications.channels import Channel, Email, LogChannel, Webhook, channels_of, made
 from models_db.errors import UsageError
-from models_db.values.names import require_plain
+from models_db.values.names import require_plain_name
 
 app = typer.Typer(no_args_is_help=True, help="Notices (docs/schedules.md): add, list, remove, test, send.")
 
@@ -45,7 +45,7 @@ def add(
     if email:
         said = {"kind": "email", "to": email, "sender": sender, **_server(smtp or ""), "tls": tls,
                 "user_env": user_env, "password_env": password_env}  # fmt: skip
-    require_plain("a channel", name)
+    require_plain_name("a channel", name)
     channel = made(name, {field: value for field, value in said.items() if value is not None})
     notify.add_channel(opened.home, name, channel)
     return Answer(_data(name, channel), [_table({name: channel}), f"Try it: `almoner notify test {name}`."])

@@ -124,7 +124,7 @@ def pause(opened: Opened, number: Number, reason: Reason) -> Answer:
 
     Example: almoner schedule pause 1 --reason "the data is being cleaned"
     """
-    return _changed(opened, number, "paused", reason)
+    return _changed_definition(opened, number, "paused", reason)
 
 
 @command(app, "resume")
@@ -133,7 +133,7 @@ def resume(opened: Opened, number: Number, reason: Reason) -> Answer:
 
     Example: almoner schedule resume 1 --reason "the data is clean"
     """
-    return _changed(opened, number, "resumed", reason)
+    return _changed_definition(opened, number, "resumed", reason)
 
 
 @command(app, "end")
@@ -142,10 +142,10 @@ def end(opened: Opened, number: Number, reason: Reason) -> Answer:
 
     Example: almoner schedule end 1 --reason "the study is over"
     """
-    return _changed(opened, number, "ended", reason)
+    return _changed_definition(opened, number, "ended", reason)
 
 
-def _changed(opened: Opened, number: int, kind: str, reason: str) -> Answer:
+def _changed_definition(opened: Opened, number: int, kind: str, reason: str) -> Answer:
     found = scheduling.change(open_workspace(opened.home), number, kind, reason)
     return Answer(found.to_json(), [f"Schedule {number} is {found.state}."])
 

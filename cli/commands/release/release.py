@@ -21,7 +21,7 @@ from models_db.services.lifecycle import artifacts, gates, ledger
 from models_db.tables import Request
 from models_db.values.canonical_json import Json
 from models_db.values.gates import Gate
-from models_db.values.request_state import AT_A_GATE
+from models_db.values.request_state import STATES_AT_A_GATE
 from models_db.values.requests import ReleaseRequest
 
 app = typer.Typer(no_args_is_help=True, help="Release requests: submit, list, show, withdraw, retract.")
@@ -95,9 +95,9 @@ def every(
     """
     workspace = open_workspace(opened.home)
     with workspace.database.read() as session:
-        rows = [_summary(session, found) for found in requests.every(session)]
+        rows = [_summary(session, found) for found in requests.list_all(session)]
     if waiting:
-        rows = [row for row in rows if row["state"] in AT_A_GATE]
+        rows = [row for row in rows if row["state"] in STATES_AT_A_GATE]
     columns = ("request", "dataset", "kind", "mechanism", "epsilon", "delta", "state", "requester", "submitted")
     return Answer(rows, [table(columns, [[row[c] for c in columns] for row in rows])])
 
@@ -111,11 +111,12 @@ def show(opened: Opened, request: RequestId) -> Answer:
     workspace = open_workspace(opened.home)
     shown = matter(workspace, request, Gate.SPEND)
     with workspace.database.read() as session:
-        found = requests.find(session, request)
+        found = requests.find_request(session, request)
         artifact = artifacts.artifact_of(session, request)
         steps = [(s.at, s.from_state, s.to_state, s.detail) for s in requests.history(session, request)]
         decisions = [
-            (a.at, a.gate, a.decision, p.name, a.reason, a.expires_at) for a, p in gates.approvals(session, request)
+            (a.at, a.gate, a.decision, p.name, a.reason, a.expires_at)
+            for a, p in gates.request_decisions(session, request)
         ]
         data = {
             **_summary(session, found),
@@ -197,7 +198,7 @@ def _summary(session: Session, found: Request) -> dict[str, Json]:
         "epsilon": body["epsilon"],
         "delta": body["delta"],
         "state": requests.state_of(session, found.id),
-        "requester": requests.name_of(session, found.requester_id),
+        "requester": requests.principal_name(session, found.requester_id),
         "submitted": found.created_at,
         "digest": found.digest,
     }

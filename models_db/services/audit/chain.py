@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
-from models_db.tables import Audit, AuditHead, Checkpoint, Principal
-from models_db.writes.insert import record
+from models_db.database.base import utc_now
+from models_db.tables import AuditHead, AuditLink, Principal, RecordedCheckpoint
+from models_db.writes.insert import insert_row
 
 GENESIS = "0" * 64
 
@@ -27,22 +27,24 @@ class Actor:
 
 
 @dataclass(frozen=True)
-class Head:
+class ChainPosition:
     """The newest link."""
 
     seq: int
     hash: str
 
 
-def head(session: Session) -> Head:
+def read_chain_head(session: Session) -> ChainPosition:
     """The newest link's number and hash."""
     row = session.scalars(select(AuditHead).where(AuditHead.id == 1)).one_or_none()
-    return Head(row.seq, row.hash) if row else Head(0, "")  # of no chain, if somebody has removed it
+    return ChainPosition(row.seq, row.hash) if row else ChainPosition(0, "")  # of no chain, if somebody has removed it
 
 
 def record_checkpoint(session: Session, link: str, signature: str, public_key: str) -> None:
     """Remember a signed checkpoint of the link with that hash; `verify` compares it with the chain for ever after."""
-    seq = session.scalars(select(Audit.seq).where(Audit.row_hash == link)).one_or_none() or 0
+    seq = session.scalars(select(AuditLink.seq).where(AuditLink.row_hash == link)).one_or_none() or 0
     by = session.scalars(select(Principal.id).where(Principal.public_key == public_key)).one_or_none()
-    made = Checkpoint(seq=seq, hash=link, at=moment(), signature=signature, public_key=public_key, created_by=by)
-    record(session, made)
+    made = RecordedCheckpoint(
+        seq=seq, hash=link, at=utc_now(), signature=signature, public_key=public_key, created_by=by
+    )
+    insert_row(session, made)

@@ -5,7 +5,7 @@ from typing import Any
 
 from models_db.values.bounded_json import JsonUnfit, parse_json
 
-MOST_BYTES = 1_000_000
+MOST_BODY_BYTES = 1_000_000
 """A longer body is not parsed."""
 
 
@@ -18,7 +18,7 @@ def parse_body(text: object) -> dict[str, Any] | None:
     if not isinstance(text, str):
         return None
     try:
-        body = parse_json(text, most_bytes=MOST_BYTES)
+        body = parse_json(text, most_bytes=MOST_BODY_BYTES)
     except JsonUnfit:
         return None
     return body if isinstance(body, dict) else None

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from models_db.services.audit.link_body import parse_body
 from models_db.writes.link_content import as_text
 
-CHUNK = 1000
+CHUNK_LINKS = 1000
 
 _CONDITIONS = {
     "dataset": "dataset = :dataset",
@@ -29,7 +29,7 @@ _CONDITIONS = {
     "until": "seq <= (SELECT seq FROM audit WHERE at < :until ORDER BY at DESC, seq DESC LIMIT 1)",
 }
 
-_KINDS = text("""
+_KINDS_WITH_PREFIX = text("""
 WITH RECURSIVE found(kind) AS (
     SELECT min(kind) FROM audit
     UNION ALL
@@ -38,7 +38,7 @@ SELECT kind FROM found WHERE kind IS NOT NULL
 """)
 
 
-class Link(NamedTuple):
+class LoggedLink(NamedTuple):
     """One link, as its row has it."""
 
     seq: int
@@ -52,12 +52,12 @@ class Link(NamedTuple):
     body: str
 
 
-def as_link(row: Sequence[Any]) -> Link:
+def as_link(row: Sequence[Any]) -> LoggedLink:
     """One link from its row.
 
     SQLite keeps bytes in a column of text; they are spelled as a list of their digits, which no body of a link is.
     """
-    return Link._make(map(as_text, row))
+    return LoggedLink._make(map(as_text, row))
 
 
 @dataclass(frozen=True)
@@ -81,91 +81,93 @@ class LogFilter:
 
 
 @dataclass(frozen=True)
-class Page:
+class LogPage:
     """Links, oldest first; `next_before` asks for the page of older ones, None when there are none."""
 
-    links: Sequence[Link]
+    links: Sequence[LoggedLink]
     next_before: int | None
 
 
-def page(session: Session, wanted: LogFilter, limit: int, before: int | None = None) -> Page:
+def read_page(session: Session, log_filter: LogFilter, limit: int, before: int | None = None) -> LogPage:
     """The newest `limit` links that fit, or the newest of those with a number below `before`."""
     # What a body says is decided here, not in SQL, so then more rows are read at once than a page has.
-    size = limit + 1 if wanted.mechanism is None else max(limit + 1, CHUNK)
-    found: list[Link] = []
+    size = limit + 1 if log_filter.mechanism is None else max(limit + 1, CHUNK_LINKS)
+    found: list[LoggedLink] = []
     while len(found) <= limit:
-        batch = _newest(session, wanted, size, before)
-        found += [link for link in batch if _names(link, wanted.mechanism)]
+        batch = _newest_links(session, log_filter, size, before)
+        found += [link for link in batch if _names_mechanism(link, log_filter.mechanism)]
         if len(batch) < size:
             break
         before = batch[-1].seq
     links = found[:limit][::-1]
-    return Page(links, links[0].seq if len(found) > limit else None)
+    return LogPage(links, links[0].seq if len(found) > limit else None)
 
 
-def stream(session: Session, wanted: LogFilter) -> Iterator[Link]:
+def stream_links(session: Session, log_filter: LogFilter) -> Iterator[LoggedLink]:
     """Every link that fits, oldest first, in constant memory."""
-    for chunk in chunks(session, wanted):
-        yield from (link for link in chunk if _names(link, wanted.mechanism))
+    for chunk in stream_chunks(session, log_filter):
+        yield from (link for link in chunk if _names_mechanism(link, log_filter.mechanism))
 
 
-def chunks(session: Session, wanted: LogFilter) -> Iterator[list[Link]]:
+def stream_chunks(session: Session, log_filter: LogFilter) -> Iterator[list[LoggedLink]]:
     """The same some at a time; of a mechanism, every link whose body has its name anywhere."""
-    where, values = _conditions(wanted)
-    if wanted.kind is not None:
-        kinds = _kinds(session, wanted.kind)
+    where, values = _filter_conditions(log_filter)
+    if log_filter.kind is not None:
+        kinds = _kinds_with_prefix(session, log_filter.kind)
         where, values = (*where, f"kind IN ({', '.join(f':{name}' for name in kinds) or 'NULL'})"), values | kinds
-    query = _statement(_select(where))
-    streaming = {"yield_per": CHUNK, "stream_results": True}
+    query = _compile_statement(_select_links(where))
+    streaming = {"yield_per": CHUNK_LINKS, "stream_results": True}
     with session.connection().execute(query, values, execution_options=streaming) as rows:
-        for chunk in rows.partitions(CHUNK):
+        for chunk in rows.partitions(CHUNK_LINKS):
             yield [as_link(row) for row in chunk]
 
 
-def _newest(session: Session, wanted: LogFilter, size: int, before: int | None) -> list[Link]:
-    where, values = _conditions(wanted)
+def _newest_links(session: Session, log_filter: LogFilter, size: int, before: int | None) -> list[LoggedLink]:
+    where, values = _filter_conditions(log_filter)
     if before is not None:
         where, values = (*where, "seq < :before"), values | {"before": before}
-    kinds = _kinds(session, wanted.kind)
+    kinds = _kinds_with_prefix(session, log_filter.kind)
     # One look-up for each kind: all of them in one condition would be sorted as a whole before the first is shown.
-    each = [_select((*where, f"kind = :{name}"), newest=True) for name in kinds] or [_select(where, newest=True)]
-    if wanted.kind is not None and not kinds:
+    each = [_select_links((*where, f"kind = :{name}"), newest=True) for name in kinds] or [
+        _select_links(where, newest=True)
+    ]
+    if log_filter.kind is not None and not kinds:
         return []
     merged = " UNION ALL ".join(f"SELECT * FROM ({one}) one{number}" for number, one in enumerate(each))  # noqa: S608
     query = f"{merged} ORDER BY seq DESC LIMIT :size" if len(each) > 1 else each[0]
-    rows = session.connection().execute(_statement(query), values | kinds | {"size": size})
+    rows = session.connection().execute(_compile_statement(query), values | kinds | {"size": size})
     return [as_link(row) for row in rows]
 
 
 @lru_cache(maxsize=64)
-def _statement(query: str) -> TextClause:
+def _compile_statement(query: str) -> TextClause:
     return text(query)
 
 
-def _select(where: Sequence[str], *, newest: bool = False) -> str:
+def _select_links(where: Sequence[str], *, newest: bool = False) -> str:
     """Put together by hand, because building the expression would cost as much as the page; every value is bound."""
     among = f" WHERE {' AND '.join(where)}" if where else ""
     order = "seq DESC LIMIT :size" if newest else "seq"
-    return f"SELECT {', '.join(Link._fields)} FROM audit{among} ORDER BY {order}"  # noqa: S608
+    return f"SELECT {', '.join(LoggedLink._fields)} FROM audit{among} ORDER BY {order}"  # noqa: S608
 
 
-def _conditions(wanted: LogFilter) -> tuple[tuple[str, ...], dict[str, Any]]:
-    values = {name: value for name in _CONDITIONS if (value := getattr(wanted, name)) is not None}
-    if wanted.mechanism is not None:
-        named = json.dumps(wanted.mechanism, ensure_ascii=False)
+def _filter_conditions(log_filter: LogFilter) -> tuple[tuple[str, ...], dict[str, Any]]:
+    values = {name: value for name in _CONDITIONS if (value := getattr(log_filter, name)) is not None}
+    if log_filter.mechanism is not None:
+        named = json.dumps(log_filter.mechanism, ensure_ascii=False)
         values["mechanism"] = "%" + re.sub("([%_/])", r"/\1", named) + "%"
     return tuple(_CONDITIONS[name] for name in values), values
 
 
-def _kinds(session: Session, prefix: str | None) -> dict[str, str]:
+def _kinds_with_prefix(session: Session, prefix: str | None) -> dict[str, str]:
     """The kinds in the record that begin so, by the name of a parameter; one look-up each in their index finds them."""
     if prefix is None:
         return {}
-    found = (kind for (kind,) in session.connection().execute(_KINDS) if str(kind).startswith(prefix))
+    found = (kind for (kind,) in session.connection().execute(_KINDS_WITH_PREFIX) if str(kind).startswith(prefix))
     return {f"kind{number}": kind for number, kind in enumerate(found)}
 
 
-def _names(link: Link, mechanism: str | None) -> bool:
+def _names_mechanism(link: LoggedLink, mechanism: str | None) -> bool:
     """Whether the body names the mechanism as one; SQL has found its text somewhere, a reason may quote it."""
     if mechanism is None:
         return True

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from models_db.errors import Refused
-from models_db.tables import Artifact, Evaluation, Motion, Request
+from models_db.tables import Artifact, Proposal, Request, StoredEvaluation
 
 
 class LedgerAltered(Refused):
@@ -36,7 +36,7 @@ def request_body(request: Request) -> dict[str, Any]:
     return stored_object(request.canonical, f"canonical of request {request.id}", request.digest)
 
 
-def configuration_of(motion: Motion) -> dict[str, Any]:
+def configuration_of(motion: Proposal) -> dict[str, Any]:
     """The configuration that a standing authorisation is for.
 
     Raises:
@@ -54,7 +54,7 @@ def files_of(artifact: Artifact) -> dict[str, Any]:
     return stored_object(artifact.files, f"files of artifact {artifact.id}", artifact.digest)
 
 
-def result_of(evaluation: Evaluation) -> dict[str, Any]:
+def result_of(evaluation: StoredEvaluation) -> dict[str, Any]:
     """What an evaluation found.
 
     Raises:

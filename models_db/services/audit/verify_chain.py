@@ -13,21 +13,30 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models_db.services.audit import chain as audits
-from models_db.services.audit.chain import GENESIS, Head
+from models_db.services.audit.chain import GENESIS, ChainPosition
 from models_db.services.audit.link_body import parse_body
-from models_db.services.audit.log import Link, LogFilter, chunks
-from models_db.tables import Artifact, Audit, Checkpoint, Delivery, Entry, Principal, Publication, Transition
+from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
+from models_db.tables import (
+    Artifact,
+    AuditLink,
+    Delivery,
+    Entry,
+    Principal,
+    Publication,
+    RecordedCheckpoint,
+    Transition,
+)
 from models_db.writes import link_hash as chain
 
 OFF_CHAIN = "a signed checkpoint does not lie on the chain"
-SHOWN = 10
+MOST_UNREADABLE = 10
 """How many places of one kind a report names."""
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Anchor:
+class ChainAnchor:
     """A signed head of the chain, as somebody kept it outside the ledger; a bundle's tells no number and no time."""
 
     hash: str
@@ -38,7 +47,7 @@ class Anchor:
 
 
 @dataclass(frozen=True)
-class Placed:
+class AnchorPlacement:
     """Where an anchor lies.
 
     Attributes:
@@ -48,7 +57,7 @@ class Placed:
         detail: the verdict as a sentence.
     """
 
-    anchor: Anchor
+    anchor: ChainAnchor
     link: int | None
     signer: str | None
     verdict: str
@@ -62,16 +71,16 @@ class ChainReport:
     Attributes:
         clock_back: the first links whose time is before that of the link they follow.
         unreadable: the first links whose body no reader parses (`models_db.services.audit.link_body`).
-        placed: where each anchor lies.
+        placements: where each anchor lies.
     """
 
     links: int
-    head: Head
+    head: ChainPosition
     broken_at: int | None
     reason: str = ""
     clock_back: tuple[int, ...] = ()
     unreadable: tuple[int, ...] = ()
-    placed: tuple[Placed, ...] = ()
+    placements: tuple[AnchorPlacement, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -81,56 +90,56 @@ class ChainReport:
     @property
     def sound(self) -> bool:
         """Whether every link fits and can be read, the clock never went back, and every anchor lies on the chain."""
-        placed = all(one.link is not None for one in self.placed)
+        placed = all(one.link is not None for one in self.placements)
         return self.holds and not self.clock_back and not self.unreadable and placed
 
 
 @dataclass
-class _Walk:
+class _ChainWalk:
     """What a walk knows so far."""
 
     points: dict[int, set[str]]
-    wanted: frozenset[str]
-    found: dict[str, int] = field(default_factory=dict)
+    anchored_hashes: frozenset[str]
+    links_by_hash: dict[str, int] = field(default_factory=dict)
     count: int = 0
     hash: str = GENESIS
     at: str = ""
     clock_back: list[int] = field(default_factory=list)
     unreadable: list[int] = field(default_factory=list)
 
-    def step(self, link: Link) -> None:
+    def step(self, link: LoggedLink) -> None:
         """Check one link.
 
         Raises:
             _Broken: it does not fit.
         """
         self.count += 1
-        if problem := _misfit(link, self.count, self.hash):
-            raise _Broken(self.count, problem)
+        if problem := _break_reason(link, self.count, self.hash):
+            raise _ChainBroken(self.count, problem)
         self.hash = link.row_hash
         if self.points.pop(self.count, {self.hash}) != {self.hash}:
-            raise _Broken(self.count, OFF_CHAIN)
-        if self.hash in self.wanted:
-            self.found[self.hash] = self.count
-        if link.at < self.at and len(self.clock_back) < SHOWN:
+            raise _ChainBroken(self.count, OFF_CHAIN)
+        if self.hash in self.anchored_hashes:
+            self.links_by_hash[self.hash] = self.count
+        if link.at < self.at and len(self.clock_back) < MOST_UNREADABLE:
             self.clock_back.append(self.count)
-        if len(self.unreadable) < SHOWN and parse_body(link.body) is None:
+        if len(self.unreadable) < MOST_UNREADABLE and parse_body(link.body) is None:
             self.unreadable.append(self.count)
         self.at = link.at
 
-    def end(self, stored: Head) -> None:
+    def end(self, stored: ChainPosition) -> None:
         """Check what must be true after the last link.
 
         Raises:
             _Broken: a checkpoint or the recorded head is elsewhere.
         """
         if self.points:
-            raise _Broken(min(self.points), OFF_CHAIN)
+            raise _ChainBroken(min(self.points), OFF_CHAIN)
         if (stored.seq, stored.hash) != (self.count, self.hash):
-            raise _Broken(self.count + 1, "the chain ends before the recorded head")
+            raise _ChainBroken(self.count + 1, "the chain ends before the recorded head")
 
 
-class _Broken(Exception):
+class _ChainBroken(Exception):
     """Where a walk ended, and why."""
 
     def __init__(self, link: int, reason: str) -> None:
@@ -139,41 +148,43 @@ class _Broken(Exception):
         self.reason = reason
 
 
-def verify(session: Session, anchors: Sequence[Anchor] = (), progress: Progress | None = None) -> ChainReport:
+def verify_chain(
+    session: Session, anchors: Sequence[ChainAnchor] = (), progress: Progress | None = None
+) -> ChainReport:
     """Walk the whole chain from its first link, with every recorded checkpoint and the given anchors.
 
     Memory does not grow with the chain. `progress` is told how many links of how many are done.
     """
-    stored = audits.head(session)
-    walk = _Walk(_recorded(session), frozenset(anchor.hash for anchor in anchors))
+    stored = audits.read_chain_head(session)
+    walk = _ChainWalk(_recorded_checkpoints(session), frozenset(anchor.hash for anchor in anchors))
     broken_at, reason = None, ""
     try:
-        for link in _links(session, stored.seq, progress):
+        for link in _stored_links(session, stored.seq, progress):
             walk.step(link)
         walk.end(stored)
-    except _Broken as broken:
+    except _ChainBroken as broken:
         broken_at, reason = broken.link, broken.reason
-    placed = tuple(_place(session, anchor, walk, broken_at) for anchor in anchors)
+    placed = tuple(_place_anchor(session, anchor, walk, broken_at) for anchor in anchors)
     return ChainReport(walk.count, stored, broken_at, reason, tuple(walk.clock_back), tuple(walk.unreadable), placed)
 
 
-def _links(session: Session, total: int, progress: Progress | None) -> Iterable[Link]:
+def _stored_links(session: Session, total: int, progress: Progress | None) -> Iterable[LoggedLink]:
     done = 0
-    for chunk in chunks(session, LogFilter()):
+    for chunk in stream_chunks(session, LogFilter()):
         yield from chunk
         done += len(chunk)
         if progress:
             progress(done, total)
 
 
-def _recorded(session: Session) -> dict[int, set[str]]:
+def _recorded_checkpoints(session: Session) -> dict[int, set[str]]:
     points: dict[int, set[str]] = {}
-    for seq, link in session.connection().execute(select(Checkpoint.seq, Checkpoint.hash)):
+    for seq, link in session.connection().execute(select(RecordedCheckpoint.seq, RecordedCheckpoint.hash)):
         points.setdefault(seq, set()).add(link)
     return points
 
 
-def _misfit(link: Link, number: int, expected: str) -> str:
+def _break_reason(link: LoggedLink, number: int, expected: str) -> str:
     if link.seq != number:
         return "a link is missing"
     if link.prev_hash != expected:
@@ -184,43 +195,45 @@ def _misfit(link: Link, number: int, expected: str) -> str:
         return "a link was altered"
 
 
-def link_hash(link: Link) -> str:
+def link_hash(link: LoggedLink) -> str:
     """The hash a link must have; see `models_db.writes.link_hash`."""
     return chain.link_hash(
         link.seq, link.prev_hash, link.at, link.actor, link.kind, link.dataset, link.request_id, link.body
     )
 
 
-def _place(session: Session, anchor: Anchor, walk: _Walk, broken_at: int | None) -> Placed:
+def _place_anchor(session: Session, anchor: ChainAnchor, walk: _ChainWalk, broken_at: int | None) -> AnchorPlacement:
     signer = session.scalar(select(Principal.name).where(Principal.public_key == anchor.public_key))
-    link = walk.found.get(anchor.hash)
+    link = walk.links_by_hash.get(anchor.hash)
     if link is not None:
         wrong = anchor.seq not in (None, link)
         verdict = ("rewritten", f"it says link {anchor.seq}") if wrong else ("on the chain", f"it is link {link}")
-        return Placed(anchor, None if wrong else link, signer, *verdict)
-    verdict = _why(session, anchor, signer, walk, broken_at)
-    return Placed(anchor, None, signer, *verdict)
+        return AnchorPlacement(anchor, None if wrong else link, signer, *verdict)
+    verdict = _reason_off_chain(session, anchor, signer, walk, broken_at)
+    return AnchorPlacement(anchor, None, signer, *verdict)
 
 
-def _why(session: Session, anchor: Anchor, signer: str | None, walk: _Walk, broken_at: int | None) -> tuple[str, str]:
+def _reason_off_chain(
+    session: Session, anchor: ChainAnchor, signer: str | None, walk: _ChainWalk, broken_at: int | None
+) -> tuple[str, str]:
     """Why an anchor does not lie on the chain, as far as the rest of the ledger tells."""
-    recorded = session.scalar(select(Checkpoint.seq).where(Checkpoint.hash == anchor.hash).limit(1))
+    recorded = session.scalar(select(RecordedCheckpoint.seq).where(RecordedCheckpoint.hash == anchor.hash).limit(1))
     number = anchor.seq if anchor.seq is not None else recorded or None
     if number is not None and number <= walk.count:
-        return _other_link(session, anchor, signer, number)
+        return _conflicting_link(session, anchor, signer, number)
     if broken_at is not None and broken_at <= walk.count:
         return "broken", f"the chain is broken at link {broken_at}, and this does not lie before"
     if signer is None:
         return "another ledger", "nobody in this ledger has the key that signed it"
     if recorded or _later_facts(session, anchor, walk):
         return "cut off", f"the chain ends at link {walk.count}, and the ledger's other tables know of later facts"
-    if anchor.artifact is not None and _tells_of(session, anchor.artifact):
+    if anchor.artifact is not None and _names_published(session, anchor.artifact):
         return "rewritten", "the chain tells of this release, with another past"
     return "older copy", f"the ledger ends at link {walk.count} and knows nothing later: an older copy was put back"
 
 
-def _other_link(session: Session, anchor: Anchor, signer: str | None, number: int) -> tuple[str, str]:
-    first, there = (str(session.scalar(select(Audit.at).where(Audit.seq == seq)) or "") for seq in (1, number))
+def _conflicting_link(session: Session, anchor: ChainAnchor, signer: str | None, number: int) -> tuple[str, str]:
+    first, there = (str(session.scalar(select(AuditLink.at).where(AuditLink.seq == seq)) or "") for seq in (1, number))
     if signer is None or (anchor.at is not None and first > anchor.at):
         return "another ledger", f"link {number} is another one, and the ledger began without this signer or later"
     if anchor.at is not None and there > anchor.at:
@@ -228,19 +241,19 @@ def _other_link(session: Session, anchor: Anchor, signer: str | None, number: in
     return "rewritten", f"link {number} is another one, and everything since was hashed anew"
 
 
-def _later_facts(session: Session, anchor: Anchor, walk: _Walk) -> bool:
+def _later_facts(session: Session, anchor: ChainAnchor, walk: _ChainWalk) -> bool:
     """Whether a table holds what happened after the last link: the link of a fact is written after the fact."""
     newest = (
         str(session.scalar(select(table.at).order_by(table.id.desc()).limit(1)) or "")
         for table in (Entry, Transition, Publication, Delivery)
     )
     published = select(Artifact.id).where(Artifact.digest == (anchor.artifact or ""))
-    unlinked = session.scalar(published) is not None and not _tells_of(session, anchor.artifact or "")
+    unlinked = session.scalar(published) is not None and not _names_published(session, anchor.artifact or "")
     return unlinked or any(at > walk.at for at in newest)
 
 
-def _tells_of(session: Session, artifact: str) -> bool:
+def _names_published(session: Session, artifact: str) -> bool:
     """Whether a link of the release names the artifact as published."""
     request_id = session.scalar(select(Artifact.request_id).where(Artifact.digest == artifact))
-    links = select(Audit.body).where(Audit.request_id == request_id, Audit.kind == "release.published")
+    links = select(AuditLink.body).where(AuditLink.request_id == request_id, AuditLink.kind == "release.published")
     return any(artifact in str(body) for body in session.scalars(links))

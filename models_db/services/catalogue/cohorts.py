@@ -19,23 +19,23 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import principals
 from models_db.tables import Account, Cohort, Dataset, DatasetVersion, PartitionScheme, UnitMark
-from models_db.writes.insert import lock_accounts, record
+from models_db.writes.insert import insert_row, lock_accounts
 
-FIRST = 1
+FIRST_COHORT = 1
 
-COHORT = FIRST + Account.block // PartitionScheme.blocks
+COHORT_NUMBER = FIRST_COHORT + Account.block // PartitionScheme.blocks
 """The cohort of a block, in statements that join its root's partition by OF_ROOT."""
 
-OF_ROOT = PartitionScheme.account_id == Account.parent_id
+PARTITION_OF_ROOT = PartitionScheme.account_id == Account.parent_id
 
 
 @dataclass(frozen=True)
-class Growth:
+class CohortPlan:
     """What the cohorts of a version's units were decided with, all of it public.
 
     Attributes:
@@ -45,7 +45,7 @@ class Growth:
         population: the declared number of units of that one.
     """
 
-    cohorts: int = FIRST
+    cohorts: int = FIRST_COHORT
     versions: int = 0
     opens: bool = False
     population: int | None = None
@@ -56,9 +56,9 @@ class Growth:
         return self.cohorts + self.opens
 
     @property
-    def settled(self) -> bool:
+    def has_single_cohort(self) -> bool:
         """Whether every unit is of the first cohort, because there is no other."""
-        return self.newest == FIRST
+        return self.newest == FIRST_COHORT
 
 
 class CohortUnfit(Refused):
@@ -91,29 +91,29 @@ class CohortUnknown(UsageError):
         )
 
 
-def count(session: Session, account_id: int) -> int:
+def count_cohorts(session: Session, account_id: int) -> int:
     """How many cohorts a root account has."""
-    return FIRST + (session.scalar(select(func.count()).where(Cohort.account_id == account_id)) or 0)
+    return FIRST_COHORT + (session.scalar(select(func.count()).where(Cohort.account_id == account_id)) or 0)
 
 
-def opened(session: Session, account_id: int) -> Sequence[Cohort]:
+def list_opened(session: Session, account_id: int) -> Sequence[Cohort]:
     """The cohorts that were opened after the first one, oldest first."""
     return session.scalars(select(Cohort).where(Cohort.account_id == account_id).order_by(Cohort.number)).all()
 
 
-def chosen(session: Session, dataset: Dataset, wanted: "str | Sequence[int] | None") -> tuple[int, ...]:
+def resolve_cohorts(session: Session, dataset: Dataset, requested: "str | Sequence[int] | None") -> tuple[int, ...]:
     """The cohorts that a request reads which is made now.
 
     Args:
-        wanted: some of them in ascending order, 'newest', or None for all there are.
+        requested: some of them in ascending order, 'newest', or None for all there are.
 
     Raises:
         CohortUnknown: one is not open.
     """
-    there = count(session, dataset.account_id)
-    if wanted is None:
-        return tuple(range(FIRST, there + 1))
-    read = (there,) if isinstance(wanted, str) else tuple(wanted)
+    there = count_cohorts(session, dataset.account_id)
+    if requested is None:
+        return tuple(range(FIRST_COHORT, there + 1))
+    read = (there,) if isinstance(requested, str) else tuple(requested)
     if read[-1] > there:
         raise CohortUnknown(dataset.name, read[-1], there)
     return read
@@ -121,28 +121,28 @@ def chosen(session: Session, dataset: Dataset, wanted: "str | Sequence[int] | No
 
 def all_blocks(session: Session, account_id: int) -> range:
     """The numbers of all blocks of a root account."""
-    return range(_blocks(session, account_id) * count(session, account_id))
+    return range(_blocks_per_cohort(session, account_id) * count_cohorts(session, account_id))
 
 
 def population(session: Session, dataset: Dataset, read: Sequence[int]) -> int | None:
     """The declared number of units of a dataset in some cohorts; None where one of them has none declared."""
-    declared = {FIRST: dataset.population}
-    for each in opened(session, dataset.account_id):
+    declared = {FIRST_COHORT: dataset.population}
+    for each in list_opened(session, dataset.account_id):
         own = session.get_one(DatasetVersion, each.version_id).dataset_id == dataset.id
         declared[each.number] = each.population if own else None
     found = [declared[number] for number in read]
     return None if None in found else sum(filter(None, found))
 
 
-def of_units(session: Session, account_id: int, marks: Sequence[bytes]) -> Mapping[bytes, int]:
+def cohorts_by_unit(session: Session, account_id: int, marks: Sequence[bytes]) -> Mapping[bytes, int]:
     """The cohorts of those units that the account knows. Private, as marks are; ask for some thousands at a time."""
     query = select(UnitMark.mark, UnitMark.cohort).where(UnitMark.account_id == account_id, UnitMark.mark.in_(marks))
     return {bytes(mark): cohort for mark, cohort in session.execute(query)}
 
 
-def growth(
+def plan_cohorts(
     session: Session, actor: Actor, dataset: Dataset, *, opens: bool = False, declared: int | None = None
-) -> Growth:
+) -> CohortPlan:
     """What is known of the account now, before a version is written.
 
     Args:
@@ -155,10 +155,12 @@ def growth(
     """
     if opens:
         principals.require_role(session, actor, "steward")
-        _require_named(session, dataset)
+        _require_unit_field(session, dataset)
     elif declared is not None:
         raise PopulationUnused
-    found = Growth(count(session, dataset.account_id), _versions(session, dataset.account_id), opens, declared)
+    found = CohortPlan(
+        count_cohorts(session, dataset.account_id), _count_versions(session, dataset.account_id), opens, declared
+    )
     if opens and not found.versions:
         raise CohortUnfit(
             dataset.name, "nothing was ingested yet, so all units are new", "Ingest without --new-cohort."
@@ -166,7 +168,7 @@ def growth(
     return found
 
 
-def require_unmoved(session: Session, dataset: Dataset, known: Growth) -> None:
+def require_unchanged(session: Session, dataset: Dataset, plan: CohortPlan) -> None:
     """Check that the cohorts which were written down are the right ones still; nobody opens one from here on.
 
     Asked of public facts alone, so the answer says nothing about units. While no cohort is opened a unit that was new
@@ -176,33 +178,33 @@ def require_unmoved(session: Session, dataset: Dataset, known: Growth) -> None:
         CohortsMoved: another version came in.
     """
     root = dataset.account_id
-    if known.opens:
+    if plan.opens:
         lock_accounts(session, root, all_blocks(session, root))
-    if count(session, root) != known.cohorts or (known.opens and _versions(session, root) != known.versions):
+    if count_cohorts(session, root) != plan.cohorts or (plan.opens and _count_versions(session, root) != plan.versions):
         raise CohortsMoved(dataset.name)
 
 
-def open_with(session: Session, actor: Actor, dataset: Dataset, version: DatasetVersion, known: Growth) -> Cohort:
+def open_cohort(session: Session, actor: Actor, dataset: Dataset, version: DatasetVersion, plan: CohortPlan) -> Cohort:
     """Open the next cohort with a version that was recorded just now; the database adds its blocks.
 
     Raises:
-        NotYourRole, CohortUnfit: as `growth`.
+        NotYourRole, CohortUnfit: as `plan_cohorts`.
     """
     principals.require_role(session, actor, "steward")
-    _require_named(session, dataset)
+    _require_unit_field(session, dataset)
     made = Cohort(
         account_id=dataset.account_id,
-        number=known.newest,
+        number=plan.newest,
         version_id=version.id,
-        population=known.population,
-        created_at=moment(),
+        population=plan.population,
+        created_at=utc_now(),
         created_by=actor.id,
     )
-    record(session, made)
+    insert_row(session, made)
     return made
 
 
-def _require_named(session: Session, dataset: Dataset) -> None:
+def _require_unit_field(session: Session, dataset: Dataset) -> None:
     if not dataset.governed:
         raise CohortUnfit(
             dataset.name, "it is marked public, and has no budget to keep", "Ingest without --new-cohort."
@@ -216,12 +218,12 @@ def _require_named(session: Session, dataset: Dataset) -> None:
         )
 
 
-def _versions(session: Session, account_id: int) -> int:
+def _count_versions(session: Session, account_id: int) -> int:
     query = select(func.count()).select_from(DatasetVersion).join(Dataset, Dataset.id == DatasetVersion.dataset_id)
     return session.scalar(query.where(Dataset.account_id == account_id)) or 0
 
 
-def _blocks(session: Session, account_id: int) -> int:
+def _blocks_per_cohort(session: Session, account_id: int) -> int:
     return session.scalars(select(PartitionScheme.blocks).where(PartitionScheme.account_id == account_id)).one()
 
 

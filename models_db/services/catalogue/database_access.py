@@ -18,42 +18,42 @@ from models_db.errors import Refused, UsageError
 from models_db.findings import Finding
 from models_db.writes.insert import on_postgresql
 
-LEDGER = (*sorted(Base.metadata.tables), "alembic_version")
+LEDGER_TABLES = (*sorted(Base.metadata.tables), "alembic_version")
 """Every table of a ledger."""
 
-LONGEST_ROLE = 63
+MOST_ROLE_BYTES = 63
 """Bytes of a role's name that PostgreSQL keeps."""
 
 MAINTAIN_SINCE = 170000
 """The version of PostgreSQL that knows the right to MAINTAIN."""
 
-Asks = Session | Connection
+SqlConnection = Session | Connection
 
-OWNER = "(SELECT c.relowner FROM pg_class c WHERE c.oid = to_regclass('audit_head'))"
+OWNER_QUERY = "(SELECT c.relowner FROM pg_class c WHERE c.oid = to_regclass('audit_head'))"
 
 
-def group(database: str, kind: str) -> str:
+def group_name(database: str, kind: str) -> str:
     """The group of `kind` reader or writer of a database; roles are shared by all databases of a server."""
     name = f"almoner_{database}_{kind}"
-    if len(name.encode()) <= LONGEST_ROLE:
+    if len(name.encode()) <= MOST_ROLE_BYTES:
         return name
     return f"almoner_{hashlib.sha256(database.encode()).hexdigest()[:32]}_{kind}"
 
 
-def groups(asks: Asks) -> tuple[str, str]:
+def group_names(asks: SqlConnection) -> tuple[str, str]:
     """The names of this database's readers and writers."""
     database = str(asks.scalar(text("SELECT current_database()")))
-    return group(database, "reader"), group(database, "writer")
+    return group_name(database, "reader"), group_name(database, "writer")
 
 
-def login(session: Session) -> str | None:
+def session_login(session: Session) -> str | None:
     """The role this session has logged in as; None on SQLite."""
     return str(session.scalar(text("SELECT session_user"))) if on_postgresql(session) else None
 
 
-def owns(asks: Asks) -> bool:
+def has_owner_rights(asks: SqlConnection) -> bool:
     """Whether this session has the rights of the owner of the tables; of those that are still to be made, too."""
-    return bool(asks.scalar(text(f"SELECT coalesce(pg_has_role(session_user, {OWNER}, 'MEMBER'), TRUE)")))
+    return bool(asks.scalar(text(f"SELECT coalesce(pg_has_role(session_user, {OWNER_QUERY}, 'MEMBER'), TRUE)")))
 
 
 def require_logins(is_sqlite: bool) -> None:
@@ -72,7 +72,7 @@ def require_own_login(session: Session, principal: tables.Principal) -> None:
     Raises:
         LoginMismatch: it is somebody else's. The owner of the tables is exempt: nothing could bind that role.
     """
-    if on_postgresql(session) and principal.login != (here := login(session)) and not owns(session):
+    if on_postgresql(session) and principal.login != (here := session_login(session)) and not has_owner_rights(session):
         raise LoginMismatch(principal, str(here))
 
 
@@ -98,10 +98,10 @@ class LoginMeaningless(UsageError):
 
 # --- What `almoner doctor` looks at --------------------------------------------------------------------------
 
-_PARTS = {
-    "owner": OWNER,
+_QUERY_PARTS = {
+    "owner": OWNER_QUERY,
     # role r is above every guard
-    "above": f"(r.rolsuper OR pg_has_role(r.oid, {OWNER}, 'MEMBER'))",
+    "above": f"(r.rolsuper OR pg_has_role(r.oid, {OWNER_QUERY}, 'MEMBER'))",
     # every other role, and everybody
     "roles": "(SELECT r.rolname, r.oid FROM pg_roles r WHERE NOT {above} AND NOT starts_with(r.rolname, 'pg_')"
     " UNION ALL SELECT 'public', 0)",
@@ -125,7 +125,7 @@ SELECT r.rolname, g.rolname FROM pg_roles r, pg_roles g
  WHERE g.rolname IN ('pg_write_all_data', 'pg_maintain', 'pg_write_server_files', 'pg_execute_server_program')
    AND NOT starts_with(r.rolname, 'pg_') AND NOT {above} AND pg_has_role(r.oid, g.oid, 'MEMBER')"""
 
-_MAY_ADD = """
+_MAY_CREATE_FUNCTIONS = """
 SELECT r.rolname, current_schema() FROM {roles} r
  WHERE has_schema_privilege(r.rolname, current_schema(), 'CREATE')
    AND NOT coalesce((SELECT pg_has_role(o.oid, n.nspowner, 'MEMBER') FROM pg_roles o, pg_namespace n
@@ -137,28 +137,28 @@ SELECT r.rolname, f.proname FROM {roles} r, {doors} f WHERE has_function_privile
     AND pg_has_role(r.oid, w.oid, 'MEMBER')))
 UNION ALL SELECT pg_get_userbyid(f.proowner), f.proname FROM {doors} f WHERE f.proowner <> {owner}"""
 
-_STRANGERS = """
+_UNKNOWN_WRITERS = """
 SELECT r.rolname FROM pg_roles r JOIN pg_roles w ON w.rolname = :writer
  WHERE r.rolcanlogin AND NOT {above} AND pg_has_role(r.oid, w.oid, 'MEMBER')
    AND r.rolname NOT IN (SELECT p.login FROM principal p WHERE p.login IS NOT NULL) ORDER BY r.rolname"""
 
-_SHUT_OUT = """
+_MEMBERS_WITHOUT_ACCESS = """
 SELECT p.login FROM principal p WHERE p.login IS NOT NULL AND NOT EXISTS (SELECT 1 FROM pg_roles r
  WHERE r.rolname = p.login AND ({above} OR (r.rolcanlogin AND EXISTS (SELECT 1 FROM pg_roles g
   WHERE g.rolname IN (:reader, :writer) AND pg_has_role(r.oid, g.oid, 'MEMBER'))))) ORDER BY p.login"""
 
 
-def examine(session: Session) -> list[Finding]:
+def check_access(session: Session) -> list[Finding]:
     """What the rights of all roles of the server say about this ledger; nothing on SQLite."""
     if not on_postgresql(session):
         return []
-    found = [_groups(session), _tables(session), _schema(session), _doors(session)]
+    found = [_check_groups(session), _check_tables(session), _check_schema(session), _check_functions(session)]
     if found[0].ok:
-        found += [_strangers(session), _members(session)]
-    return [*found, _administrators(session), _idle(session), _above(session)]
+        found += [_check_unknown_writers(session), _check_members(session)]
+    return [*found, _check_administrators(session), _check_idle_sessions(session), _check_superusers(session)]
 
 
-_ADMINISTER = """
+_LOGIN_ADMINISTRATORS = """
 SELECT p.login, 'every login it creates (CREATEROLE)' FROM principal p JOIN pg_roles r ON r.rolname = p.login
  WHERE r.rolcreaterole AND NOT {above}
 UNION ALL
@@ -167,7 +167,7 @@ SELECT p.login, o.login FROM principal p JOIN pg_roles r ON r.rolname = p.login,
  WHERE o.id <> p.id AND NOT {above} AND EXISTS (SELECT 1 FROM pg_auth_members m WHERE m.roleid = g.oid
    AND pg_has_role(r.oid, m.member, 'MEMBER'))"""
 
-_IDLE = """
+_IDLE_SESSIONS = """
 SELECT a.pid, coalesce(a.usename, '?') FROM pg_stat_activity a
  WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND starts_with(a.state, 'idle in transaction')
    AND a.state_change < clock_timestamp() - interval '1 minute'
@@ -175,88 +175,90 @@ SELECT a.pid, coalesce(a.usename, '?') FROM pg_stat_activity a
     AND l.mode IN ('RowShareLock', 'RowExclusiveLock')) ORDER BY a.pid"""
 
 
-def _administrators(session: Session) -> Finding:
+def _check_administrators(session: Session) -> Finding:
     """Whoever administers another person's login can set its password, and vote as that person: only the key of a
     steward stands between. A warning, because it may be meant so in a small team (docs/deploy.md)."""
     by_login: dict[str, list[str]] = {}
-    for login_, what in _ask(session, _ADMINISTER):
+    for login_, what in _query_rows(session, _LOGIN_ADMINISTRATORS):
         by_login.setdefault(login_, []).append(what)
-    told = [f"{one} administers {_few(what)}" for one, what in sorted(by_login.items())]
+    told = [f"{one} administers {_first_names(what)}" for one, what in sorted(by_login.items())]
     return Finding("nobody administers another person's login", True, "; ".join(told), warning=bool(told))
 
 
-def _idle(session: Session) -> Finding:
+def _check_idle_sessions(session: Session) -> Finding:
     """A session that idles inside a transaction keeps all writers waiting, as long as it likes if it has set its own
     timeout. Whoever may not see other sessions' states (`pg_read_all_stats`) is told so."""
     sees = bool(session.scalar(text("SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')")))
-    rows = session.execute(text(_IDLE)).all()
+    rows = session.execute(text(_IDLE_SESSIONS)).all()
     told = [f"session {pid} of {role}: `SELECT pg_terminate_backend({pid})`" for pid, role in rows]
     unseen = "" if sees else "of one's own login; that of others takes the right pg_read_all_stats"
     return Finding("no idle session keeps the writers waiting", not told, "; ".join(told) or unseen)
 
 
-def _groups(session: Session) -> Finding:
+def _check_groups(session: Session) -> Finding:
     there = set(session.scalars(text("SELECT rolname FROM pg_roles WHERE NOT rolcanlogin AND NOT rolsuper")))
-    missing = [name for name in groups(session) if name not in there]
+    missing = [name for name in group_names(session) if name not in there]
     advice = f"{', '.join(missing)} missing, or able to log in: `almoner init`, as the tables' owner, says what to do"
     return Finding("the groups of readers and writers are there", not missing, advice if missing else "")
 
 
-def _tables(session: Session) -> Finding:
+def _check_tables(session: Session) -> Finding:
     """No role but the owner's and superusers may change a table, a column or a numbering; everybody may not even
     read."""
     changes = "INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER"
     maintains = int(session.scalar(text("SHOW server_version_num")) or 0) >= MAINTAIN_SINCE
-    rows = _ask(session, _MAY_WRITE, ledger=list(LEDGER), changes=changes + ",MAINTAIN" * maintains)
-    return _finding("nobody but the owner may write a table", "has rights on", rows)
+    rows = _query_rows(session, _MAY_WRITE, ledger=list(LEDGER_TABLES), changes=changes + ",MAINTAIN" * maintains)
+    return _access_finding("nobody but the owner may write a table", "has rights on", rows)
 
 
-def _schema(session: Session) -> Finding:
+def _check_schema(session: Session) -> Finding:
     """Who may put a function or an operator of their own into the schema could have the ledger's functions call it."""
-    return _finding("nobody else may add to the schema", "may create objects in", _ask(session, _MAY_ADD))
+    return _access_finding(
+        "nobody else may add to the schema", "may create objects in", _query_rows(session, _MAY_CREATE_FUNCTIONS)
+    )
 
 
-def _doors(session: Session) -> Finding:
+def _check_functions(session: Session) -> Finding:
     """Only writers may call a function of the ledger, and all of them are the owner's."""
-    rows = _ask(session, _MAY_CALL, writer=groups(session)[1])
-    return _finding("only writers may call the ledger's functions", "may call, or owns,", rows)
+    rows = _query_rows(session, _MAY_CALL, writer=group_names(session)[1])
+    return _access_finding("only writers may call the ledger's functions", "may call, or owns,", rows)
 
 
-def _strangers(session: Session) -> Finding:
+def _check_unknown_writers(session: Session) -> Finding:
     """A writer whom the ledger does not know can record nothing, and should not be one."""
-    writer = groups(session)[1]
-    names = ", ".join(row[0] for row in _ask(session, _STRANGERS, writer=writer))
+    writer = group_names(session)[1]
+    names = ", ".join(row[0] for row in _query_rows(session, _UNKNOWN_WRITERS, writer=writer))
     advice = f"{names}: `almoner user add NAME --login ROLE`, or `REVOKE {writer} FROM ROLE`" if names else ""
     return Finding("every writer is a principal", not names, advice)
 
 
-def _members(session: Session) -> Finding:
+def _check_members(session: Session) -> Finding:
     """Whom the ledger knows by a login can reach it."""
-    reader, writer = groups(session)
-    names = ", ".join(row[0] for row in _ask(session, _SHUT_OUT, reader=reader, writer=writer))
+    reader, writer = group_names(session)
+    names = ", ".join(row[0] for row in _query_rows(session, _MEMBERS_WITHOUT_ACCESS, reader=reader, writer=writer))
     advice = f"{names}: a database administrator lets them in, `GRANT {writer} TO ROLE`" if names else ""
     return Finding("every principal's login can reach the ledger", not names, advice)
 
 
-def _above(session: Session) -> Finding:
+def _check_superusers(session: Session) -> Finding:
     """Whom no guard can bind; what they do shows in the chain and against bundles only."""
-    rows = _ask(session, "SELECT r.rolname FROM pg_roles r WHERE r.rolcanlogin AND {above} ORDER BY r.rolname")
+    rows = _query_rows(session, "SELECT r.rolname FROM pg_roles r WHERE r.rolcanlogin AND {above} ORDER BY r.rolname")
     return Finding("logins above the guards", True, ", ".join(row[0] for row in rows) or "none")
 
 
-def _ask(session: Session, query: str, **values: object) -> Sequence[Any]:
+def _query_rows(session: Session, query: str, **values: object) -> Sequence[Any]:
     """The rows of one of the questions above; parts may name parts."""
-    return session.execute(text(query.format_map(_PARTS).format_map(_PARTS)), values).all()
+    return session.execute(text(query.format_map(_QUERY_PARTS).format_map(_QUERY_PARTS)), values).all()
 
 
-def _finding(check: str, verb: str, rows: Iterable[Any]) -> Finding:
+def _access_finding(check: str, verb: str, rows: Iterable[Any]) -> Finding:
     by_role: dict[str, list[str]] = {}
     for role, what in rows:
         by_role.setdefault(role, []).append(what)
-    told = [f"{role} {verb} {_few(what)}" for role, what in sorted(by_role.items())]
+    told = [f"{role} {verb} {_first_names(what)}" for role, what in sorted(by_role.items())]
     return Finding(check, not told, "; ".join(told) + ("; REVOKE it, as the owner of the tables" if told else ""))
 
 
-def _few(names: Sequence[str], most: int = 4) -> str:
+def _first_names(names: Sequence[str], most: int = 4) -> str:
     some = sorted(set(names))
     return ", ".join(some[:most]) + (f" and {len(some) - most} more" if len(some) > most else "")

@@ -6,34 +6,34 @@ from dataclasses import dataclass
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import cohorts, erasures
-from models_db.services.catalogue.cohorts import CohortsMoved, Growth
+from models_db.services.catalogue.cohorts import CohortPlan, CohortsMoved
 from models_db.services.catalogue.erasures import ErasedMeanwhile
 from models_db.tables import (
     Account,
+    AppliedProposal,
     Cap,
-    Carried,
     Dataset,
     DatasetVersion,
-    Motion,
     PartitionScheme,
+    Proposal,
 )
 from models_db.values.amounts import Amount
-from models_db.writes.bulk_insert import record_many
+from models_db.writes.bulk_insert import insert_many
 from models_db.writes.database_errors import AlreadyRecorded, Denied
-from models_db.writes.insert import record
-from models_db.writes.unit_claims import Unit, claim_units
+from models_db.writes.insert import insert_row
+from models_db.writes.unit_claims import ClaimedUnit, claim_units
 
 RELATION = "add_or_remove_one"
 LONGEST_NAME = 100
-NAMED = 20
+MOST_NAMES_SHOWN = 20
 """How many datasets are named to whom asks for one that is not there."""
 
-_OTHER_ACCOUNT = "a unit belongs to one root account"
-_OTHER_COHORT = "a unit stays in the cohort in which it was first seen"
+_UNIT_OF_OTHER_ACCOUNT = "a unit belongs to one root account"
+_UNIT_OF_OTHER_COHORT = "a unit stays in the cohort in which it was first seen"
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,10 @@ class DatasetUnknown(UsageError):
     """No dataset of that name; `known` are the first ones by name, and more if there are more than NAMED."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
-        named, more = list(known[:NAMED]), ", ... (`almoner dataset list`)" if len(known) > NAMED else ""
+        named, more = (
+            list(known[:MOST_NAMES_SHOWN]),
+            ", ... (`almoner dataset list`)" if len(known) > MOST_NAMES_SHOWN else "",
+        )
         super().__init__(
             f"There is no dataset named {name!r}.",
             f"Registered: {', '.join(named)}{more}." if known else "Register one with `almoner dataset register`.",
@@ -150,65 +153,67 @@ def open_account(
 ) -> Account:
     """A root account with one account per block, and the partition scheme that will never change."""
     opened_by = by.id if by else None
-    root = record(session, Account(kind="root", rho_cap=claim.cap.rho, delta_cap=claim.cap.delta, created_by=opened_by))
-    record(
+    root = insert_row(
+        session, Account(kind="root", rho_cap=claim.cap.rho, delta_cap=claim.cap.delta, created_by=opened_by)
+    )
+    insert_row(
         session,
         Cap(
             account_id=root.id,
             epsilon=claim.epsilon,
             delta=claim.delta,
             delta_conversion=claim.delta_conversion,
-            created_at=moment(),
+            created_at=utc_now(),
             rho=claim.cap.rho,
             delta_fail=claim.cap.delta,
         ),
     )
-    record(session, PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name))
+    insert_row(session, PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name))
     each = {"kind": "block", "parent_id": root.id, "rho_cap": claim.cap.rho, "delta_cap": claim.cap.delta}
-    record_many(session, Account, [{**each, "block": block} for block in range(blocks)])
+    insert_many(session, Account, [{**each, "block": block} for block in range(blocks)])
     return root
 
 
-def register(session: Session, actor: Actor, wanted: Registration, account_id: int) -> Dataset:
+def register(session: Session, actor: Actor, registration: Registration, account_id: int) -> Dataset:
     """Record a dataset on a root account.
 
     Raises:
         NameNotPlain: the name could be taken for another one.
         DatasetExists: the name is taken.
     """
-    refuse_taken(session, wanted.name)
-    _require_alike(session, wanted, account_id)
+    require_name_free(session, registration.name)
+    _require_same_protection(session, registration, account_id)
     made = Dataset(
-        name=wanted.name,
+        name=registration.name,
         account_id=account_id,
-        unit_field=wanted.unit_field,
-        text_field=wanted.text_field,
+        unit_field=registration.unit_field,
+        text_field=registration.text_field,
         relation=RELATION,
-        governed=wanted.governed,
-        population=wanted.population,
-        public_metadata=wanted.public_metadata,
-        created_at=moment(),
+        governed=registration.governed,
+        population=registration.population,
+        public_metadata=registration.public_metadata,
+        created_at=utc_now(),
         created_by=actor.id,
     )
     try:
-        record(session, made)
+        insert_row(session, made)
     except AlreadyRecorded:
-        raise DatasetExists(wanted.name) from None
+        raise DatasetExists(registration.name) from None
     return made
 
 
-def _require_alike(session: Session, wanted: Registration, account_id: int) -> None:
+def _require_same_protection(session: Session, registration: Registration, account_id: int) -> None:
     sharing = session.scalars(select(Dataset).where(Dataset.account_id == account_id)).all()
     blocks = session.scalars(select(PartitionScheme.blocks).where(PartitionScheme.account_id == account_id)).one()
-    several = blocks * cohorts.count(session, account_id) > 1
+    several = blocks * cohorts.count_cohorts(session, account_id) > 1
     for other in sharing:
-        if other.governed != wanted.governed:
-            raise NotAlike(wanted.name, other.name, "one of them is marked public")
-        if several and (wanted.unit_field is None or wanted.unit_field != other.unit_field):
-            raise NotAlike(wanted.name, other.name, "in several blocks, a person must have one id in both")
+        if other.governed != registration.governed:
+            raise NotAlike(registration.name, other.name, "one of them is marked public")
+        if several and (registration.unit_field is None or registration.unit_field != other.unit_field):
+            raise NotAlike(registration.name, other.name, "in several blocks, a person must have one id in both")
 
 
-def refuse_taken(session: Session, name: str) -> None:
+def require_name_free(session: Session, name: str) -> None:
     """Check a name before anything is made for it.
 
     Raises:
@@ -218,7 +223,7 @@ def refuse_taken(session: Session, name: str) -> None:
         raise DatasetExists(name)
 
 
-def find(session: Session, name: str) -> Dataset:
+def find_dataset(session: Session, name: str) -> Dataset:
     """The dataset of that name.
 
     Raises:
@@ -226,31 +231,31 @@ def find(session: Session, name: str) -> Dataset:
     """
     found = session.scalars(select(Dataset).where(Dataset.name == name)).one_or_none()
     if found is None:
-        first = select(Dataset.name).order_by(Dataset.name).limit(NAMED + 1)
+        first = select(Dataset.name).order_by(Dataset.name).limit(MOST_NAMES_SHOWN + 1)
         raise DatasetUnknown(name, session.scalars(first).all())
     return found
 
 
-def every(session: Session) -> Sequence[Dataset]:
+def list_all(session: Session) -> Sequence[Dataset]:
     """All datasets, by name."""
     return session.scalars(select(Dataset).order_by(Dataset.name)).all()
 
 
-def lifetime(session: Session, dataset: Dataset) -> LifetimeClaim:
+def lifetime_claim(session: Session, dataset: Dataset) -> LifetimeClaim:
     """The lifetime claim of the dataset's root account, as it is now."""
-    return claims(session, dataset)[-1]
+    return list_claims(session, dataset)[-1]
 
 
-def claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
+def list_claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
     """Every lifetime claim the root account has had, the first one first; more than one, if stewards changed it."""
     first = session.scalars(select(Cap).where(Cap.account_id == dataset.account_id)).one()
     root = session.get_one(Account, dataset.account_id, populate_existing=True)
     carried = session.scalars(
-        select(Motion)
-        .join(Carried, Carried.motion_id == Motion.id)
-        .join(Dataset, Dataset.id == Motion.dataset_id)
-        .where(Dataset.account_id == dataset.account_id, Motion.kind == "cap")
-        .order_by(Carried.id)
+        select(Proposal)
+        .join(AppliedProposal, AppliedProposal.motion_id == Proposal.id)
+        .join(Dataset, Dataset.id == Proposal.dataset_id)
+        .where(Dataset.account_id == dataset.account_id, Proposal.kind == "cap")
+        .order_by(AppliedProposal.id)
     ).all()
     now = Amount(root.rho_cap, root.delta_cap)
     # What the first cap was in units is not kept once it is changed; its claim is.
@@ -258,7 +263,7 @@ def claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
     return (*found, *(claim_of(motion) for motion in carried))
 
 
-def caps(session: Session, account_id: int) -> list[Amount]:
+def distinct_caps(session: Session, account_id: int) -> list[Amount]:
     """The different caps that a root account and its blocks have; they are one, unless somebody has changed them."""
     query = select(Account.rho_cap, Account.delta_cap).where(
         or_(Account.id == account_id, and_(Account.parent_id == account_id, Account.kind == "block"))
@@ -266,18 +271,18 @@ def caps(session: Session, account_id: int) -> list[Amount]:
     return sorted({Amount(rho, delta) for rho, delta in session.execute(query.distinct())}, key=lambda cap: cap.rho)
 
 
-def claim_of(motion: Motion) -> LifetimeClaim:
+def claim_of(motion: Proposal) -> LifetimeClaim:
     """The lifetime claim that a cap motion asks for; the database has it whole."""
     cap = Amount(motion.rho or 0, motion.delta_fail or 0)
     return LifetimeClaim(str(motion.epsilon), str(motion.delta), motion.delta_conversion or 0, cap)
 
 
-def partition(session: Session, dataset: Dataset) -> PartitionScheme:
+def find_partition(session: Session, dataset: Dataset) -> PartitionScheme:
     """How the dataset's units fall into blocks."""
     return session.scalars(select(PartitionScheme).where(PartitionScheme.account_id == dataset.account_id)).one()
 
 
-def versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
+def list_versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
     """The dataset's versions, oldest first."""
     query = select(DatasetVersion).where(DatasetVersion.dataset_id == dataset.id).order_by(DatasetVersion.number)
     return session.scalars(query).all()
@@ -294,13 +299,13 @@ def newest_version(session: Session, dataset: Dataset) -> DatasetVersion:
     Raises:
         NothingIngested: there is none yet, or none left.
     """
-    found = erasures.left_versions(session, dataset)
+    found = erasures.remaining_versions(session, dataset)
     if not found:
         raise NothingIngested(dataset.name)
     return found[-1]
 
 
-def admit_another_version(session: Session, dataset: Dataset) -> None:
+def require_version_allowed(session: Session, dataset: Dataset) -> None:
     """Check, before any data is read, that a further version can be taken in.
 
     Raises:
@@ -312,7 +317,7 @@ def admit_another_version(session: Session, dataset: Dataset) -> None:
         .join(Dataset, Dataset.id == DatasetVersion.dataset_id)
         .where(Dataset.account_id == dataset.account_id)
     )
-    if dataset.unit_field is None and shared and partition(session, dataset).blocks > 1:
+    if dataset.unit_field is None and shared and find_partition(session, dataset).blocks > 1:
         raise UnnamedUnitsAgain(dataset.name)
 
 
@@ -324,8 +329,8 @@ def add_version(
     uid: str,
     source_mark: str,
     manifest_mark: str,
-    units: Iterable[Unit],
-    growth: Growth | None = None,
+    units: Iterable[ClaimedUnit],
+    cohort_plan: CohortPlan | None = None,
     erased: frozenset[str] = frozenset(),
 ) -> DatasetVersion:
     """Record an ingested version and claim its units for the dataset's account.
@@ -333,7 +338,7 @@ def add_version(
     Args:
         units: the mark of each, and its cohort.
         erased: marks of the erased units whose records were left out.
-        growth: what was known of the account when their cohorts were decided; without it they are all of the first,
+        cohort_plan: what was known of the account when their cohorts were decided; without it all are of the first,
             and there is no other. It says whether the version opens a cohort.
 
     Raises:
@@ -343,37 +348,37 @@ def add_version(
         CohortUnfit, NotYourRole: it may open none.
         ErasedMeanwhile: a unit was erased since.
     """
-    known = growth or Growth()
+    known = cohort_plan or CohortPlan()
     if not known.opens:
-        _claim(session, actor, dataset, units)  # from here on nobody else claims any
-    cohorts.require_unmoved(session, dataset, known)  # whoever opens a cohort waits here for all others
-    admit_another_version(session, dataset)
+        _claim_units(session, actor, dataset, units)  # from here on nobody else claims any
+    cohorts.require_unchanged(session, dataset, known)  # whoever opens a cohort waits here for all others
+    require_version_allowed(session, dataset)
     _refuse_foreign_source(session, dataset, source_mark)
     made = DatasetVersion(
         dataset_id=dataset.id,
-        number=len(versions(session, dataset)) + 1,
+        number=len(list_versions(session, dataset)) + 1,
         uid=uid,
         source_mark=source_mark,
         manifest_mark=manifest_mark,
-        created_at=moment(),
+        created_at=utc_now(),
         created_by=actor.id,
     )
-    record(session, made)
+    insert_row(session, made)
     if known.opens:
-        cohorts.open_with(session, actor, dataset, made, known)
-        _claim(session, actor, dataset, units)
+        cohorts.open_cohort(session, actor, dataset, made, known)
+        _claim_units(session, actor, dataset, units)
     if erasures.erased_units(session, dataset) != erased:  # nobody erases before this ends: the marks are locked
         raise ErasedMeanwhile(dataset.name)
     return made
 
 
-def _claim(session: Session, actor: Actor, dataset: Dataset, units: Iterable[Unit]) -> None:
+def _claim_units(session: Session, actor: Actor, dataset: Dataset, units: Iterable[ClaimedUnit]) -> None:
     try:
         claim_units(session, dataset.account_id, units, actor.id)
     except Denied as refusal:
-        if refusal.facts["rule"] == _OTHER_COHORT:
+        if refusal.facts["rule"] == _UNIT_OF_OTHER_COHORT:
             raise CohortsMoved(dataset.name) from None
-        raise UnitsOverlap(dataset.name) if refusal.facts["rule"] == _OTHER_ACCOUNT else refusal from None
+        raise UnitsOverlap(dataset.name) if refusal.facts["rule"] == _UNIT_OF_OTHER_ACCOUNT else refusal from None
 
 
 def _refuse_foreign_source(session: Session, dataset: Dataset, source_mark: str) -> None:

@@ -11,76 +11,78 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import principals
 from models_db.tables import Dataset, DatasetVersion, ErasedVersion, Erasure, ErasureEnd, Request, Transition
 from models_db.values.request_state import RequestState
-from models_db.writes.insert import record, record_all
+from models_db.writes.insert import insert_row, insert_rows
 
-Scope = Literal["unit", "version", "all"]
-ROLES = ("steward", "admin")
+ErasureScope = Literal["unit", "version", "all"]
+ERASING_ROLES = ("steward", "admin")
 """Who may erase."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ErasureRequest:
     """What is to be erased of a dataset.
 
     Attributes:
         version: by its row, of the scope `version`.
         unit_mark: of the scope `unit`, 64 hexadecimal digits.
-        left: by the row of each version that is concerned, the keyed mark of what will be left; None for nothing.
+        remaining: by the row of each version that is concerned, the keyed mark of what will be left; None for nothing.
     """
 
-    scope: Scope
+    scope: ErasureScope
     reason: str
-    left: Mapping[int, str | None]
+    remaining: Mapping[int, str | None]
     version: int | None = None
     unit_mark: str | None = None
 
 
-def record_erasure(session: Session, actor: Actor, dataset: Dataset, wanted: Wanted) -> Erasure:
+def record_erasure(session: Session, actor: Actor, dataset: Dataset, erasure: ErasureRequest) -> Erasure:
     """Record an erasure that is about to be carried out.
 
     Raises:
         NotYourRole: the actor is neither steward nor admin.
         ErasureBlocked: a release of the dataset is running or waits at the publish gate.
-        VersionsMoved: a version came in, or was erased, since `wanted` was put together.
+        VersionsMoved: a version came in, or was erased, since `erasure` was put together.
     """
-    principals.require_role(session, actor, *ROLES)
+    principals.require_role(session, actor, *ERASING_ROLES)
     require_unblocked(session, dataset)
     made = Erasure(
-        dataset_id=dataset.id, scope=wanted.scope, version_id=wanted.version, unit_mark=wanted.unit_mark,
-        reason=wanted.reason, actor_id=actor.id, at=moment(),
+        dataset_id=dataset.id, scope=erasure.scope, version_id=erasure.version, unit_mark=erasure.unit_mark,
+        reason=erasure.reason, actor_id=actor.id, at=utc_now(),
     )  # fmt: skip
-    record(session, made)  # from here on no version comes in
-    concerned = {one.id for one in left_versions(session, dataset)} if wanted.scope != "version" else {wanted.version}
-    if concerned != set(wanted.left):
+    insert_row(session, made)  # from here on no version comes in
+    concerned = (
+        {one.id for one in remaining_versions(session, dataset)} if erasure.scope != "version" else {erasure.version}
+    )
+    if concerned != set(erasure.remaining):
         raise VersionsMoved(dataset.name)
     rows = [
         ErasedVersion(erasure_id=made.id, version_id=number, manifest_mark=mark)
-        for number, mark in sorted(wanted.left.items())
+        for number, mark in sorted(erasure.remaining.items())
     ]
-    record_all(session, rows)
+    insert_rows(session, rows)
     return made
 
 
-def end(session: Session, actor: Actor, made: Erasure) -> None:
+def end_erasure(session: Session, actor: Actor, erasure: Erasure) -> None:
     """Record that an erasure was carried out; of one that ended before, nothing."""
-    if made.id in ended(session):
+    if erasure.id in ended_erasures(session):
         return
-    record(session, ErasureEnd(erasure_id=made.id, actor_id=actor.id, at=moment()))
+    insert_row(session, ErasureEnd(erasure_id=erasure.id, actor_id=actor.id, at=utc_now()))
 
 
-def every(session: Session, dataset: Dataset | None = None) -> Sequence[Erasure]:
+def list_all(session: Session, dataset: Dataset | None = None) -> Sequence[Erasure]:
     """All erasures, or those of one dataset, oldest first."""
     query = select(Erasure).order_by(Erasure.id)
     return session.scalars(query if dataset is None else query.where(Erasure.dataset_id == dataset.id)).all()
 
 
-def ended(session: Session) -> frozenset[int]:
+def ended_erasures(session: Session) -> frozenset[int]:
     """The numbers of the erasures that were carried out."""
     return frozenset(session.scalars(select(ErasureEnd.erasure_id)))
 
@@ -90,7 +92,7 @@ def erased_versions(session: Session) -> frozenset[int]:
     return frozenset(session.scalars(select(ErasedVersion.version_id).where(ErasedVersion.manifest_mark.is_(None))))
 
 
-def left_versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
+def remaining_versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
     """The versions of a dataset that were not erased, oldest first."""
     query = select(DatasetVersion).where(DatasetVersion.dataset_id == dataset.id).order_by(DatasetVersion.number)
     gone = erased_versions(session)
@@ -128,7 +130,7 @@ def require_unblocked(session: Session, dataset: Dataset) -> None:
         raise ErasureBlocked(dataset.name, blocking)
 
 
-def require_left(session: Session, version_id: int) -> None:
+def require_not_erased(session: Session, version_id: int) -> None:
     """Check that a version of the data was not erased; the database checks it again.
 
     Raises:

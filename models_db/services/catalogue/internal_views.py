@@ -6,14 +6,14 @@ from typing import Literal
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.audit.chain import Actor
 from models_db.tables import Artifact, Dataset, InternalView, PolicyRule, PolicyVersion, Principal, Request, Transition
-from models_db.values.internal_view import ReleaseUndecided, ViewerBarred, Viewing
+from models_db.values.internal_view import ReleaseUndecided, ViewerBarred, ViewingRecord
 from models_db.values.request_state import RequestState
-from models_db.writes.insert import record
+from models_db.writes.insert import insert_row
 
-Kind = Literal["computed", "shown"]
+ViewKind = Literal["computed", "shown"]
 """Whether figures were computed or stored ones shown again; their links: `evaluation.internal`, `evaluation.shown`."""
 
 
@@ -28,7 +28,7 @@ def require_viewable(session: Session, artifact: Artifact) -> None:
         _require_between_releases(session, dataset.account_id)
 
 
-def record_view(session: Session, actor: Actor, artifact: Artifact, kind: Kind) -> bool:
+def record_view(session: Session, actor: Actor, artifact: Artifact, kind: ViewKind) -> bool:
     """Record that the actor sees internal figures of an artifact, before they see any.
 
     Returns:
@@ -43,20 +43,20 @@ def record_view(session: Session, actor: Actor, artifact: Artifact, kind: Kind) 
         return False
     _require_between_releases(session, dataset.account_id)
     made = InternalView(
-        account_id=dataset.account_id, artifact_id=artifact.id, actor_id=actor.id, kind=kind, at=moment()
+        account_id=dataset.account_id, artifact_id=artifact.id, actor_id=actor.id, kind=kind, at=utc_now()
     )
-    record(session, made)
+    insert_row(session, made)
     return True
 
 
-def of_account(session: Session, account_id: int) -> Viewing | None:
+def find_viewing(session: Session, account_id: int) -> ViewingRecord | None:
     """Since when unprotected figures of an account were seen, and by whom; None where nobody has."""
     first = session.scalar(select(func.min(InternalView.at)).where(InternalView.account_id == account_id))
     if first is None:
         return None
     query = select(Principal.name).join(InternalView, InternalView.actor_id == Principal.id)
     names = session.scalars(query.where(InternalView.account_id == account_id).distinct())
-    return Viewing(first[:10], tuple(sorted(names)))
+    return ViewingRecord(first[:10], tuple(sorted(names)))
 
 
 def has_seen(session: Session, account_id: int, principal_id: int) -> bool:
@@ -65,7 +65,7 @@ def has_seen(session: Session, account_id: int, principal_id: int) -> bool:
     return bool(session.scalar(query))
 
 
-def viewers(session: Session, accounts: Collection[int]) -> dict[int, frozenset[int]]:
+def list_viewers(session: Session, accounts: Collection[int]) -> dict[int, frozenset[int]]:
     """Who has seen unprotected figures of each of some accounts."""
     query = select(InternalView.account_id, InternalView.actor_id).where(InternalView.account_id.in_(accounts))
     found: dict[int, set[int]] = {}
@@ -82,7 +82,7 @@ def require_not_barred(
     Raises:
         ViewerBarred: one has seen unprotected figures of its account, and the policy bars whoever has.
     """
-    if policy is None or not _bars(session, policy, dataset.account_id):
+    if policy is None or not _strictest_bar(session, policy, dataset.account_id):
         return
     barred = [one for one in people if one is not None and has_seen(session, dataset.account_id, one)]
     if barred:
@@ -90,7 +90,7 @@ def require_not_barred(
         raise ViewerBarred(names, dataset.name, step)
 
 
-def _bars(session: Session, policy: PolicyVersion, account_id: int) -> bool:
+def _strictest_bar(session: Session, policy: PolicyVersion, account_id: int) -> bool:
     """The strictest rule for any dataset of the account: they protect the same people."""
     names = session.scalars(select(Dataset.name).where(Dataset.account_id == account_id)).all()
     rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id == policy.id)).all()

@@ -6,21 +6,21 @@ from dataclasses import fields
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.policies.rules import DatasetTerms, PolicyTerms
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import principals
 from models_db.tables import PolicyAdoption, PolicyRule, PolicyVersion
-from models_db.writes.insert import record, record_all
+from models_db.writes.insert import insert_row, insert_rows
 
 
-def in_force(session: Session) -> PolicyVersion | None:
+def policy_in_force(session: Session) -> PolicyVersion | None:
     """The policy that was adopted last; None in a ledger that has none yet."""
     query = select(PolicyVersion).join(PolicyAdoption, PolicyAdoption.policy_id == PolicyVersion.id)
     return session.scalars(query.order_by(PolicyAdoption.id.desc()).limit(1)).one_or_none()
 
 
-def every(session: Session) -> Sequence[PolicyVersion]:
+def list_all(session: Session) -> Sequence[PolicyVersion]:
     """All policies that were ever adopted, oldest first."""
     return session.scalars(select(PolicyVersion).order_by(PolicyVersion.id)).all()
 
@@ -41,16 +41,16 @@ def adopt(session: Session, actor: Actor, terms: PolicyTerms) -> PolicyVersion:
         NotYourRole: only an admin adopts.
     """
     principals.require_role(session, actor, "admin")
-    now = in_force(session)
+    now = policy_in_force(session)
     if now is not None and now.digest == terms.digest:
         return now
     known = session.scalars(select(PolicyVersion).where(PolicyVersion.digest == terms.digest)).one_or_none()
-    version = known or _recorded(session, terms)
-    record(session, PolicyAdoption(policy_id=version.id, adopted_by=actor.id, at=moment()))
+    version = known or _find_or_record(session, terms)
+    insert_row(session, PolicyAdoption(policy_id=version.id, adopted_by=actor.id, at=utc_now()))
     return version
 
 
-def _recorded(session: Session, terms: PolicyTerms) -> PolicyVersion:
+def _find_or_record(session: Session, terms: PolicyTerms) -> PolicyVersion:
     version = PolicyVersion(
         digest=terms.digest,
         body=terms.body,
@@ -67,9 +67,9 @@ def _recorded(session: Session, terms: PolicyTerms) -> PolicyVersion:
         request_days=terms.request_days,
         delegation_days=terms.delegation_days,
         bars_viewers=terms.bars_viewers,
-        created_at=moment(),
+        created_at=utc_now(),
     )
-    record(session, version)
+    insert_row(session, version)
     rules = [
         PolicyRule(
             policy_id=version.id,
@@ -83,5 +83,5 @@ def _recorded(session: Session, terms: PolicyTerms) -> PolicyVersion:
         )
         for rule in terms.rules
     ]
-    record_all(session, rules)
+    insert_rows(session, rules)
     return version

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import database_access
 from models_db.tables import Dataset, Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
 from models_db.tables.principals import ROLES
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from models_db.writes.database_errors import AlreadyRecorded, Denied
-from models_db.writes.insert import lock_head, on_postgresql, record
+from models_db.writes.insert import insert_row, lock_head, on_postgresql
 
 LONGEST_NAME = 100
-_READS_ALIKE = "the name of a person reads like that of nobody else"
+_CONFUSABLE_NAME = "the name of a person reads like that of nobody else"
 
 
 class PrincipalUnknown(EnvironmentProblem):
@@ -107,7 +107,7 @@ class Mandate:
 
     def statement(self, giver: str) -> bytes:
         """The canonical bytes that are signed."""
-        return canonical(
+        return encode_canonical(
             {
                 "delegation": self.dataset,
                 "from": giver,
@@ -119,7 +119,7 @@ class Mandate:
         )
 
 
-def found(session: Session, name: str, public_key: str, login: str | None = None) -> Actor:
+def found_ledger(session: Session, name: str, public_key: str, login: str | None = None) -> Actor:
     """Make the first principal of a ledger, who has every role, or find whose key this is.
 
     Args:
@@ -136,10 +136,12 @@ def found(session: Session, name: str, public_key: str, login: str | None = None
     lock_head(session)  # who comes second waits
     if is_founded(session):
         raise PrincipalUnknown(name)
-    actor = _enter(session, fit_name(name), public_key, login or database_access.login(session), None)
-    at = moment()
+    actor = _insert_principal(
+        session, normalise_name(name), public_key, login or database_access.session_login(session), None
+    )
+    at = utc_now()
     for role in ("admin", *(role for role in ROLES if role != "admin")):
-        record(session, _grant(actor, actor, role, at, None, "founded the ledger"))
+        insert_row(session, _grant_row(actor, actor, role, at, None, "founded the ledger"))
     return actor
 
 
@@ -158,29 +160,29 @@ def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str
         NameTaken: the name, the key or the login is somebody's.
     """
     require_role(session, actor, "admin")
-    name = fit_name(name)
+    name = normalise_name(name)
     if login is not None:
         database_access.require_logins(not on_postgresql(session))
-    if plain_name(name) in {plain_name(taken) for taken in session.scalars(select(Principal.name))}:
+    if comparable_name(name) in {comparable_name(taken) for taken in session.scalars(select(Principal.name))}:
         raise NameTaken(name)
     try:
-        made = _enter(session, name, public_key, login, actor)
+        made = _insert_principal(session, name, public_key, login, actor)
     except AlreadyRecorded:
         raise NameTaken(name) from None
     except Denied as refusal:  # somebody of that name came in meanwhile
-        if refusal.facts["rule"] != _READS_ALIKE:
+        if refusal.facts["rule"] != _CONFUSABLE_NAME:
             raise
         raise NameTaken(name) from None
     return made
 
 
-def _enter(session: Session, name: str, public_key: str, login: str | None, by: Actor | None) -> Actor:
-    made = Principal(name=name, public_key=public_key, created_at=moment(), login=login, created_by=by and by.id)
-    record(session, made)
+def _insert_principal(session: Session, name: str, public_key: str, login: str | None, by: Actor | None) -> Actor:
+    made = Principal(name=name, public_key=public_key, created_at=utc_now(), login=login, created_by=by and by.id)
+    insert_row(session, made)
     return Actor(made.id, name)
 
 
-def fit_name(name: str) -> str:
+def normalise_name(name: str) -> str:
     """A name as the ledger keeps it.
 
     Raises:
@@ -192,7 +194,7 @@ def fit_name(name: str) -> str:
     return name
 
 
-def plain_name(name: str) -> str:
+def comparable_name(name: str) -> str:
     """`name` as it is compared: two names that look alike to a reader are one."""
     seen = "".join(sign for sign in unicodedata.normalize("NFC", name) if unicodedata.category(sign) != "Cf")
     return unicodedata.normalize("NFC", seen.strip().casefold())
@@ -210,7 +212,7 @@ def identify(session: Session, public_key: str) -> Actor:
     return Actor(known.id, known.name)
 
 
-def acting(session: Session, public_key: str) -> Actor:
+def acting_principal(session: Session, public_key: str) -> Actor:
     """Who works in a home with this key; on PostgreSQL, under the login of this session.
 
     Raises:
@@ -228,7 +230,7 @@ def _by_key(session: Session, public_key: str) -> Principal | None:
     return session.scalars(select(Principal).where(Principal.public_key == public_key)).one_or_none()
 
 
-def find(session: Session, name: str) -> Principal:
+def find_principal(session: Session, name: str) -> Principal:
     """The principal of that name.
 
     Raises:
@@ -240,14 +242,14 @@ def find(session: Session, name: str) -> Principal:
     return known
 
 
-def every(session: Session) -> Sequence[Principal]:
+def list_all(session: Session) -> Sequence[Principal]:
     """All principals, in the order they came."""
     return session.scalars(select(Principal).order_by(Principal.id)).all()
 
 
-def grants(session: Session, principal_id: int, at: str | None = None) -> Sequence[RoleGrant]:
+def grants_at(session: Session, principal_id: int, at: str | None = None) -> Sequence[RoleGrant]:
     """The grants that hold at a time (default: now)."""
-    at = at or moment()
+    at = at or utc_now()
     ended = select(RoleRevocation.grant_id)
     query = select(RoleGrant).where(
         RoleGrant.principal_id == principal_id,
@@ -258,10 +260,10 @@ def grants(session: Session, principal_id: int, at: str | None = None) -> Sequen
     return session.scalars(query.order_by(RoleGrant.id)).all()
 
 
-def lasting_grants(session: Session) -> Sequence[RoleGrant]:
+def unexpired_grants(session: Session) -> Sequence[RoleGrant]:
     """All grants that hold or will hold: not revoked, not past."""
     query = select(RoleGrant).where(
-        or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > moment()),
+        or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > utc_now()),
         RoleGrant.id.not_in(select(RoleRevocation.grant_id)),
     )
     return session.scalars(query.order_by(RoleGrant.id)).all()
@@ -269,7 +271,7 @@ def lasting_grants(session: Session) -> Sequence[RoleGrant]:
 
 def roles_of(session: Session, principal_id: int) -> frozenset[str]:
     """The roles somebody has now."""
-    return frozenset(each.role for each in grants(session, principal_id))
+    return frozenset(each.role for each in grants_at(session, principal_id))
 
 
 def require_role(session: Session, actor: Actor, *roles: str) -> None:
@@ -313,13 +315,13 @@ def grant(
     require_role(session, actor, "admin")
     if role not in ROLES:
         raise RoleUnknown(role)
-    whom = find(session, name)
-    return record(session, _grant(actor, Actor(whom.id, name), role, valid_from or moment(), valid_to, reason))
+    whom = find_principal(session, name)
+    return insert_row(session, _grant_row(actor, Actor(whom.id, name), role, valid_from or utc_now(), valid_to, reason))
 
 
-def _grant(by: Actor, to: Actor, role: str, valid_from: str, valid_to: str | None, reason: str) -> RoleGrant:
+def _grant_row(by: Actor, to: Actor, role: str, valid_from: str, valid_to: str | None, reason: str) -> RoleGrant:
     return RoleGrant(principal_id=to.id, role=role, valid_from=valid_from, valid_to=valid_to, granted_by=by.id,
-                     reason=reason, at=moment())  # fmt: skip
+                     reason=reason, at=utc_now())  # fmt: skip
 
 
 def revoke(session: Session, actor: Actor, name: str, role: str, reason: str) -> int:
@@ -331,11 +333,11 @@ def revoke(session: Session, actor: Actor, name: str, role: str, reason: str) ->
         Denied: the last admin.
     """
     require_role(session, actor, "admin")
-    held = [each for each in grants(session, find(session, name).id) if each.role == role]
+    held = [each for each in grants_at(session, find_principal(session, name).id) if each.role == role]
     if not held:
         raise RoleNotHeld(name, role)
     for each in held:
-        record(session, RoleRevocation(grant_id=each.id, revoked_by=actor.id, reason=reason, at=moment()))
+        insert_row(session, RoleRevocation(grant_id=each.id, revoked_by=actor.id, reason=reason, at=utc_now()))
     return len(held)
 
 
@@ -351,12 +353,12 @@ def delegate(session: Session, actor: Actor, dataset_id: int, mandate: Mandate, 
         SelfDelegation: it is the actor's own.
         RoleMissing: the actor is no steward in their own right.
     """
-    taker, dataset = find(session, mandate.to), session.get_one(Dataset, dataset_id)
+    taker, dataset = find_principal(session, mandate.to), session.get_one(Dataset, dataset_id)
     if dataset.name != mandate.dataset:
         raise ValueError(f"the mandate is for {mandate.dataset}, not for {dataset.name}")
     if taker.id == actor.id:
         raise SelfDelegation
-    return record(
+    return insert_row(
         session,
         Delegation(
             from_id=actor.id,
@@ -366,7 +368,7 @@ def delegate(session: Session, actor: Actor, dataset_id: int, mandate: Mandate, 
             valid_to=mandate.valid_to,
             reason=mandate.reason,
             signature=signature,
-            at=moment(),
+            at=utc_now(),
         ),
     )
 
@@ -378,13 +380,13 @@ def end_delegation(session: Session, actor: Actor, delegation_id: int) -> None:
         DelegationUnknown: there is none, or it has ended.
         Denied: it is somebody else's.
     """
-    if delegation_id not in {each.id for each in delegations(session)}:
+    if delegation_id not in {each.id for each in open_delegations(session)}:
         raise DelegationUnknown(delegation_id)
-    record(session, DelegationEnd(delegation_id=delegation_id, ended_by=actor.id, at=moment()))
+    insert_row(session, DelegationEnd(delegation_id=delegation_id, ended_by=actor.id, at=utc_now()))
 
 
-def delegations(session: Session) -> Sequence[Delegation]:
+def open_delegations(session: Session) -> Sequence[Delegation]:
     """All delegations that have not ended, oldest first."""
     ended = select(DelegationEnd.delegation_id)
-    query = select(Delegation).where(Delegation.id.not_in(ended), Delegation.valid_to > moment())
+    query = select(Delegation).where(Delegation.id.not_in(ended), Delegation.valid_to > utc_now())
     return session.scalars(query.order_by(Delegation.id)).all()

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import request_body
@@ -19,17 +19,17 @@ from models_db.tables import (
     Account,
     Dataset,
     DatasetVersion,
-    Motion,
     PolicyVersion,
     Principal,
+    Proposal,
     Request,
     Transition,
 )
-from models_db.values.canonical_json import Json, canonical, digest
+from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.request_state import UNRUN, RequestState
-from models_db.values.standing_terms import whichever_turn
+from models_db.values.standing_terms import without_rotation
 from models_db.writes.database_errors import AlreadyRecorded
-from models_db.writes.insert import lock_request, record
+from models_db.writes.insert import insert_row, lock_request
 
 
 class RequestUnknown(UsageError):
@@ -39,7 +39,7 @@ class RequestUnknown(UsageError):
         super().__init__(f"There is no request {number}.", "See them with `almoner release list`.", {"request": number})
 
 
-_NEXT: dict[str, str] = {
+_NEXT_STEP_ADVICE: dict[str, str] = {
     RequestState.SUBMITTED: 'Next, at the spend gate: `almoner approve {0} --gate spend --reason "..."`.',
     RequestState.APPROVED: "Next: `almoner run {0}`.",
     RequestState.RUNNING: "Wait for its run; if that process is gone, `almoner run sweep` closes it.",
@@ -50,7 +50,7 @@ _NEXT: dict[str, str] = {
     RequestState.WITHDRAWN: "That is its end; ask anew: `almoner release request FILE`.",
     RequestState.DISCARDED: "That is its end, and what it spent stays spent; ask anew: `almoner release request FILE`.",
 }
-_SEEN = "See it with `almoner release show {0}`."
+_SHOW_ADVICE = "See it with `almoner release show {0}`."
 
 
 class WrongState(Refused):
@@ -59,7 +59,7 @@ class WrongState(Refused):
     def __init__(self, request_id: int, state: str, wanted: str, advice: str = "") -> None:
         super().__init__(
             f"Request {request_id} is {state}; this needs it {wanted}.",
-            advice or f"{_NEXT.get(state, '')} {_SEEN}".strip().format(request_id),
+            advice or f"{_NEXT_STEP_ADVICE.get(state, '')} {_SHOW_ADVICE}".strip().format(request_id),
             {"request": request_id, "state": state, "needed": wanted},
         )
 
@@ -74,7 +74,7 @@ def submit(
     valid: timedelta,
     *,
     scope: Account | None = None,
-    standing: Motion | None = None,
+    standing: Proposal | None = None,
 ) -> Request:
     """Record a request; `body` is complete, and its digest is what the spend gate approves.
 
@@ -87,7 +87,7 @@ def submit(
         ViewerBarred: the policy bars whoever has seen unprotected figures, and the actor has.
     """
     internal_views.require_not_barred(session, policy, dataset, [actor.id], "requesting")
-    text = canonical(body).decode()
+    text = encode_canonical(body).decode()
     made = Request(
         dataset_id=dataset.id,
         version_id=version.id,
@@ -95,16 +95,16 @@ def submit(
         canonical=text,
         digest=digest(body),
         requester_id=actor.id,
-        created_at=moment(),
-        expires_at=moment(datetime.now(UTC) + valid),
+        created_at=utc_now(),
+        expires_at=utc_now(datetime.now(UTC) + valid),
         scope_id=scope.id if scope else None,
         standing_id=standing.id if standing else None,
         config_digest=digest(configuration(body)),
     )
-    record(session, made)
-    move(session, actor, made.id, RequestState.DRAFT, RequestState.SUBMITTED)
+    insert_row(session, made)
+    record_transition(session, actor, made.id, RequestState.DRAFT, RequestState.SUBMITTED)
     if standing:
-        move(
+        record_transition(
             session,
             actor,
             made.id,
@@ -118,11 +118,11 @@ def submit(
 def configuration(body: Mapping[str, Json]) -> dict[str, Json]:
     """What a request asks for, whenever it is asked: without the nonce, the version of the data and its turn."""
     dataset = body.get("dataset")
-    plain = {name: value for name, value in whichever_turn(body).items() if name not in ("nonce", "dataset")}
+    plain = {name: value for name, value in without_rotation(body).items() if name not in ("nonce", "dataset")}
     return {**plain, "dataset": dataset["name"]} if isinstance(dataset, Mapping) else plain
 
 
-def find(session: Session, request_id: int) -> Request:
+def find_request(session: Session, request_id: int) -> Request:
     """The request with that number.
 
     Raises:
@@ -134,7 +134,7 @@ def find(session: Session, request_id: int) -> Request:
     return found
 
 
-def every(session: Session) -> Sequence[Request]:
+def list_all(session: Session) -> Sequence[Request]:
     """All requests, oldest first."""
     return session.scalars(select(Request).order_by(Request.id)).all()
 
@@ -152,7 +152,9 @@ def history(session: Session, request_id: int) -> Sequence[Transition]:
     ).all()
 
 
-def move(session: Session, actor: Actor, request_id: int, from_state: str, to_state: str, detail: str = "") -> None:
+def record_transition(
+    session: Session, actor: Actor, request_id: int, from_state: str, to_state: str, detail: str = ""
+) -> None:
     """Take one step.
 
     Raises:
@@ -170,10 +172,10 @@ def move(session: Session, actor: Actor, request_id: int, from_state: str, to_st
             from_state=from_state,
             to_state=to_state,
             detail=detail,
-            at=moment(),
+            at=utc_now(),
             actor_id=actor.id,
         )
-        record(session, step)
+        insert_row(session, step)
     except AlreadyRecorded:
         raise WrongState(request_id, "being changed by another process", from_state) from None
 
@@ -185,11 +187,11 @@ def withdraw(session: Session, actor: Actor, request_id: int, reason: str) -> No
         WrongState: it has run, or is decided.
     """
     lock_request(session, request_id)  # a run may start at this moment
-    find(session, request_id)
+    find_request(session, request_id)
     state = state_of(session, request_id)
     if state not in UNRUN:
         raise WrongState(request_id, state, " or ".join(UNRUN))
-    move(session, actor, request_id, state, RequestState.WITHDRAWN, reason)
+    record_transition(session, actor, request_id, state, RequestState.WITHDRAWN, reason)
 
 
 def planned_blocks(request: Request) -> tuple[int, ...]:
@@ -197,7 +199,7 @@ def planned_blocks(request: Request) -> tuple[int, ...]:
     return tuple(request_body(request)["plan"]["blocks"])
 
 
-def name_of(session: Session, principal_id: int) -> str:
+def principal_name(session: Session, principal_id: int) -> str:
     """A principal's name."""
     return session.get_one(Principal, principal_id).name
 

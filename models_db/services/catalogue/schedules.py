@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
-from models_db.tables import Dataset, Motion, Schedule, ScheduleChange, ScheduleSlot, SlotEnd, Transition
+from models_db.tables import Dataset, Proposal, Schedule, ScheduleChange, ScheduleSlot, SlotEnd, Transition
 from models_db.values.request_state import RequestState
 from models_db.writes.database_errors import AlreadyRecorded, Denied
-from models_db.writes.insert import on_postgresql, record
+from models_db.writes.insert import insert_row, on_postgresql
 
-STATES = {"paused": "paused", "resumed": "active", "ended": "ended"}
-FINISHED = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.PRODUCED)
+STATE_AFTER_CHANGE = {"paused": "paused", "resumed": "active", "ended": "ended"}
+FINISHED_STATES = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.PRODUCED)
 """Steps after which nothing is left to be run."""
 
-_DECIDED = "that slot, or a later one, is decided"
-_IDLE = "the schedule is paused or over"
+_SLOT_DECIDED = "that slot, or a later one, is decided"
+_SCHEDULE_IDLE = "the schedule is paused or over"
 
 
 class ScheduleUnknown(UsageError):
@@ -68,26 +68,28 @@ class Timing:
     starts_at: str
 
     @classmethod
-    def of(cls, schedule: Schedule) -> "Timing":
+    def of_schedule(cls, schedule: Schedule) -> "Timing":
         """When a recorded schedule is due."""
         return cls(schedule.kind, schedule.rule, schedule.zone, schedule.starts_at)
 
 
-def create(session: Session, actor: Actor, dataset: Dataset, standing: Motion, timing: Timing, reason: str) -> Schedule:
+def create(
+    session: Session, actor: Actor, dataset: Dataset, standing: Proposal, timing: Timing, reason: str
+) -> Schedule:
     """Record a schedule.
 
     Raises:
         RoleMissing: the actor is no analyst.
         Denied: the motion is no standing authorisation of that dataset.
     """
-    return record(
+    return insert_row(
         session,
         Schedule(dataset_id=dataset.id, standing_id=standing.id, kind=timing.kind, rule=timing.rule, zone=timing.zone,
-                 starts_at=timing.starts_at, reason=reason, created_at=moment(), created_by=actor.id),
+                 starts_at=timing.starts_at, reason=reason, created_at=utc_now(), created_by=actor.id),
     )  # fmt: skip
 
 
-def find(session: Session, number: int) -> Schedule:
+def find_schedule(session: Session, number: int) -> Schedule:
     """The schedule with that number.
 
     Raises:
@@ -99,7 +101,7 @@ def find(session: Session, number: int) -> Schedule:
     return found
 
 
-def every(session: Session, dataset: str | None = None) -> Sequence[Schedule]:
+def list_all(session: Session, dataset: str | None = None) -> Sequence[Schedule]:
     """All schedules, or those of one dataset, oldest first."""
     query = select(Schedule).order_by(Schedule.id)
     if dataset is not None:
@@ -107,7 +109,7 @@ def every(session: Session, dataset: str | None = None) -> Sequence[Schedule]:
     return session.scalars(query).all()
 
 
-def changes(session: Session, number: int) -> Sequence[ScheduleChange]:
+def list_changes(session: Session, number: int) -> Sequence[ScheduleChange]:
     """Every change of a schedule, oldest first."""
     query = select(ScheduleChange).where(ScheduleChange.schedule_id == number)
     return session.scalars(query.order_by(ScheduleChange.number)).all()
@@ -115,17 +117,17 @@ def changes(session: Session, number: int) -> Sequence[ScheduleChange]:
 
 def state_of(session: Session, number: int) -> str:
     """Where a schedule is: active, paused or ended."""
-    found = changes(session, number)
-    return STATES[found[-1].kind] if found else "active"
+    found = list_changes(session, number)
+    return STATE_AFTER_CHANGE[found[-1].kind] if found else "active"
 
 
 def due_from(session: Session, schedule: Schedule) -> str:
     """Before this moment nothing is due: what passed while it was paused is not caught up."""
-    resumed = [change.at for change in changes(session, schedule.id) if change.kind == "resumed"]
+    resumed = [change.at for change in list_changes(session, schedule.id) if change.kind == "resumed"]
     return max([schedule.starts_at, *resumed])
 
 
-def change(session: Session, actor: Actor, number: int, kind: str, reason: str) -> None:
+def record_change(session: Session, actor: Actor, number: int, kind: str, reason: str) -> None:
     """Pause, resume or end a schedule.
 
     Raises:
@@ -133,18 +135,18 @@ def change(session: Session, actor: Actor, number: int, kind: str, reason: str) 
         ScheduleIdle: it is not where this change begins.
         RoleMissing: only a steward or who made it changes it, and what another has paused a steward resumes.
     """
-    lock(session, number)
-    find(session, number)
+    lock_schedule(session, number)
+    find_schedule(session, number)
     wanted = {"paused": ("active",), "resumed": ("paused",), "ended": ("active", "paused")}[kind]
     state = state_of(session, number)
     if state not in wanted:
         raise ScheduleIdle(number, state)
-    made = ScheduleChange(schedule_id=number, number=len(changes(session, number)) + 1, kind=kind, reason=reason,
-                          at=moment(), actor_id=actor.id)  # fmt: skip
-    record(session, made)
+    made = ScheduleChange(schedule_id=number, number=len(list_changes(session, number)) + 1, kind=kind, reason=reason,
+                          at=utc_now(), actor_id=actor.id)  # fmt: skip
+    insert_row(session, made)
 
 
-def lock(session: Session, number: int) -> None:
+def lock_schedule(session: Session, number: int) -> None:
     """Until the transaction ends nobody else changes this schedule or decides a slot of it; taken before all else."""
     if on_postgresql(session):
         session.execute(text("SELECT almoner_lock_schedule(:number)"), {"number": number})
@@ -156,13 +158,13 @@ def newest_slot(session: Session, number: int) -> ScheduleSlot | None:
     return session.scalars(query.order_by(ScheduleSlot.slot.desc()).limit(1)).one_or_none()
 
 
-def slots(session: Session, number: int, limit: int = 20) -> Sequence[ScheduleSlot]:
+def newest_slots(session: Session, number: int, limit: int = 20) -> Sequence[ScheduleSlot]:
     """The newest slots of a schedule, newest first."""
     query = select(ScheduleSlot).where(ScheduleSlot.schedule_id == number)
     return session.scalars(query.order_by(ScheduleSlot.slot.desc()).limit(limit)).all()
 
 
-def require_free(session: Session, number: int, slot: str) -> None:
+def require_slot_open(session: Session, number: int, slot: str) -> None:
     """Check that a slot is still to be decided; the caller has locked the schedule.
 
     Raises:
@@ -176,7 +178,7 @@ def require_free(session: Session, number: int, slot: str) -> None:
         raise SlotTaken(number, slot)
 
 
-def decide(
+def record_slot(
     session: Session,
     actor: Actor,
     schedule: Schedule,
@@ -194,28 +196,28 @@ def decide(
         RoleMissing, Denied: the actor may not decide it, or it has not come.
     """
     made = ScheduleSlot(schedule_id=schedule.id, slot=slot, request_id=request_id, skipped=skipped, detail=detail,
-                        at=moment(), actor_id=actor.id)  # fmt: skip
+                        at=utc_now(), actor_id=actor.id)  # fmt: skip
     try:
-        record(session, made)
+        insert_row(session, made)
     except AlreadyRecorded:
         raise SlotTaken(schedule.id, slot) from None
     except Denied as refusal:
-        if refusal.facts["rule"] == _DECIDED:
+        if refusal.facts["rule"] == _SLOT_DECIDED:
             raise SlotTaken(schedule.id, slot) from None
-        if refusal.facts["rule"] == _IDLE:
+        if refusal.facts["rule"] == _SCHEDULE_IDLE:
             raise ScheduleIdle(schedule.id, "paused or over") from None
         raise
     return made
 
 
-def end_of(session: Session, slot_id: int) -> SlotEnd | None:
+def find_slot_end(session: Session, slot_id: int) -> SlotEnd | None:
     """Why the run of a slot was given up, if it was."""
     return session.scalars(select(SlotEnd).where(SlotEnd.slot_id == slot_id)).one_or_none()
 
 
-def unfinished(session: Session, number: int | None = None) -> Sequence[ScheduleSlot]:
+def unfinished_slots(session: Session, number: int | None = None) -> Sequence[ScheduleSlot]:
     """Slots whose request is still to be run or runs, oldest first; of one schedule, if it is named."""
-    over = select(Transition.request_id).where(Transition.to_state.in_(FINISHED))
+    over = select(Transition.request_id).where(Transition.to_state.in_(FINISHED_STATES))
     query = select(ScheduleSlot).where(
         ScheduleSlot.request_id.is_not(None),
         ScheduleSlot.request_id.not_in(over),
@@ -226,7 +228,7 @@ def unfinished(session: Session, number: int | None = None) -> Sequence[Schedule
     return session.scalars(query.order_by(ScheduleSlot.slot, ScheduleSlot.id)).all()
 
 
-def give_up(session: Session, actor: Actor, slot: ScheduleSlot, reason: str, detail: str) -> None:
+def end_slot(session: Session, actor: Actor, slot: ScheduleSlot, reason: str, detail: str) -> None:
     """Record that no poller tries the run of a slot again.
 
     Args:
@@ -237,4 +239,4 @@ def give_up(session: Session, actor: Actor, slot: ScheduleSlot, reason: str, det
         AlreadyRecorded: it was given up before.
         Denied, RoleMissing: its request runs, or has run, or the actor is no runner.
     """
-    record(session, SlotEnd(slot_id=slot.id, reason=reason, detail=detail, at=moment(), actor_id=actor.id))
+    insert_row(session, SlotEnd(slot_id=slot.id, reason=reason, detail=detail, at=utc_now(), actor_id=actor.id))

@@ -6,13 +6,13 @@ go on without one for nothing that carries amounts (docs/decisions/0069).
 
 from collections.abc import Callable
 
-from models_db.tables import Motion
+from models_db.tables import Proposal
 
-Applicable = Callable[[Motion], None]
+AmountCheck = Callable[[Proposal], None]
 """Raises unless a motion's amounts follow from what it says; accounting is not known here."""
 
 
-def require_applicable(motion: Motion, applicable: Applicable | None) -> None:
+def require_applicable(motion: Proposal, applicable: AmountCheck | None) -> None:
     """Check a motion whose amounts people have not read.
 
     Raises:

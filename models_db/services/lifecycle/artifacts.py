@@ -6,27 +6,27 @@ from types import MappingProxyType
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.link_body import parse_body
 from models_db.services.catalogue import requests
 from models_db.services.lifecycle import attempts, gates, ledger
 from models_db.tables import (
     Artifact,
-    Audit,
+    AuditLink,
     Delivery,
-    Evaluation,
     Invocation,
     Publication,
     Request,
+    StoredEvaluation,
 )
-from models_db.values.canonical_json import Json, canonical, digest
+from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.gates import Gate
 from models_db.values.request_state import RequestState
-from models_db.writes.insert import lock_accounts, lock_request, record, record_all
+from models_db.writes.insert import insert_row, insert_rows, lock_accounts, lock_request
 
 
-def produce(
+def record_artifact(
     session: Session,
     actor: Actor,
     attempt: ledger.Attempt,
@@ -46,21 +46,21 @@ def produce(
     Raises:
         Fenced: the attempt was swept away meanwhile.
     """
-    attempts._settle(session, actor, attempt, "COMMIT")
+    attempts._settle_attempt(session, actor, attempt, "COMMIT")
     made = Artifact(
         request_id=attempt.request_id,
         attempt=attempt.number,
         digest=digest(files),
-        files=canonical(files).decode(),
+        files=encode_canonical(files).decode(),
         size=size,
         folder=folder,
-        created_at=moment(),
+        created_at=utc_now(),
         created_by=actor.id,
         values_digest=values,
     )
-    record(session, made)
+    insert_row(session, made)
     record_metrics(session, made, metrics, charged)
-    requests.move(session, actor, attempt.request_id, RequestState.RUNNING, RequestState.PRODUCED)
+    requests.record_transition(session, actor, attempt.request_id, RequestState.RUNNING, RequestState.PRODUCED)
     return made
 
 
@@ -71,22 +71,22 @@ def record_metrics(
     charged: Mapping[str, int] = MappingProxyType({}),
     by: Actor | None = None,
 ) -> None:
-    """Store evaluations of an artifact; `charged` as for `produce`, `by` who looks at them where it is later.
+    """Store evaluations of an artifact; `charged` as for `record_artifact`, `by` who looks at them where it is later.
 
     Raises:
         Denied: an internal metric before the publish decision, on governed data (PRIVACY §7).
     """
-    invocations = _invocations(session, artifact) if charged else {}
-    record_all(
+    invocations = _invocation_ids(session, artifact) if charged else {}
+    insert_rows(
         session,
         [
-            Evaluation(
+            StoredEvaluation(
                 artifact_id=artifact.id,
                 metric=metric,
                 exposure=exposure,
                 invocation_id=invocations[charged[metric]] if metric in charged else None,
-                result=canonical(result).decode(),
-                created_at=moment(),
+                result=encode_canonical(result).decode(),
+                created_at=utc_now(),
                 created_by=by.id if by else None,
             )
             for metric, exposure, result in metrics
@@ -94,7 +94,7 @@ def record_metrics(
     )
 
 
-def _invocations(session: Session, artifact: Artifact) -> dict[int, int]:
+def _invocation_ids(session: Session, artifact: Artifact) -> dict[int, int]:
     """Ids of the invocations of the attempt that produced an artifact, by their sequence numbers."""
     query = select(Invocation.sequence, Invocation.id).where(
         Invocation.request_id == artifact.request_id, Invocation.attempt == artifact.attempt
@@ -102,10 +102,10 @@ def _invocations(session: Session, artifact: Artifact) -> dict[int, int]:
     return {sequence: number for sequence, number in session.execute(query)}  # noqa: C416 - rows are no pairs to mypy
 
 
-def evaluations(session: Session, artifact: Artifact) -> Sequence[Evaluation]:
+def evaluations(session: Session, artifact: Artifact) -> Sequence[StoredEvaluation]:
     """The stored evaluations of an artifact."""
     return session.scalars(
-        select(Evaluation).where(Evaluation.artifact_id == artifact.id).order_by(Evaluation.id)
+        select(StoredEvaluation).where(StoredEvaluation.artifact_id == artifact.id).order_by(StoredEvaluation.id)
     ).all()
 
 
@@ -122,20 +122,20 @@ def values_of(session: Session, artifact: Artifact) -> str | None:
     """
     if artifact.values_digest is not None:
         return artifact.values_digest
-    query = select(Audit.body).where(Audit.kind == "run.produced", Audit.request_id == artifact.request_id)
+    query = select(AuditLink.body).where(AuditLink.kind == "run.produced", AuditLink.request_id == artifact.request_id)
     told = [parse_body(body) or {} for body in session.scalars(query)]
     values = next((body.get("values") for body in told if body.get("artifact") == artifact.digest), None)
     return values if isinstance(values, str) else None
 
 
-def of_attempt(session: Session, attempt: ledger.Attempt) -> Artifact | None:
+def artifact_of_attempt(session: Session, attempt: ledger.Attempt) -> Artifact | None:
     """What this very attempt produced; a transaction of its that still works is waited for."""
     lock_accounts(session, attempt.account_id, attempt.blocks)
     query = select(Artifact).where(Artifact.request_id == attempt.request_id, Artifact.attempt == attempt.number)
     return session.scalars(query).one_or_none()
 
 
-def artifacts(session: Session) -> Sequence[Artifact]:
+def list_all(session: Session) -> Sequence[Artifact]:
     """Every artifact ever produced."""
     return session.scalars(select(Artifact).order_by(Artifact.id)).all()
 
@@ -147,7 +147,7 @@ def require_publishable(session: Session, request_id: int) -> tuple[Request, Art
         releases.WrongState: nothing was produced.
         gates.GateClosed: the publish gate is not passed for exactly these bytes.
     """
-    request = requests.find(session, request_id)
+    request = requests.find_request(session, request_id)
     artifact = artifact_of(session, request_id)
     state = requests.state_of(session, request_id)
     if artifact is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED):
@@ -157,7 +157,7 @@ def require_publishable(session: Session, request_id: int) -> tuple[Request, Art
     return request, artifact
 
 
-def publish(session: Session, actor: Actor, request_id: int) -> Publication:
+def record_publication(session: Session, actor: Actor, request_id: int) -> Publication:
     """Record the publication of the produced artifact, before a byte is copied; the second call finds the first.
 
     Raises:
@@ -169,8 +169,8 @@ def publish(session: Session, actor: Actor, request_id: int) -> Publication:
     found = session.scalars(select(Publication).where(Publication.artifact_id == artifact.id)).one_or_none()
     if found is not None:
         return found
-    found = record(session, Publication(artifact_id=artifact.id, at=moment(), actor_id=actor.id))
-    requests.move(session, actor, request_id, RequestState.PRODUCED, RequestState.PUBLISHED)
+    found = insert_row(session, Publication(artifact_id=artifact.id, at=utc_now(), actor_id=actor.id))
+    requests.record_transition(session, actor, request_id, RequestState.PRODUCED, RequestState.PUBLISHED)
     return found
 
 
@@ -186,8 +186,8 @@ def deliveries(session: Session, request_id: int) -> Sequence[str]:
     return list(dict.fromkeys(session.scalars(query)))
 
 
-def delivered(session: Session, actor: Actor, publication: Publication, destination: str, bundle: str) -> None:
+def record_delivery(session: Session, actor: Actor, publication: Publication, destination: str, bundle: str) -> None:
     """Record that a bundle arrived whole."""
-    made = Delivery(publication_id=publication.id, destination=destination, bundle_digest=bundle, at=moment(),
+    made = Delivery(publication_id=publication.id, destination=destination, bundle_digest=bundle, at=utc_now(),
                     created_by=actor.id)  # fmt: skip
-    record(session, made)
+    insert_row(session, made)

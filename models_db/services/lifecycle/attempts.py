@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import erasures, requests
@@ -22,7 +22,7 @@ from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN, RequestState
 from models_db.writes.insert import lock_accounts, lock_request, renew_lease, take_lease
 
-LEASE = timedelta(minutes=10)
+LEASE_DURATION = timedelta(minutes=10)
 """How long a silent run is believed alive; every armed instalment renews it."""
 
 
@@ -45,23 +45,23 @@ def require_startable(session: Session, request_id: int) -> Request:
         VersionErased: the version of the data that it names was erased.
         releases.WrongState, gates.GateClosed: it is not approved (any more).
     """
-    request = requests.find(session, request_id)
+    request = requests.find_request(session, request_id)
     state = requests.state_of(session, request_id)
     if state == RequestState.RUNNING:
         raise StillRunning(request_id, session.get_one(Lease, request_id).owner)
     if state not in UNRUN:
         raise requests.WrongState(request_id, state, RequestState.APPROVED)
-    erasures.require_left(session, request.version_id)
+    erasures.require_not_erased(session, request.version_id)
     if request.standing_id is None:
         gates.require_gate(session, request, Gate.SPEND, request.digest)
-    if request.expires_at <= moment():
+    if request.expires_at <= utc_now():
         raise requests.WrongState(
             request_id, "expired", "unexpired", "Submit it again: `almoner release request FILE`."
         )
     return request
 
 
-def start(
+def start_attempt(
     session: Session, actor: Actor, request_id: int, token: str, owner: str, goes_on_from: int | None = None
 ) -> int:
     """Begin an attempt of an approved request and take its lease. Returns the attempt's number.
@@ -74,17 +74,17 @@ def start(
     """
     lock_request(session, request_id)  # of two at once, the second must find the first
     request = require_startable(session, request_id)
-    attempt = _attempts(session, request_id) + 1
+    attempt = _count_attempts(session, request_id) + 1
     if request.standing_id is not None:
-        proposals.draw(session, actor, request, attempt)
+        proposals.use_authorisation(session, actor, request, attempt)
     going_on = "" if goes_on_from is None else str(goes_on_from)
-    requests.move(session, actor, request_id, RequestState.APPROVED, RequestState.RUNNING, going_on)
-    expires_at = moment(datetime.now(UTC) + LEASE)
+    requests.record_transition(session, actor, request_id, RequestState.APPROVED, RequestState.RUNNING, going_on)
+    expires_at = utc_now(datetime.now(UTC) + LEASE_DURATION)
     take_lease(session, Lease(request_id=request_id, attempt=attempt, token=token, owner=owner, expires_at=expires_at))
     return attempt
 
 
-def started(session: Session, request_id: int, token: str) -> int | None:
+def find_started_attempt(session: Session, request_id: int, token: str) -> int | None:
     """The number of the attempt that was begun with this token, if it was; one that still begins is waited for."""
     lock_request(session, request_id)
     lease = session.get(Lease, request_id, populate_existing=True)
@@ -113,47 +113,47 @@ def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalmen
     return bool(found) and all("ARM" in kinds for kinds in found.values())
 
 
-def renewal(token: str) -> tuple[str, str]:
+def lease_renewal(token: str) -> tuple[str, str]:
     """The token of a lease, and when it ends if it is prolonged now."""
-    return token, moment(datetime.now(UTC) + LEASE)
+    return token, utc_now(datetime.now(UTC) + LEASE_DURATION)
 
 
-def running(session: Session) -> Sequence[Lease]:
+def running_leases(session: Session) -> Sequence[Lease]:
     """The leases of requests that are in the state 'running'."""
     leases = session.scalars(select(Lease).order_by(Lease.request_id)).all()
     return [lease for lease in leases if requests.state_of(session, lease.request_id) == RequestState.RUNNING]
 
 
-def renew(session: Session, request_id: int, token: str) -> bool:
+def renew_attempt_lease(session: Session, request_id: int, token: str) -> bool:
     """Prolong the lease of a run that lives; False if it is another attempt's now."""
-    return renew_lease(session, request_id, *renewal(token))
+    return renew_lease(session, request_id, *lease_renewal(token))
 
 
-def may_go_on(session: Session) -> set[int]:
+def resumable_requests(session: Session) -> set[int]:
     """The requests that run, or may be run again before they expire: what they have drawn is kept."""
-    found = session.scalars(select(Request).where(Request.expires_at > moment())).all()
+    found = session.scalars(select(Request).where(Request.expires_at > utc_now())).all()
     states = {request.id: requests.state_of(session, request.id) for request in found}
     waiting = {number for number, state in states.items() if state in UNRUN}
-    return waiting | {lease.request_id for lease in running(session)}
+    return waiting | {lease.request_id for lease in running_leases(session)}
 
 
-def _attempts(session: Session, request_id: int) -> int:
+def _count_attempts(session: Session, request_id: int) -> int:
     return sum(step.to_state == RequestState.RUNNING for step in requests.history(session, request_id))
 
 
-def _settle(session: Session, actor: Actor, attempt: ledger.Attempt, outcome: str) -> None:
+def _settle_attempt(session: Session, actor: Actor, attempt: ledger.Attempt, outcome: str) -> None:
     """Close the holds of the running attempt; settling has locked its accounts, so nobody ends it meanwhile."""
     ledger.settle(session, actor, attempt, outcome)
     running = requests.state_of(session, attempt.request_id) == RequestState.RUNNING
-    if not running or _attempts(session, attempt.request_id) != attempt.number:
+    if not running or _count_attempts(session, attempt.request_id) != attempt.number:
         raise ledger.Fenced
 
 
-def fail(session: Session, actor: Actor, attempt: ledger.Attempt, reason: str) -> None:
+def fail_attempt(session: Session, actor: Actor, attempt: ledger.Attempt, reason: str) -> None:
     """End an attempt without an artifact: what was armed is forfeited, the rest is given back; it may be run again.
 
     Raises:
         Fenced: the attempt has ended already.
     """
-    _settle(session, actor, attempt, "FORFEIT")
-    requests.move(session, actor, attempt.request_id, RequestState.RUNNING, RequestState.APPROVED, reason)
+    _settle_attempt(session, actor, attempt, "FORFEIT")
+    requests.record_transition(session, actor, attempt.request_id, RequestState.RUNNING, RequestState.APPROVED, reason)

@@ -12,7 +12,7 @@ from typing import cast
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.policies.pacing import pacing_window
 from models_db.policies.policy import Period
@@ -21,19 +21,19 @@ from models_db.services.catalogue import principals
 from models_db.tables import Account, Dataset, PolicyVersion, Request, ScopeEnd
 from models_db.values.amounts import Amount, Envelope
 from models_db.writes.database_errors import AlreadyRecorded, Denied
-from models_db.writes.insert import record
+from models_db.writes.insert import insert_row
 
-SHORTEST: dict[Period, timedelta] = {"week": timedelta(days=7), "month": timedelta(days=28)}
+SHORTEST_WINDOW: dict[Period, timedelta] = {"week": timedelta(days=7), "month": timedelta(days=28)}
 """No window is shorter."""
 
 
 @dataclass(frozen=True)
-class Narrowing:
+class NarrowingAccount:
     """An account that an instalment is entered on beside its blocks."""
 
     account_id: int
     label: str
-    left: Amount
+    remaining: Amount
 
 
 class ScopeTooLarge(Refused):
@@ -77,7 +77,7 @@ class ScopeUnknown(UsageError):
         )
 
 
-def open_scope(session: Session, actor: Actor, dataset: Dataset, name: str, cap: Amount, reason: str) -> Account:
+def open_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, cap: Amount, reason: str) -> Account:
     """Reserve an envelope on every block of the dataset's account.
 
     Raises:
@@ -90,7 +90,7 @@ def open_scope(session: Session, actor: Actor, dataset: Dataset, name: str, cap:
     made = Account(kind="scope", parent_id=dataset.account_id, name=name, rho_cap=cap.rho, delta_cap=cap.delta,
                    created_by=actor.id, reason=reason)  # fmt: skip
     try:
-        record(session, made)
+        insert_row(session, made)
     except AlreadyRecorded:
         raise ScopeExists(name) from None
     except Denied as refusal:
@@ -100,7 +100,7 @@ def open_scope(session: Session, actor: Actor, dataset: Dataset, name: str, cap:
     return session.get_one(Account, made.id)  # with the counters that the database gave it
 
 
-def close_scope(session: Session, actor: Actor, dataset: Dataset, name: str, reason: str) -> None:
+def close_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, reason: str) -> None:
     """Close an envelope: what is left of it is free again; what it has spent stays spent.
 
     Raises:
@@ -108,11 +108,11 @@ def close_scope(session: Session, actor: Actor, dataset: Dataset, name: str, rea
         NotYourRole: the actor is no steward.
     """
     principals.require_role(session, actor, "steward")
-    account = find_scope(session, dataset, name)
-    record(session, ScopeEnd(account_id=account.id, ended_by=actor.id, reason=reason, at=moment()))
+    account = find_envelope(session, dataset, name)
+    insert_row(session, ScopeEnd(account_id=account.id, ended_by=actor.id, reason=reason, at=utc_now()))
 
 
-def scopes(session: Session, account_id: int) -> Sequence[Account]:
+def open_envelopes(session: Session, account_id: int) -> Sequence[Account]:
     """The open envelopes under a root account."""
     query = select(Account).where(
         Account.parent_id == account_id, Account.kind == "scope", Account.id.not_in(select(ScopeEnd.account_id))
@@ -120,19 +120,19 @@ def scopes(session: Session, account_id: int) -> Sequence[Account]:
     return session.scalars(query.order_by(Account.id).execution_options(populate_existing=True)).all()
 
 
-def find_scope(session: Session, dataset: Dataset, name: str) -> Account:
+def find_envelope(session: Session, dataset: Dataset, name: str) -> Account:
     """The open envelope of that name.
 
     Raises:
         ScopeUnknown: there is none.
     """
-    known = {str(scope.name): scope for scope in scopes(session, dataset.account_id)}
+    known = {str(scope.name): scope for scope in open_envelopes(session, dataset.account_id)}
     if name not in known:
         raise ScopeUnknown(name, sorted(known))
     return known[name]
 
 
-def require_open(session: Session, account_id: int) -> Account:
+def require_envelope_open(session: Session, account_id: int) -> Account:
     """The envelope of that number, if something may be held in it.
 
     Raises:
@@ -144,14 +144,14 @@ def require_open(session: Session, account_id: int) -> Account:
     return scope
 
 
-def windows(session: Session, account_id: int) -> Sequence[Account]:
+def list_windows(session: Session, account_id: int) -> Sequence[Account]:
     """The windows of time that were opened under a root account, oldest first."""
     began = Account.opens_at >= ""  # of every window and of nothing else, so blocks need not be looked through
     query = select(Account).where(Account.parent_id == account_id, Account.kind == "pacing", began)
     return session.scalars(query.order_by(Account.opens_at).execution_options(populate_existing=True)).all()
 
 
-def room(account: Account) -> Amount:
+def remaining_amount(account: Account) -> Amount:
     """What an account still affords."""
     return Amount(
         account.rho_cap - account.rho_held - account.rho_spent,
@@ -159,7 +159,7 @@ def room(account: Account) -> Amount:
     )
 
 
-def narrowing(session: Session, actor: Actor, request: Request) -> list[Narrowing]:
+def narrowing_accounts(session: Session, actor: Actor, request: Request) -> list[NarrowingAccount]:
     """The envelope of the request and the window of its policy's pacing, as they are now; a new window is opened.
 
     Raises:
@@ -167,54 +167,58 @@ def narrowing(session: Session, actor: Actor, request: Request) -> list[Narrowin
     """
     found = []
     if request.scope_id is not None:
-        scope = require_open(session, request.scope_id)
-        found.append(Narrowing(scope.id, f"in the envelope {scope.name!r}", room(scope)))
+        scope = require_envelope_open(session, request.scope_id)
+        found.append(NarrowingAccount(scope.id, f"in the envelope {scope.name!r}", remaining_amount(scope)))
     policy = session.get_one(PolicyVersion, request.policy_id)
     if policy.pacing_period is not None:
-        window = _window(session, actor, session.get_one(Dataset, request.dataset_id), policy)
-        found.append(Narrowing(window.id, f"until {str(window.closes_at)[:10]} ({policy.pacing_period})", room(window)))
+        window = _open_window(session, actor, session.get_one(Dataset, request.dataset_id), policy)
+        found.append(
+            NarrowingAccount(
+                window.id, f"until {str(window.closes_at)[:10]} ({policy.pacing_period})", remaining_amount(window)
+            )
+        )
     return found
 
 
-def share(root: Account, permille: int) -> Amount:
+def share_of_cap(root: Account, permille: int) -> Amount:
     """A share of a lifetime cap, rounded down."""
     return Amount(root.rho_cap // 1000 * permille, root.delta_cap // 1000 * permille)
 
 
-def _window(session: Session, actor: Actor, dataset: Dataset, policy: PolicyVersion) -> Account:
+def _open_window(session: Session, actor: Actor, dataset: Dataset, policy: PolicyVersion) -> Account:
     current = current_window(session, dataset.account_id)
     if current is not None:
         return current
     root = session.get_one(Account, dataset.account_id, populate_existing=True)
-    opens_at, closes_at = _next(windows(session, root.id), cast("Period", policy.pacing_period))
-    cap = share(root, policy.pacing_permille or 0)
+    opens_at, closes_at = _next_window(list_windows(session, root.id), cast("Period", policy.pacing_period))
+    cap = share_of_cap(root, policy.pacing_permille or 0)
     opened = Account(kind="pacing", parent_id=root.id, rho_cap=cap.rho, delta_cap=cap.delta,
                      opens_at=opens_at, closes_at=closes_at, created_by=actor.id)  # fmt: skip
-    record(session, opened)
+    insert_row(session, opened)
     return session.get_one(Account, opened.id)  # with the counters that the database gave it
 
 
 def current_window(session: Session, account_id: int) -> Account | None:
     """The window that is open now under a root account, if any."""
-    now = moment()
-    return next((w for w in windows(session, account_id) if str(w.opens_at) <= now < str(w.closes_at)), None)
+    now = utc_now()
+    return next((w for w in list_windows(session, account_id) if str(w.opens_at) <= now < str(w.closes_at)), None)
 
 
-def _next(earlier: Sequence[Account], period: Period) -> tuple[str, str]:
+def _next_window(earlier: Sequence[Account], period: Period) -> tuple[str, str]:
     """The window of the calendar.
 
     Where one of another period reaches into it: from that one's end to the first end of a calendar window that leaves
     it a full length, so that a change of the period never gives more, and later windows follow the calendar again.
     """
-    opens_at, closes_at = (moment(end) for end in pacing_window(period, datetime.now(UTC)))
+    opens_at, closes_at = (utc_now(end) for end in pacing_window(period, datetime.now(UTC)))
     last = max((str(window.closes_at) for window in earlier), default=opens_at)
     if last <= opens_at:
         return opens_at, closes_at
-    inside = datetime.fromisoformat(last) + SHORTEST[period] - timedelta(microseconds=1)
-    return last, moment(pacing_window(period, inside).closes_at)
+    inside = datetime.fromisoformat(last) + SHORTEST_WINDOW[period] - timedelta(microseconds=1)
+    return last, utc_now(pacing_window(period, inside).closes_at)
 
 
 def envelope_of(scope: Account) -> Envelope:
     """An envelope's account as a quote knows it."""
     cap, spent = Amount(scope.rho_cap, scope.delta_cap), Amount(scope.rho_spent, scope.delta_spent)
-    return Envelope(str(scope.name), cap, spent, room(scope))
+    return Envelope(str(scope.name), cap, spent, remaining_amount(scope))

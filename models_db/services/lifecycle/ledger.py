@@ -12,38 +12,38 @@ from typing import Any, NamedTuple
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
-from models_db.database.prepared_statements import Statement
+from models_db.database.prepared_statements import PreparedStatement
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.lifecycle import envelopes
 from models_db.tables import Dataset, Entry, Hold, Invocation, Request
-from models_db.values.amounts import Amount, total
-from models_db.values.canonical_json import canonical, digest
+from models_db.values.amounts import Amount, total_amount
+from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.events import PrivacyEvent
-from models_db.writes.budget_steps import Planned, enter, reserve
-from models_db.writes.budget_steps_postgresql import arm_at_once, reserve_at_once
+from models_db.writes.budget_steps import PlannedHold, record_entries, reserve
+from models_db.writes.budget_steps_postgresql import arm_in_one_statement, reserve_in_one_statement
 from models_db.writes.database_errors import Denied, OverCap
-from models_db.writes.insert import renew_lease, when_locked
+from models_db.writes.insert import query_locked, renew_lease
 
-NOTHING = Amount()
+ZERO_AMOUNT = Amount()
 
 
 @dataclass(frozen=True)
 class Balance:
     """What a root account may lose, has lost and keeps reserved: the maximum over its blocks (PRIVACY §3).
 
-    `reserved` is what open envelopes keep for the requests that name them; `left` is for all others.
+    `reserved` is what open envelopes keep for the requests that name them; `remaining` is for all others.
     """
 
     cap: Amount
     spent: Amount
     held: Amount
-    left: Amount
-    reserved: Amount = NOTHING
+    remaining: Amount
+    reserved: Amount = ZERO_AMOUNT
 
 
 @dataclass(frozen=True)
-class PlannedInvocation:
+class InvocationPlan:
     """One mechanism of a plan: its event, and its loss cut into instalments that are armed one by one.
 
     Raises:
@@ -54,7 +54,7 @@ class PlannedInvocation:
     instalments: tuple[Amount, ...]
 
     def __post_init__(self) -> None:
-        if not self.instalments or not self.event.loss.fits(total(list(self.instalments))):
+        if not self.instalments or not self.event.loss.fits(total_amount(list(self.instalments))):
             raise ValueError(f"the instalments of {self.event.mechanism} do not cover its loss")
 
 
@@ -112,25 +112,25 @@ class Fenced(Refused):
 
 def balance(session: Session, account_id: int, blocks: Sequence[int] | None = None) -> Balance:
     """The budget of a root account, over all its blocks or the given ones."""
-    under, among = _accounts(session, account_id), None if blocks is None else frozenset(blocks)
+    under, among = _load_accounts(session, account_id), None if blocks is None else frozenset(blocks)
     wanted = [each for each in under if each.block is not None and (among is None or each.block in among)]
-    return _balance(wanted, _reserved(under))
+    return _balance_of_rows(wanted, _reserved_by_envelopes(under))
 
 
-def _reserved(rows: "Sequence[_Counters]") -> Amount:
+def _reserved_by_envelopes(rows: "Sequence[_AccountCounters]") -> Amount:
     """What the envelopes among these accounts still keep from all others."""
-    return total([Amount(r.rho_cap - r.rho_held - r.rho_spent, r.delta_cap - r.delta_held - r.delta_spent)
+    return total_amount([Amount(r.rho_cap - r.rho_held - r.rho_spent, r.delta_cap - r.delta_held - r.delta_spent)
                   for r in rows if r.block is None])  # fmt: skip
 
 
-def _balance(rows: "Sequence[_Counters]", reserved: Amount) -> Balance:
+def _balance_of_rows(rows: "Sequence[_AccountCounters]", reserved: Amount) -> Balance:
     cap = Amount(min(r.rho_cap for r in rows), min(r.delta_cap for r in rows))
     fullest = Amount(max(r.rho_held + r.rho_spent for r in rows), max(r.delta_held + r.delta_spent for r in rows))
     return Balance(
         cap=cap,
         spent=Amount(max(r.rho_spent for r in rows), max(r.delta_spent for r in rows)),
         held=Amount(max(r.rho_held for r in rows), max(r.delta_held for r in rows)),
-        left=cap - fullest - reserved,
+        remaining=cap - fullest - reserved,
         reserved=reserved,
     )
 
@@ -139,7 +139,7 @@ def hold(
     session: Session,
     actor: Actor,
     attempt: Attempt,
-    plan: Sequence[PlannedInvocation],
+    plan: Sequence[InvocationPlan],
     provenance: Provenance,
     paid: Sequence[int] = (),
     *,
@@ -157,57 +157,61 @@ def hold(
         Denied: this attempt is not running (any more), or another rule of the ledger forbids it.
         ValueError: an eligible block has no account.
     """
-    mechanisms = [_invocation(attempt, number, each, provenance) for number, each in enumerate(plan)]
-    parts = [_parts(each, number) for each, number in zip(plan, paid or [0] * len(plan), strict=True)]
-    asked = total([amount for each in parts for _, amount in each])
+    mechanisms = [_invocation_row(attempt, number, each, provenance) for number, each in enumerate(plan)]
+    parts = [_unpaid_instalments(each, number) for each, number in zip(plan, paid or [0] * len(plan), strict=True)]
+    asked = total_amount([amount for each in parts for _, amount in each])
     if whole:
         spots = range(1, len(attempt.blocks) + 1)
-        every = [Planned(m, _holds(each, spots)) for m, each in zip(mechanisms, parts, strict=True)]
-        if reserve_at_once(session, actor.id, attempt.request_id, attempt.account_id, attempt.blocks, every):
+        every = [PlannedHold(m, _hold_rows(each, spots)) for m, each in zip(mechanisms, parts, strict=True)]
+        if reserve_in_one_statement(session, actor.id, attempt.request_id, attempt.account_id, attempt.blocks, every):
             return
     given = {"root": attempt.account_id, "request_id": attempt.request_id}
-    found = when_locked(session, attempt.account_id, attempt.blocks, _ACCOUNTS, given)
-    under, among = [_Counters(*row) for row in found], frozenset(attempt.blocks)
+    found = query_locked(session, attempt.account_id, attempt.blocks, _ACCOUNTS_STATEMENT, given)
+    under, among = [_AccountCounters(*row) for row in found], frozenset(attempt.blocks)
     accounts = [each for each in under if each.block in among]
     if len(accounts) != len(attempt.blocks):
         raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
     request = session.get_one(Request, attempt.request_id) if any(each.narrowed for each in accounts) else None
-    narrower = envelopes.narrowing(session, actor, request) if request else []
-    left = _balance(accounts, _reserved(under)).left
-    rooms = [(each.label, each.left) for each in narrower]
+    narrower = envelopes.narrowing_accounts(session, actor, request) if request else []
+    left = _balance_of_rows(accounts, _reserved_by_envelopes(under)).remaining
+    rooms = [(each.label, each.remaining) for each in narrower]
     for label, room in rooms if request and request.scope_id else [("", left), *rooms]:
         if not asked.fits(room):
             raise BudgetExceeded(attempt.dataset, asked, room, label)
     ids = [account.id for account in accounts] + [each.account_id for each in narrower]
     try:
-        reserve(session, actor.id, [Planned(m, _holds(each, ids)) for m, each in zip(mechanisms, parts, strict=True)])
+        reserve(
+            session,
+            actor.id,
+            [PlannedHold(m, _hold_rows(each, ids)) for m, each in zip(mechanisms, parts, strict=True)],
+        )
     except OverCap:
         raise BudgetExceeded(attempt.dataset, asked, left) from None
 
 
-def _invocation(attempt: Attempt, sequence: int, planned: PlannedInvocation, provenance: Provenance) -> dict[str, Any]:
+def _invocation_row(attempt: Attempt, sequence: int, planned: InvocationPlan, provenance: Provenance) -> dict[str, Any]:
     return {
         "request_id": attempt.request_id,
         "attempt": attempt.number,
         "sequence": sequence,
         "mechanism": planned.event.mechanism,
-        "event": canonical(planned.event.to_json()).decode(),
+        "event": encode_canonical(planned.event.to_json()).decode(),
         "relation": planned.event.relation,
         "rng_kind": provenance.rng_kind,
         "device": provenance.device,
         "code_digest": provenance.code_digest,
-        "libraries": canonical(provenance.libraries).decode(),
+        "libraries": encode_canonical(provenance.libraries).decode(),
         "idem_key": digest({"request": attempt.request_id, "attempt": attempt.number, "sequence": sequence}),
     }
 
 
-def _parts(planned: PlannedInvocation, paid: int) -> list[tuple[int, Amount]]:
+def _unpaid_instalments(planned: InvocationPlan, paid: int) -> list[tuple[int, Amount]]:
     """What is still to be paid, by instalment. A mechanism that is paid in part or whole costs nothing to begin."""
-    begun = [(0, NOTHING)] if paid else []
+    begun = [(0, ZERO_AMOUNT)] if paid else []
     return begun + [(number, part) for number, part in enumerate(planned.instalments) if number >= paid]
 
 
-def _holds(parts: Sequence[tuple[int, Amount]], accounts: Sequence[int]) -> list[tuple[int, int, int, int]]:
+def _hold_rows(parts: Sequence[tuple[int, Amount]], accounts: Sequence[int]) -> list[tuple[int, int, int, int]]:
     return [(account, number, part.rho, part.delta) for account in accounts for number, part in parts]
 
 
@@ -225,18 +229,18 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
     """
     if whole:
         which = attempt.request_id, attempt.number, sequence, instalment
-        known = arm_at_once(session, actor.id, attempt.account_id, attempt.blocks, which, lease)
+        known = arm_in_one_statement(session, actor.id, attempt.account_id, attempt.blocks, which, lease)
         if known is not None:
             return known
     if lease and not renew_lease(session, attempt.request_id, *lease):
         raise Fenced
-    holds = _held(session, _INSTALMENT, attempt, sequence=sequence, instalment=instalment)
+    holds = _holds_by_account(session, _HOLDS_OF_INSTALMENT, attempt, sequence=sequence, instalment=instalment)
     if not holds:
         raise Denied("nothing is held")
     if any(each.entries != {"HOLD"} for each in holds):
         raise Fenced
     spent = holds[0].amount
-    enter(session, actor.id, [(each.id, "ARM") for each in holds])
+    record_entries(session, actor.id, [(each.id, "ARM") for each in holds])
     return spent
 
 
@@ -246,16 +250,18 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
     Raises:
         Fenced: it has been settled already.
     """
-    holds = _held(session, _ATTEMPT, attempt)
+    holds = _holds_by_account(session, _HOLDS_OF_ATTEMPT, attempt)
     armed = [each.id for each in holds if each.entries == {"HOLD", "ARM"}]
     untouched = [each.id for each in holds if each.entries == {"HOLD"}]
     if len(armed) + len(untouched) != len(holds):
         raise Fenced
     if holds:
-        enter(session, actor.id, [(each, outcome) for each in armed] + [(each, "RELEASE") for each in untouched])
+        record_entries(
+            session, actor.id, [(each, outcome) for each in armed] + [(each, "RELEASE") for each in untouched]
+        )
 
 
-class _Counters(NamedTuple):
+class _AccountCounters(NamedTuple):
     """A block (or, without a block, an open envelope) as it is now: it changes with every entry.
 
     `narrowed`: the request in question draws on an envelope, or its policy has a pace.
@@ -272,7 +278,7 @@ class _Counters(NamedTuple):
     narrowed: bool | None
 
 
-_ACCOUNTS = Statement("""
+_ACCOUNTS_STATEMENT = PreparedStatement("""
 SELECT CASE WHEN x.kind = 'block' THEN x.block END, x.id, x.rho_cap, x.delta_cap, x.rho_held, x.rho_spent,
 x.delta_held, x.delta_spent, (SELECT r.scope_id IS NOT NULL OR p.pacing_period IS NOT NULL
 FROM request r JOIN policy_version p ON p.id = r.policy_id WHERE r.id = :request_id)
@@ -281,13 +287,15 @@ OR (x.kind = 'scope' AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_i
 """)
 
 
-def _accounts(session: Session, root: int) -> list[_Counters]:
+def _load_accounts(session: Session, root: int) -> list[_AccountCounters]:
     """The blocks and open envelopes under a root account."""
-    return [_Counters(*row) for row in _ACCOUNTS.rows(session, {"root": root, "request_id": None})]
+    return [
+        _AccountCounters(*row) for row in _ACCOUNTS_STATEMENT.fetch_rows(session, {"root": root, "request_id": None})
+    ]
 
 
 @dataclass
-class _Held:
+class _AttemptHold:
     """A hold of an attempt, and the kinds of its entries."""
 
     id: int
@@ -295,48 +303,50 @@ class _Held:
     entries: set[str]
 
 
-_OF_ATTEMPT = """
+_HOLDS_QUERY = """
 SELECT h.id, h.rho, h.delta, e.kind
 FROM invocation i JOIN hold h ON h.invocation_id = i.id JOIN entry e ON e.hold_id = h.id
 WHERE i.request_id = :request_id AND i.attempt = :attempt ORDER BY h.account_id, h.id
 """
-_ATTEMPT = Statement(_OF_ATTEMPT)
-_INSTALMENT = Statement(_OF_ATTEMPT.replace("ORDER", "AND i.sequence = :sequence AND h.instalment = :instalment ORDER"))
+_HOLDS_OF_ATTEMPT = PreparedStatement(_HOLDS_QUERY)
+_HOLDS_OF_INSTALMENT = PreparedStatement(
+    _HOLDS_QUERY.replace("ORDER", "AND i.sequence = :sequence AND h.instalment = :instalment ORDER")
+)
 
 
-def _held(session: Session, query: Statement, attempt: Attempt, **more: int) -> list[_Held]:
+def _holds_by_account(session: Session, query: PreparedStatement, attempt: Attempt, **more: int) -> list[_AttemptHold]:
     """Holds by account. The accounts are locked first, so that nobody else adds an entry meanwhile."""
     given = {"request_id": attempt.request_id, "attempt": attempt.number, **more}
-    found: dict[int, _Held] = {}
-    for number, rho, delta, kind in when_locked(session, attempt.account_id, attempt.blocks, query, given):
+    found: dict[int, _AttemptHold] = {}
+    for number, rho, delta, kind in query_locked(session, attempt.account_id, attempt.blocks, query, given):
         if number not in found:
-            found[number] = _Held(number, Amount(rho, delta), set())
+            found[number] = _AttemptHold(number, Amount(rho, delta), set())
         found[number].entries.add(kind)
     return list(found.values())
 
 
-def recomputed(session: Session) -> list[tuple[int, str]]:
+def differing_counters(session: Session) -> list[tuple[int, str]]:
     """Accounts whose counters differ from the sum of their entries: (account id, counter). Empty when all agree."""
     # The database compares, so that memory does not grow with the number of accounts.
     return [
         (account, counter)
-        for account, *agree in session.execute(_RECOMPUTED)
-        for counter, same in zip(_COUNTERS, agree, strict=True)
+        for account, *agree in session.execute(_DIFFERING_COUNTERS)
+        for counter, same in zip(_COUNTER_COLUMNS, agree, strict=True)
         if not same
     ]
 
 
-_COUNTERS = ("rho_held", "rho_spent", "delta_held", "delta_spent")
-_SUMS = """
+_COUNTER_COLUMNS = ("rho_held", "rho_spent", "delta_held", "delta_spent")
+_COUNTER_SUMS = """
     sum(CASE e.kind WHEN 'HOLD' THEN h.{u} WHEN 'ARM' THEN -h.{u} WHEN 'RELEASE' THEN -h.{u} ELSE 0 END) AS {u}_held,
     sum(CASE e.kind WHEN 'ARM' THEN h.{u} ELSE 0 END) AS {u}_spent"""
-_RECOMPUTED = text(f"""
-SELECT x.id, {", ".join(f"x.{counter} = coalesce(s.{counter}, 0)" for counter in _COUNTERS)}
+_DIFFERING_COUNTERS = text(f"""
+SELECT x.id, {", ".join(f"x.{counter} = coalesce(s.{counter}, 0)" for counter in _COUNTER_COLUMNS)}
 FROM account x LEFT JOIN (
     SELECT h.account_id AS id,
-    {",".join(_SUMS.format(u=unit) for unit in ("rho", "delta"))}
+    {",".join(_COUNTER_SUMS.format(u=unit) for unit in ("rho", "delta"))}
     FROM entry e JOIN hold h ON h.id = e.hold_id GROUP BY h.account_id) s ON s.id = x.id
-WHERE {" OR ".join(f"x.{counter} <> coalesce(s.{counter}, 0)" for counter in _COUNTERS)} ORDER BY x.id
+WHERE {" OR ".join(f"x.{counter} <> coalesce(s.{counter}, 0)" for counter in _COUNTER_COLUMNS)} ORDER BY x.id
 """)  # noqa: S608  (of constants)
 
 
@@ -352,7 +362,7 @@ def spent_by(session: Session, request_id: int) -> Amount:
     return Amount(max((int(r[1]) for r in rows), default=0), max((int(r[2]) for r in rows), default=0))
 
 
-def armed_by(session: Session, request_id: int, attempts: Collection[int]) -> dict[int, set[int]]:
+def armed_instalments(session: Session, request_id: int, attempts: Collection[int]) -> dict[int, set[int]]:
     """The instalments that some attempts of a request have armed, for each of their invocations."""
     rows = session.execute(
         select(Invocation.sequence, Hold.instalment)
@@ -367,7 +377,7 @@ def armed_by(session: Session, request_id: int, attempts: Collection[int]) -> di
     return found
 
 
-def attempt_of(session: Session, request_id: int, number: int, blocks: tuple[int, ...]) -> Attempt:
+def load_attempt(session: Session, request_id: int, number: int, blocks: tuple[int, ...]) -> Attempt:
     """The value the functions above take, from a request's id."""
     request = session.get_one(Request, request_id)
     dataset = session.get_one(Dataset, request.dataset_id)

@@ -11,30 +11,30 @@ from datetime import UTC, datetime, time, timedelta
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import configuration_of, request_body
 from models_db.services.catalogue import cohorts, datasets, internal_views, requests
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import ledger
-from models_db.services.lifecycle.amount_derivation import Applicable, require_applicable
+from models_db.services.lifecycle.amount_derivation import AmountCheck, require_applicable
 from models_db.tables import (
+    AppliedProposal,
     Approval,
     Artifact,
-    Carried,
     Dataset,
-    Motion,
     PolicyVersion,
+    Proposal,
     Publication,
     Request,
     StandingUse,
 )
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import Json, canonical, digest
+from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.request_state import RequestState
-from models_db.values.standing_terms import because, cost_of, differing
-from models_db.writes.insert import lock_accounts, lock_motion, record
+from models_db.values.standing_terms import cost_of, describe_differences, differing_fields
+from models_db.writes.insert import insert_row, lock_accounts, lock_proposal
 
 
 class MotionUnknown(UsageError):
@@ -114,7 +114,7 @@ class NotPublished(Refused):
 
 
 @dataclass(frozen=True)
-class Authorisation:
+class AuthorisationTerms:
     """What a standing authorisation would allow: at most `rho` and `delta` a run, `runs` times, until a moment."""
 
     configuration: dict[str, Json]
@@ -132,7 +132,7 @@ def propose_cap(
     claim: LifetimeClaim,
     reason: str,
     valid: timedelta,
-) -> Motion:
+) -> Proposal:
     """Ask for another lifetime claim of the dataset's account.
 
     Raises:
@@ -140,10 +140,10 @@ def propose_cap(
         RoleMissing: the actor is neither analyst nor steward.
     """
     require_room(session, dataset, claim.cap)
-    made = _blank(actor, dataset, policy, "cap", reason, valid)
+    made = _new_proposal(actor, dataset, policy, "cap", reason, valid)
     made.epsilon, made.delta = claim.epsilon, claim.delta
     made.delta_conversion, made.rho, made.delta_fail = claim.delta_conversion, claim.cap.rho, claim.cap.delta
-    return _propose(session, actor, dataset, made)
+    return _record_proposal(session, actor, dataset, made)
 
 
 def propose_standing(
@@ -151,54 +151,56 @@ def propose_standing(
     actor: Actor,
     dataset: Dataset,
     policy: PolicyVersion,
-    wanted: Authorisation,
+    terms: AuthorisationTerms,
     reason: str,
     valid: timedelta,
-) -> Motion:
+) -> Proposal:
     """Ask that one configuration may be run again and again without a decision each time.
 
     Raises:
         RoleMissing: the actor is neither analyst nor steward.
     """
-    made = _blank(actor, dataset, policy, "standing", reason, valid)
-    made.rho, made.delta_fail, made.runs, made.until = wanted.rho, wanted.delta, wanted.runs, wanted.until
-    made.config_digest, made.configuration = digest(wanted.configuration), canonical(wanted.configuration).decode()
-    return _propose(session, actor, dataset, made)
+    made = _new_proposal(actor, dataset, policy, "standing", reason, valid)
+    made.rho, made.delta_fail, made.runs, made.until = terms.rho, terms.delta, terms.runs, terms.until
+    made.config_digest, made.configuration = digest(terms.configuration), encode_canonical(terms.configuration).decode()
+    return _record_proposal(session, actor, dataset, made)
 
 
 def propose_retraction(
     session: Session, actor: Actor, request_id: int, policy: PolicyVersion, reason: str, valid: timedelta
-) -> Motion:
+) -> Proposal:
     """Ask that a published release be called back; what it spent stays spent.
 
     Raises:
         NotPublished: there is nothing to retract.
         RoleMissing: the actor is neither analyst nor steward.
     """
-    request = requests.find(session, request_id)
-    publication = _publication(session, request_id)
+    request = requests.find_request(session, request_id)
+    publication = _find_publication(session, request_id)
     if publication is None or requests.state_of(session, request_id) != RequestState.PUBLISHED:
         raise NotPublished(request_id)
     dataset = session.get_one(Dataset, request.dataset_id)
-    made = _blank(actor, dataset, policy, "retraction", reason, valid)
+    made = _new_proposal(actor, dataset, policy, "retraction", reason, valid)
     made.publication_id = publication.id
-    return _propose(session, actor, dataset, made)
+    return _record_proposal(session, actor, dataset, made)
 
 
-def _blank(actor: Actor, dataset: Dataset, policy: PolicyVersion, kind: str, reason: str, valid: timedelta) -> Motion:
+def _new_proposal(
+    actor: Actor, dataset: Dataset, policy: PolicyVersion, kind: str, reason: str, valid: timedelta
+) -> Proposal:
     now = datetime.now(UTC)
     # The end of a day: it is published with every release under the motion, and should not tell the hour.
     expires_at = datetime.combine((now + valid).date(), time(23, 59, 59), UTC)
-    return Motion(kind=kind, dataset_id=dataset.id, policy_id=policy.id, proposer_id=actor.id, reason=reason,
-                  nonce=secrets.token_hex(16), created_at=moment(now), expires_at=moment(expires_at))  # fmt: skip
+    return Proposal(kind=kind, dataset_id=dataset.id, policy_id=policy.id, proposer_id=actor.id, reason=reason,
+                  nonce=secrets.token_hex(16), created_at=utc_now(now), expires_at=utc_now(expires_at))  # fmt: skip
 
 
-def _propose(session: Session, actor: Actor, dataset: Dataset, made: Motion) -> Motion:
-    made.digest = digest(said(made, dataset.name))
-    policy = session.get_one(PolicyVersion, made.policy_id)
+def _record_proposal(session: Session, actor: Actor, dataset: Dataset, proposal: Proposal) -> Proposal:
+    proposal.digest = digest(content_of(proposal, dataset.name))
+    policy = session.get_one(PolicyVersion, proposal.policy_id)
     internal_views.require_not_barred(session, policy, dataset, [actor.id], "proposing")
-    record(session, made)
-    return made
+    insert_row(session, proposal)
+    return proposal
 
 
 def require_room(session: Session, dataset: Dataset, cap: Amount) -> None:
@@ -208,12 +210,12 @@ def require_room(session: Session, dataset: Dataset, cap: Amount) -> None:
         CapTooLow: it does not.
     """
     found = ledger.balance(session, dataset.account_id)
-    taken = found.cap - found.left
+    taken = found.cap - found.remaining
     if not taken.fits(cap):
         raise CapTooLow(dataset.name, cap, taken)
 
 
-def said(motion: Motion, dataset: str) -> dict[str, Json]:
+def content_of(motion: Proposal, dataset: str) -> dict[str, Json]:
     """All that a motion says, as its digest covers it."""
     amounts = {"rho": motion.rho, "delta_fail": motion.delta_fail, "delta_conversion": motion.delta_conversion}
     return {
@@ -232,55 +234,55 @@ def said(motion: Motion, dataset: str) -> dict[str, Json]:
     }
 
 
-def find(session: Session, number: int) -> Motion:
+def find_proposal(session: Session, number: int) -> Proposal:
     """The motion with that number.
 
     Raises:
         MotionUnknown: there is none.
     """
-    found = session.get(Motion, number)
+    found = session.get(Proposal, number)
     if found is None:
         raise MotionUnknown(number)
     return found
 
 
-def every(session: Session) -> Sequence[Motion]:
+def list_all(session: Session) -> Sequence[Proposal]:
     """All motions, oldest first."""
-    return session.scalars(select(Motion).order_by(Motion.id)).all()
+    return session.scalars(select(Proposal).order_by(Proposal.id)).all()
 
 
-def state_of(session: Session, motion: Motion) -> str:
+def state_of(session: Session, motion: Proposal) -> str:
     """Where a motion is: carried, rejected, expired or open. A standing authorisation rejected later is ended."""
-    carried = session.scalar(select(func.count()).where(Carried.motion_id == motion.id))
-    if _rejected(session, motion):
+    carried = session.scalar(select(func.count()).where(AppliedProposal.motion_id == motion.id))
+    if _is_rejected(session, motion):
         return "ended" if carried else "rejected"
     if carried:
         return "carried"
-    return "open" if motion.expires_at > moment() else "expired"
+    return "open" if motion.expires_at > utc_now() else "expired"
 
 
-def _rejected(session: Session, motion: Motion) -> bool:
+def _is_rejected(session: Session, motion: Proposal) -> bool:
     query = select(func.count()).where(Approval.motion_id == motion.id, Approval.decision == "reject")
     return bool(session.scalar(query))
 
 
-def carry(session: Session, actor: Actor, motion: Motion, applicable: Applicable | None) -> None:
+def apply_proposal(session: Session, actor: Actor, motion: Proposal, amount_check: AmountCheck | None) -> None:
     """Let a motion take effect; the database checks its approvals and moves the caps of a new claim.
 
     Args:
-        applicable: checks its amounts, as it takes effect.
+        amount_check: checks its amounts, as it takes effect.
 
     Raises:
         CapTooLow: more than the new cap is spent or reserved by now.
     """
-    require_applicable(motion, applicable)
+    require_applicable(motion, amount_check)
     dataset = session.get_one(Dataset, motion.dataset_id)
     if motion.kind == "cap":
         lock_accounts(session, dataset.account_id, cohorts.all_blocks(session, dataset.account_id))
         require_room(session, dataset, datasets.claim_of(motion).cap)
-    record(session, Carried(motion_id=motion.id, actor_id=actor.id, at=moment()))
+    insert_row(session, AppliedProposal(motion_id=motion.id, actor_id=actor.id, at=utc_now()))
     if motion.kind == "retraction":
-        requests.move(
+        requests.record_transition(
             session,
             actor,
             retracted_request(session, motion),
@@ -290,30 +292,32 @@ def carry(session: Session, actor: Actor, motion: Motion, applicable: Applicable
         )
 
 
-def retracted_request(session: Session, motion: Motion) -> int:
+def retracted_request(session: Session, motion: Proposal) -> int:
     """The request whose release a retraction is about."""
     query = select(Artifact.request_id).join(Publication, Publication.artifact_id == Artifact.id)
     return session.scalars(query.where(Publication.id == motion.publication_id)).one()
 
 
-def _publication(session: Session, request_id: int) -> Publication | None:
+def _find_publication(session: Session, request_id: int) -> Publication | None:
     query = select(Publication).join(Artifact, Artifact.id == Publication.artifact_id)
     return session.scalars(query.where(Artifact.request_id == request_id)).one_or_none()
 
 
-def retracted(session: Session) -> tuple[str, ...]:
+def retracted_artifacts(session: Session) -> tuple[str, ...]:
     """The digests of all artifacts that were called back, sorted: what later bundles carry."""
     query = (
         select(Artifact.digest)
         .join(Publication, Publication.artifact_id == Artifact.id)
-        .join(Motion, Motion.publication_id == Publication.id)
-        .join(Carried, Carried.motion_id == Motion.id)
-        .where(Motion.kind == "retraction")
+        .join(Proposal, Proposal.publication_id == Publication.id)
+        .join(AppliedProposal, AppliedProposal.motion_id == Proposal.id)
+        .where(Proposal.kind == "retraction")
     )
     return tuple(sorted(session.scalars(query)))
 
 
-def authorised(session: Session, number: int, body: dict[str, Json], requester: Actor | None = None) -> Motion:
+def find_authorisation(
+    session: Session, number: int, body: dict[str, Json], requester: Actor | None = None
+) -> Proposal:
     """The standing authorisation of that number, if it covers this request now.
 
     Raises:
@@ -321,19 +325,19 @@ def authorised(session: Session, number: int, body: dict[str, Json], requester: 
         StandingExhausted: it is not in force, used up, for another configuration, or for less.
         OwnAuthorisation: the requester has approved it, where roles are separate.
     """
-    motion = find(session, number)
+    motion = find_proposal(session, number)
     _require_in_force(session, motion)
     asked = requests.configuration(body)
     if motion.config_digest != digest(asked):
-        differs = differing(configuration_of(motion), asked)
-        raise StandingExhausted(number, because(differs), differs)
+        differs = differing_fields(configuration_of(motion), asked)
+        raise StandingExhausted(number, describe_differences(differs), differs)
     _require_covered(motion, cost_of(body))
     if requester is not None:
-        _require_other(session, motion, requester)
+        _require_not_approver(session, motion, requester)
     return motion
 
 
-def _require_covered(motion: Motion, cost: Amount) -> None:
+def _require_covered(motion: Proposal, cost: Amount) -> None:
     allowed = Amount(motion.rho or 0, motion.delta_fail or 0)
     if not cost.fits(allowed):
         more = f"a run costs rho {cost.rho_text} and failure delta {cost.delta_text}"
@@ -342,7 +346,7 @@ def _require_covered(motion: Motion, cost: Amount) -> None:
         )
 
 
-def _require_other(session: Session, motion: Motion, actor: Actor) -> None:
+def _require_not_approver(session: Session, motion: Proposal, actor: Actor) -> None:
     """As the check of a bundle will: who approved took no part."""
     if session.get_one(PolicyVersion, motion.policy_id).several_roles:
         return
@@ -351,51 +355,51 @@ def _require_other(session: Session, motion: Motion, actor: Actor) -> None:
         raise OwnAuthorisation(motion.id)
 
 
-def draw(session: Session, actor: Actor, request: Request, attempt: int) -> StandingUse:
+def use_authorisation(session: Session, actor: Actor, request: Request, attempt: int) -> StandingUse:
     """Use one run of the standing authorisation that the request names.
 
     Raises:
         StandingExhausted: none is left.
         OwnAuthorisation: the actor has approved it, where roles are separate.
     """
-    motion = session.get_one(Motion, request.standing_id)
-    lock_motion(session, motion.id)  # two runs at once must count each other's use
+    motion = session.get_one(Proposal, request.standing_id)
+    lock_proposal(session, motion.id)  # two runs at once must count each other's use
     _require_in_force(session, motion)
-    _require_other(session, motion, actor)
-    number = uses(session, motion) + 1
-    return record(
+    _require_not_approver(session, motion, actor)
+    number = count_uses(session, motion) + 1
+    return insert_row(
         session,
         StandingUse(motion_id=motion.id, number=number, request_id=request.id, attempt=attempt, actor_id=actor.id,
-                    at=moment()),
+                    at=utc_now()),
     )  # fmt: skip
 
 
-def require_intact(session: Session, request: Request) -> None:
+def require_authorisation_intact(session: Session, request: Request) -> None:
     """Check that the request's standing authorisation says what was approved, and is for exactly this configuration.
 
     Raises:
         MotionAltered: it does not, or is not.
     """
-    motion = session.get_one(Motion, request.standing_id)
+    motion = session.get_one(Proposal, request.standing_id)
     dataset = session.get_one(Dataset, motion.dataset_id)
     configuration = digest(requests.configuration(request_body(request)))
-    if motion.digest != digest(said(motion, dataset.name)) or configuration != motion.config_digest:
+    if motion.digest != digest(content_of(motion, dataset.name)) or configuration != motion.config_digest:
         raise MotionAltered(motion.id)
 
 
-def uses(session: Session, motion: Motion) -> int:
+def count_uses(session: Session, motion: Proposal) -> int:
     """How many runs of a standing authorisation are used."""
     return session.scalar(select(func.count()).where(StandingUse.motion_id == motion.id)) or 0
 
 
-def _require_in_force(session: Session, motion: Motion) -> None:
-    state, used = state_of(session, motion), uses(session, motion)
+def _require_in_force(session: Session, motion: Proposal) -> None:
+    state, used = state_of(session, motion), count_uses(session, motion)
     if motion.kind != "standing" or state != "carried":
         told = {"ended": "stewards have ended it", "open": "it waits for approvals (`open`)"}.get(
             state, f"it is {state}"
         )
         raise StandingExhausted(motion.id, told if motion.kind == "standing" else f"motion {motion.id} is none")
-    if str(motion.until) <= moment():
+    if str(motion.until) <= utc_now():
         raise StandingExhausted(motion.id, f"it ran until {str(motion.until)[:10]}")
     if motion.runs is not None and used >= motion.runs:
         raise StandingExhausted(motion.id, f"all {motion.runs} runs are used")

@@ -10,24 +10,24 @@ from models_db.services.lifecycle import ledger
 from models_db.services.verification import verify_rows
 
 
-def examine(session: Session) -> list[Finding]:
+def check_health(session: Session) -> list[Finding]:
     """Every check, in one snapshot of the ledger; the time grows with its length."""
-    found = [_counters(session), _chain(session), _told(session), _plans(session)]
+    found = [_check_counters(session), _check_chain(session), _check_rows_against_chain(session), _check_plans(session)]
     if session.get_bind().dialect.name == "sqlite":
-        found += [_references(session), _storage(session)]
+        found += [_check_references(session), _check_storage(session)]
     return found
 
 
-def _counters(session: Session) -> Finding:
+def _check_counters(session: Session) -> Finding:
     """Every account's counters are the sums of its entries."""
-    wrong = ledger.recomputed(session)
+    wrong = ledger.differing_counters(session)
     detail = "; ".join(f"account {account}: {counter} is not the sum of its entries" for account, counter in wrong)
     return Finding("counters", not wrong, detail or "the counters of every account are the sums of its entries")
 
 
-def _chain(session: Session) -> Finding:
+def _check_chain(session: Session) -> Finding:
     """Every link of the audit chain fits, up to the head and through every signed checkpoint."""
-    report = verify_chain.verify(session)
+    report = verify_chain.verify_chain(session)
     if not report.holds:
         return Finding("audit chain", False, f"broken at link {report.broken_at}: {report.reason}")
     said = (("the clock went back at", report.clock_back), ("no reader can parse", report.unreadable))
@@ -35,32 +35,34 @@ def _chain(session: Session) -> Finding:
     return Finding("audit chain", not wrong, wrong or f"{report.links} links, head {report.head.hash[:12]}")
 
 
-def _told(session: Session) -> Finding:
+def _check_rows_against_chain(session: Session) -> Finding:
     """The tables say what the chain tells."""
-    wrong = verify_rows.differences(session)
+    wrong = verify_rows.compare_rows_with_chain(session)
     detail = (
         f"not as the chain tells: {', '.join(wrong)}" if wrong else "every fact has its link, and every link its fact"
     )
     return Finding("told", not wrong, detail)
 
 
-def _plans(session: Session) -> Finding:
+def _check_plans(session: Session) -> Finding:
     """Guards hold every request to the plan that its text says."""
-    wrong = request_plans.altered(session)
-    return Finding("plans", not wrong, _planned(wrong))
+    wrong = request_plans.altered_plans(session)
+    return Finding("plans", not wrong, _plan_problem(wrong))
 
 
-def _planned(wrong: list[int]) -> str:
+def _plan_problem(wrong: list[int]) -> str:
     return (
-        f"not as its text says: request {_numbers(wrong)}" if wrong else "every request is held to what its text says"
+        f"not as its text says: request {_first_numbers(wrong)}"
+        if wrong
+        else "every request is held to what its text says"
     )
 
 
-def _numbers(found: list[int], most: int = 20) -> str:
-    return ", ".join(map(str, found[:most])) + (f" and {len(found) - most} more" if len(found) > most else "")
+def _first_numbers(numbers: list[int], most: int = 20) -> str:
+    return ", ".join(map(str, numbers[:most])) + (f" and {len(numbers) - most} more" if len(numbers) > most else "")
 
 
-def _references(session: Session) -> Finding:
+def _check_references(session: Session) -> Finding:
     """No row points nowhere: on SQLite a connection can write without checking foreign keys."""
     tables = sorted({str(row[0]) for row in session.execute(text("PRAGMA foreign_key_check"))})
     return Finding(
@@ -68,7 +70,7 @@ def _references(session: Session) -> Finding:
     )
 
 
-def _storage(session: Session) -> Finding:
+def _check_storage(session: Session) -> Finding:
     """The file is sound, and no row breaks a CHECK: on SQLite a connection can write without checking those."""
     said = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check"))]
     return Finding("storage", said == ["ok"], "; ".join(said[:3]))

@@ -7,24 +7,24 @@ from itertools import groupby
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, aliased
 
-from models_db.services.catalogue.cohorts import COHORT, OF_ROOT
-from models_db.services.queries.lists import stated
+from models_db.services.catalogue.cohorts import COHORT_NUMBER, PARTITION_OF_ROOT
+from models_db.services.queries.lists import requests_with_states
 from models_db.tables import (
     Account,
     Artifact,
     Dataset,
     Entry,
-    Evaluation,
     Hold,
     Invocation,
     PartitionScheme,
     Request,
+    StoredEvaluation,
     Transition,
 )
 
 
 @dataclass(frozen=True)
-class Readers:
+class BlockReaders:
     """The requests that have armed a step on some block of a cohort, also those that failed; `newest` by number."""
 
     count: int = 0
@@ -32,7 +32,7 @@ class Readers:
 
 
 @dataclass(frozen=True)
-class Fullest:
+class MostSpentBlock:
     """The block of a cohort that has spent most, the first of those that are alike; rho in units."""
 
     account_id: int
@@ -46,12 +46,14 @@ def first_registered(session: Session, account_id: int) -> str:
     return session.scalars(select(func.min(Dataset.created_at)).where(Dataset.account_id == account_id)).one()
 
 
-def fullest_blocks(session: Session, account_id: int) -> dict[int, Fullest]:
+def most_spent_blocks(session: Session, account_id: int) -> dict[int, MostSpentBlock]:
     """The fullest block of each cohort of a root account, by cohort, in order."""
-    columns = (COHORT, Account.id, Account.block, Account.rho_cap, Account.rho_spent)
-    query = select(*columns).join(PartitionScheme, OF_ROOT).order_by(Account.rho_spent, Account.id.desc())
+    columns = (COHORT_NUMBER, Account.id, Account.block, Account.rho_cap, Account.rho_spent)
+    query = select(*columns).join(PartitionScheme, PARTITION_OF_ROOT).order_by(Account.rho_spent, Account.id.desc())
     rows = session.execute(query.where(Account.parent_id == account_id, Account.kind == "block"))
-    found = {int(cohort or 0): Fullest(number, block or 0, cap, spent) for cohort, number, block, cap, spent in rows}
+    found = {
+        int(cohort or 0): MostSpentBlock(number, block or 0, cap, spent) for cohort, number, block, cap, spent in rows
+    }
     return dict(sorted(found.items()))
 
 
@@ -71,23 +73,23 @@ def spent_by_day(session: Session, blocks: Collection[int]) -> dict[int, list[tu
     return found
 
 
-def readers(session: Session, account_id: int) -> dict[int, Readers]:
+def block_readers(session: Session, account_id: int) -> dict[int, BlockReaders]:
     """Who has read each cohort of a root account that anybody has."""
     request = Invocation.request_id
     query = (
-        select(COHORT, func.count(request.distinct()), func.max(request))
-        .join(PartitionScheme, OF_ROOT)
+        select(COHORT_NUMBER, func.count(request.distinct()), func.max(request))
+        .join(PartitionScheme, PARTITION_OF_ROOT)
         .join(Hold, Hold.account_id == Account.id)
         .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
         .join(Invocation, Invocation.id == Hold.invocation_id)
         .where(Account.parent_id == account_id, Account.kind == "block")
-        .group_by(COHORT)
+        .group_by(COHORT_NUMBER)
     )
-    return {int(cohort or 0): Readers(count, newest) for cohort, count, newest in session.execute(query)}
+    return {int(cohort or 0): BlockReaders(count, newest) for cohort, count, newest in session.execute(query)}
 
 
 @dataclass(frozen=True)
-class Measured:
+class ReleasedMetrics:
     """A request with its state, and the results that are stored of its newest artifact, oldest first."""
 
     request: Request
@@ -95,18 +97,18 @@ class Measured:
     results: tuple[str, ...]
 
 
-def measured(session: Session, dataset_id: int) -> Iterator[Measured]:
+def released_metrics(session: Session, dataset_id: int) -> Iterator[ReleasedMetrics]:
     """The requests of a dataset that have results, oldest first; see `artifact_of` and `evaluations` of artifacts."""
     other = aliased(Artifact)
     newest = select(func.max(other.attempt)).where(other.request_id == Request.id).scalar_subquery()
     query = (
-        stated()
+        requests_with_states()
         .join(Artifact, (Artifact.request_id == Request.id) & (Artifact.attempt == newest))
-        .join(Evaluation, Evaluation.artifact_id == Artifact.id)
+        .join(StoredEvaluation, StoredEvaluation.artifact_id == Artifact.id)
         .where(Request.dataset_id == dataset_id)
-        .with_only_columns(Request, Transition.to_state, Evaluation.result)
-        .order_by(Request.id, Evaluation.id)
+        .with_only_columns(Request, Transition.to_state, StoredEvaluation.result)
+        .order_by(Request.id, StoredEvaluation.id)
     )
     for _, rows in groupby(session.execute(query), key=lambda row: row[0].id):
         each = list(rows)
-        yield Measured(each[0][0], each[0][1], tuple(row[2] for row in each))
+        yield ReleasedMetrics(each[0][0], each[0][1], tuple(row[2] for row in each))

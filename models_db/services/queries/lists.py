@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from models_db.database.base import moment
-from models_db.services.catalogue.cohorts import COHORT, FIRST, OF_ROOT
+from models_db.database.base import utc_now
+from models_db.services.catalogue.cohorts import COHORT_NUMBER, FIRST_COHORT, PARTITION_OF_ROOT
 from models_db.services.lifecycle.gates import MOTION_APPROVALS
 from models_db.services.lifecycle.ledger import Balance
 from models_db.tables import (
     Account,
+    AppliedProposal,
     Approval,
     Artifact,
     Cap,
-    Carried,
     Cohort,
     Dataset,
     DatasetVersion,
@@ -28,11 +28,11 @@ from models_db.tables import (
     Entry,
     Hold,
     Invocation,
-    Motion,
     PartitionScheme,
     PolicyRule,
     PolicyVersion,
     Principal,
+    Proposal,
     Publication,
     Request,
     RoleGrant,
@@ -46,7 +46,7 @@ from models_db.values.amounts import Amount
 
 
 @dataclass(frozen=True)
-class Claimed:
+class ClaimTerms:
     """The lifetime claim of an account, without its caps in units."""
 
     epsilon: str
@@ -54,24 +54,24 @@ class Claimed:
     delta_conversion: int
 
 
-def names(session: Session) -> dict[int, str]:
+def principal_names(session: Session) -> dict[int, str]:
     """Everybody's name by id."""
     return {row.id: row.name for row in session.execute(select(Principal.id, Principal.name))}
 
 
-_USED = (Account.rho_held + Account.rho_spent, Account.delta_held + Account.delta_spent)
-_FIGURES = (
+_USED_COLUMNS = (Account.rho_held + Account.rho_spent, Account.delta_held + Account.delta_spent)
+_BALANCE_COLUMNS = (
     func.min(Account.rho_cap), func.min(Account.delta_cap),
     func.max(Account.rho_spent), func.max(Account.delta_spent),
     func.max(Account.rho_held), func.max(Account.delta_held),
-    func.max(_USED[0]), func.max(_USED[1]),
+    func.max(_USED_COLUMNS[0]), func.max(_USED_COLUMNS[1]),
 )  # fmt: skip
 """Of some blocks: their cap, spent, held, and the fullest one's use, each in rho and delta."""
 
 # --- datasets and accounts -----------------------------------------------------------------------------------
 
 
-def some_datasets(session: Session, limit: int, after: str | None = None, having: str = "") -> Sequence[Dataset]:
+def dataset_page(session: Session, limit: int, after: str | None = None, having: str = "") -> Sequence[Dataset]:
     """At most `limit` datasets by name, beginning after a name; `having` is a part of the name."""
     query = select(Dataset).order_by(Dataset.name).limit(limit)
     if after is not None:
@@ -86,107 +86,107 @@ def datasets_by_id(session: Session, ids: Collection[int]) -> dict[int, Dataset]
     return {dataset.id: dataset for dataset in session.scalars(select(Dataset).where(Dataset.id.in_(ids)))}
 
 
-def sharing(session: Session, account_id: int) -> tuple[str, ...]:
+def datasets_on_account(session: Session, account_id: int) -> tuple[str, ...]:
     """The names of the datasets on a root account, in order."""
     return tuple(session.scalars(select(Dataset.name).where(Dataset.account_id == account_id).order_by(Dataset.name)))
 
 
-def balances(session: Session, accounts: Collection[int]) -> dict[int, Balance]:
+def account_balances(session: Session, accounts: Collection[int]) -> dict[int, Balance]:
     """The budgets of root accounts, each over all its blocks; see `ledger.balance`."""
-    query = select(Account.parent_id, *_FIGURES).where(Account.parent_id.in_(accounts), Account.kind == "block")
-    kept = _reserved(session, accounts)
+    query = select(Account.parent_id, *_BALANCE_COLUMNS).where(Account.parent_id.in_(accounts), Account.kind == "block")
+    kept = _reserved_in_envelopes(session, accounts)
     return {
-        int(root or 0): _balance(figures, kept.get(root, Amount()))
+        int(root or 0): _balance_of_figures(figures, kept.get(root, Amount()))
         for root, *figures in session.execute(query.group_by(Account.parent_id))
     }
 
 
 def cohort_balances(session: Session, accounts: Collection[int]) -> dict[int, dict[int, Balance]]:
     """The budgets of the cohorts of root accounts, each over the blocks of one: by account, by cohort."""
-    query = select(Account.parent_id, COHORT, *_FIGURES).join(PartitionScheme, OF_ROOT)
-    kept = _reserved(session, accounts)
+    query = select(Account.parent_id, COHORT_NUMBER, *_BALANCE_COLUMNS).join(PartitionScheme, PARTITION_OF_ROOT)
+    kept = _reserved_in_envelopes(session, accounts)
     found: dict[int, dict[int, Balance]] = {}
     rows = session.execute(
-        query.where(Account.parent_id.in_(accounts), Account.kind == "block").group_by(Account.parent_id, COHORT)
+        query.where(Account.parent_id.in_(accounts), Account.kind == "block").group_by(Account.parent_id, COHORT_NUMBER)
     )
     for root, cohort, *figures in rows:
-        found.setdefault(int(root or 0), {})[int(cohort or 0)] = _balance(figures, kept.get(root, Amount()))
+        found.setdefault(int(root or 0), {})[int(cohort or 0)] = _balance_of_figures(figures, kept.get(root, Amount()))
     return {root: dict(sorted(each.items())) for root, each in found.items()}
 
 
-def _balance(figures: Sequence[int], reserved: Amount) -> Balance:
+def _balance_of_figures(figures: Sequence[int], reserved: Amount) -> Balance:
     cap, spent, held, fullest = (Amount(int(figures[place]), int(figures[place + 1])) for place in (0, 2, 4, 6))
     return Balance(cap, spent, held, cap - fullest - reserved, reserved)
 
 
-def left_of_blocks(session: Session, accounts: Collection[int]) -> dict[int, list[Amount]]:
+def remaining_of_blocks(session: Session, accounts: Collection[int]) -> dict[int, list[Amount]]:
     """What each block of root accounts has left beside what open envelopes keep, by its number; never less than 0."""
     query = select(
         Account.parent_id,
         Account.rho_cap - Account.rho_held - Account.rho_spent,
         Account.delta_cap - Account.delta_held - Account.delta_spent,
     ).where(Account.parent_id.in_(accounts), Account.kind == "block")
-    reserved, found = _reserved(session, accounts), dict[int, list[Amount]]()
+    reserved, found = _reserved_in_envelopes(session, accounts), dict[int, list[Amount]]()
     for root, rho, delta in session.execute(query.order_by(Account.parent_id, Account.block)):
         kept = reserved.get(root, Amount())
         found.setdefault(int(root or 0), []).append(Amount(max(0, rho - kept.rho), max(0, delta - kept.delta)))
     return found
 
 
-def _reserved(session: Session, accounts: Collection[int]) -> dict[int | None, Amount]:
+def _reserved_in_envelopes(session: Session, accounts: Collection[int]) -> dict[int | None, Amount]:
     rho = func.sum(Account.rho_cap - Account.rho_held - Account.rho_spent)
     delta = func.sum(Account.delta_cap - Account.delta_held - Account.delta_spent)
-    query = select(Account.parent_id, rho, delta).where(_open_envelope(accounts)).group_by(Account.parent_id)
+    query = select(Account.parent_id, rho, delta).where(_is_open_envelope(accounts)).group_by(Account.parent_id)
     return {root: Amount(int(rho), int(delta)) for root, rho, delta in session.execute(query)}
 
 
 def open_envelopes(session: Session, accounts: Collection[int]) -> dict[int, Account]:
-    """The open envelopes of root accounts, by their own id; see `envelopes.scopes`."""
-    return {one.id: one for one in session.scalars(select(Account).where(_open_envelope(accounts)))}
+    """The open envelopes of root accounts, by their own id; see `envelopes.open_envelopes`."""
+    return {one.id: one for one in session.scalars(select(Account).where(_is_open_envelope(accounts)))}
 
 
-def _open_envelope(accounts: Collection[int]) -> ColumnElement[bool]:
+def _is_open_envelope(accounts: Collection[int]) -> ColumnElement[bool]:
     ended = select(ScopeEnd.account_id)
     return and_(Account.parent_id.in_(accounts), Account.kind == "scope", Account.id.not_in(ended))
 
 
-def lifetimes(session: Session, accounts: Collection[int]) -> dict[int, Claimed]:
-    """The lifetime claims in force of root accounts; see `datasets.lifetime`."""
+def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, ClaimTerms]:
+    """The lifetime claims in force of root accounts; see `datasets.lifetime_claim`."""
     first = session.scalars(select(Cap).where(Cap.account_id.in_(accounts)))
-    found = {cap.account_id: Claimed(cap.epsilon, cap.delta, cap.delta_conversion) for cap in first}
+    found = {cap.account_id: ClaimTerms(cap.epsilon, cap.delta, cap.delta_conversion) for cap in first}
     carried = (
-        select(Dataset.account_id, Motion.epsilon, Motion.delta, Motion.delta_conversion)
-        .join(Motion, Motion.dataset_id == Dataset.id)
-        .join(Carried, Carried.motion_id == Motion.id)
-        .where(Dataset.account_id.in_(accounts), Motion.kind == "cap")
-        .order_by(Carried.id)
+        select(Dataset.account_id, Proposal.epsilon, Proposal.delta, Proposal.delta_conversion)
+        .join(Proposal, Proposal.dataset_id == Dataset.id)
+        .join(AppliedProposal, AppliedProposal.motion_id == Proposal.id)
+        .where(Dataset.account_id.in_(accounts), Proposal.kind == "cap")
+        .order_by(AppliedProposal.id)
     )
     for account, epsilon, delta, conversion in session.execute(carried):
-        found[account] = Claimed(str(epsilon), str(delta), conversion or 0)
+        found[account] = ClaimTerms(str(epsilon), str(delta), conversion or 0)
     return found
 
 
-def blocks_of_each(session: Session, accounts: Collection[int]) -> dict[int, int]:
-    """How many blocks the partitions of root accounts have; see `datasets.partition`."""
+def block_counts(session: Session, accounts: Collection[int]) -> dict[int, int]:
+    """How many blocks the partitions of root accounts have; see `datasets.find_partition`."""
     query = select(PartitionScheme.account_id, PartitionScheme.blocks).where(PartitionScheme.account_id.in_(accounts))
     return {row[0]: row[1] for row in session.execute(query)}
 
 
-def cohorts_of_each(session: Session, accounts: Collection[int]) -> dict[int, int]:
-    """How many cohorts each root account has that has more than the first one; see `cohorts.count`."""
-    query = select(Cohort.account_id, FIRST + func.count()).where(Cohort.account_id.in_(accounts))
+def cohort_counts(session: Session, accounts: Collection[int]) -> dict[int, int]:
+    """How many cohorts each root account has that has more than the first one; see `cohorts.count_cohorts`."""
+    query = select(Cohort.account_id, FIRST_COHORT + func.count()).where(Cohort.account_id.in_(accounts))
     return {row[0]: row[1] for row in session.execute(query.group_by(Cohort.account_id))}
 
 
-def versions_of_each(session: Session, dataset_ids: Collection[int]) -> dict[int, int]:
-    """How many versions each dataset has that has one; see `datasets.versions`."""
+def version_counts(session: Session, dataset_ids: Collection[int]) -> dict[int, int]:
+    """How many versions each dataset has that has one; see `datasets.list_versions`."""
     query = select(DatasetVersion.dataset_id, func.count()).where(DatasetVersion.dataset_id.in_(dataset_ids))
     return {row[0]: row[1] for row in session.execute(query.group_by(DatasetVersion.dataset_id))}
 
 
 def open_windows(session: Session, accounts: Collection[int]) -> dict[int, Account]:
     """The windows of time that are open now under root accounts."""
-    now = moment()
+    now = utc_now()
     query = select(Account).where(
         Account.parent_id.in_(accounts), Account.kind == "pacing", Account.opens_at <= now, Account.closes_at > now
     )
@@ -196,7 +196,7 @@ def open_windows(session: Session, accounts: Collection[int]) -> dict[int, Accou
 # --- requests ------------------------------------------------------------------------------------------------
 
 
-def stated() -> Select[Request, str]:
+def requests_with_states() -> Select[Request, str]:
     """Requests, each with the state that its last step led to."""
     last = aliased(Transition)
     newest = select(func.max(last.number)).where(last.request_id == Request.id).scalar_subquery()
@@ -204,7 +204,7 @@ def stated() -> Select[Request, str]:
     return select(Request, Transition.to_state).join(Transition, step)
 
 
-def some_requests(
+def request_page(
     session: Session,
     limit: int,
     *,
@@ -219,7 +219,7 @@ def some_requests(
         before, after: only requests with a lower or a higher number: the next page.
         states: only requests that are there now; empty for all.
     """
-    query = stated().order_by(Request.id if after is not None else Request.id.desc()).limit(limit)
+    query = requests_with_states().order_by(Request.id if after is not None else Request.id.desc()).limit(limit)
     if before is not None:
         query = query.where(Request.id < before)
     if after is not None:
@@ -231,11 +231,9 @@ def some_requests(
     return [(request, state) for request, state in session.execute(query)]
 
 
-def counted_states(
-    session: Session, dataset_ids: Collection[int], states: Collection[str]
-) -> dict[tuple[int, str], int]:
+def state_counts(session: Session, dataset_ids: Collection[int], states: Collection[str]) -> dict[tuple[int, str], int]:
     """How many requests of each dataset are in each of some states."""
-    counted = stated().with_only_columns(Request.dataset_id, Transition.to_state, func.count())
+    counted = requests_with_states().with_only_columns(Request.dataset_id, Transition.to_state, func.count())
     query = counted.where(Request.dataset_id.in_(dataset_ids), Transition.to_state.in_(states))
     rows = session.execute(query.group_by(Request.dataset_id, Transition.to_state))
     return {(dataset, state): count for dataset, state, count in rows}
@@ -247,7 +245,7 @@ def newest_requests(session: Session, dataset_ids: Collection[int]) -> dict[int,
     return {request.dataset_id: request for request in session.scalars(select(Request).where(Request.id.in_(newest)))}
 
 
-def spent_by_each(session: Session, request_ids: Collection[int]) -> dict[int, Amount]:
+def spent_by_request(session: Session, request_ids: Collection[int]) -> dict[int, Amount]:
     """What each request has spent so far; see `ledger.spent_by`."""
     rows = session.execute(
         select(Invocation.request_id, Hold.account_id, func.sum(Hold.rho), func.sum(Hold.delta))
@@ -263,13 +261,13 @@ def spent_by_each(session: Session, request_ids: Collection[int]) -> dict[int, A
     return most
 
 
-def artifacts_of_each(session: Session, request_ids: Collection[int]) -> dict[int, Artifact]:
+def artifacts_by_request(session: Session, request_ids: Collection[int]) -> dict[int, Artifact]:
     """The newest artifact of each request that has one; see `artifacts.artifact_of`."""
     query = select(Artifact).where(Artifact.request_id.in_(request_ids)).order_by(Artifact.attempt)
     return {artifact.request_id: artifact for artifact in session.scalars(query)}
 
 
-def runners_of_each(session: Session, request_ids: Collection[int]) -> set[tuple[int, int]]:
+def runners_by_request(session: Session, request_ids: Collection[int]) -> set[tuple[int, int]]:
     """Who has run something of which request: (request, principal)."""
     query = select(Invocation.request_id, Invocation.created_by).where(Invocation.request_id.in_(request_ids))
     return {(row[0], row[1]) for row in session.execute(query.distinct())}
@@ -279,7 +277,7 @@ def runners_of_each(session: Session, request_ids: Collection[int]) -> set[tuple
 
 
 @dataclass(frozen=True)
-class People:
+class DecidingPeople:
     """Who is a steward or an admin now, and who decides for whom on which dataset."""
 
     stewards: frozenset[int]
@@ -287,14 +285,14 @@ class People:
     delegated: frozenset[tuple[int, int, int]]
     """(giver, taker, dataset)"""
 
-    def stands(self, approval: Approval, dataset_id: int) -> bool:
+    def may_count(self, approval: Approval, dataset_id: int) -> bool:
         """Whether an approval's giver may still give it."""
         giver, taker = approval.on_behalf_of, approval.approver_id
         if giver is None:
             return taker in self.stewards
         return giver in self.stewards and (giver, taker, dataset_id) in self.delegated
 
-    def pairs(self, dataset_id: int) -> Iterator[tuple[int, int]]:
+    def deciders_with_principals(self, dataset_id: int) -> Iterator[tuple[int, int]]:
         """Who could decide on a dataset, and in whose name: a steward in their own, others for one who delegated it."""
         yield from ((steward, steward) for steward in self.stewards)
         for giver, taker, dataset in self.delegated:
@@ -302,9 +300,9 @@ class People:
                 yield taker, giver
 
 
-def deciding_people(session: Session) -> People:
+def deciding_people(session: Session) -> DecidingPeople:
     """Everybody who may decide on something now."""
-    now = moment()
+    now = utc_now()
     granted = select(RoleGrant.role, RoleGrant.principal_id).where(
         RoleGrant.role.in_(("steward", "admin")),
         RoleGrant.valid_from <= now,
@@ -320,21 +318,23 @@ def deciding_people(session: Session) -> People:
     held: dict[str, set[int]] = {"steward": set(), "admin": set()}
     for role, principal in session.execute(granted):
         held[role].add(principal)
-    return People(frozenset(held["steward"]), frozenset(held["admin"]), delegated)
+    return DecidingPeople(frozenset(held["steward"]), frozenset(held["admin"]), delegated)
 
 
-def decisions(session: Session, request_ids: Collection[int], motion_ids: Collection[int] = ()) -> list[Approval]:
+def possibly_counting_decisions(
+    session: Session, request_ids: Collection[int], motion_ids: Collection[int] = ()
+) -> list[Approval]:
     """The decisions on some requests and motions that may count: not withdrawn, and approvals not expired."""
     query = select(Approval).where(
         or_(Approval.request_id.in_(request_ids), Approval.motion_id.in_(motion_ids)),
-        or_(Approval.decision == "reject", Approval.expires_at > moment()),
+        or_(Approval.decision == "reject", Approval.expires_at > utc_now()),
         Approval.id.not_in(select(Withdrawal.approval_id)),
     )
     return list(session.scalars(query.order_by(Approval.id)))
 
 
 @dataclass(frozen=True)
-class Rulebook:
+class ApprovalRules:
     """The numbers of approvals that policies ask for, and which datasets protect the same people."""
 
     policies: Mapping[int, PolicyVersion]
@@ -342,8 +342,8 @@ class Rulebook:
     sharing: Mapping[int, Sequence[str]]
     """Names of the datasets of an account."""
 
-    def needed(self, policy_id: int, account_id: int, gate: str) -> int:
-        """How many stewards a policy asks for at a gate; see `gates.needed`."""
+    def required_approvals(self, policy_id: int, account_id: int, gate: str) -> int:
+        """How many stewards a policy asks for at a gate; see `gates.required_approvals`."""
         column = f"{gate}_approvals"
         of_all = getattr(self.policies[policy_id], column)
         default = MOTION_APPROVALS if of_all is None else of_all
@@ -358,7 +358,7 @@ class Rulebook:
         return any(bool(self.policies[policy_id].bars_viewers if bars is None else bars) for bars in said)
 
 
-def rulebook(session: Session, policy_ids: Iterable[int], accounts: Iterable[int]) -> Rulebook:
+def load_approval_rules(session: Session, policy_ids: Iterable[int], accounts: Iterable[int]) -> ApprovalRules:
     """What some policies ask of the datasets of some accounts."""
     wanted, among = set(policy_ids), set(accounts)
     policies = session.scalars(select(PolicyVersion).where(PolicyVersion.id.in_(wanted)))
@@ -366,22 +366,22 @@ def rulebook(session: Session, policy_ids: Iterable[int], accounts: Iterable[int
     sharing: dict[int, list[str]] = {}
     for account, name in session.execute(select(Dataset.account_id, Dataset.name).where(Dataset.account_id.in_(among))):
         sharing.setdefault(account, []).append(name)
-    return Rulebook({p.id: p for p in policies}, {(r.policy_id, r.dataset): r for r in rules}, sharing)
+    return ApprovalRules({p.id: p for p in policies}, {(r.policy_id, r.dataset): r for r in rules}, sharing)
 
 
-def open_motions(session: Session, limit: int, after: int = 0) -> Sequence[Motion]:
+def open_proposals(session: Session, limit: int, after: int = 0) -> Sequence[Proposal]:
     """Motions that wait for decisions, oldest first, at most `limit` with a number above `after`."""
     rejected = select(Approval.motion_id).where(Approval.motion_id.is_not(None), Approval.decision == "reject")
-    query = select(Motion).where(
-        Motion.id > after,
-        Motion.expires_at > moment(),
-        Motion.id.not_in(select(Carried.motion_id)),
-        Motion.id.not_in(rejected),
+    query = select(Proposal).where(
+        Proposal.id > after,
+        Proposal.expires_at > utc_now(),
+        Proposal.id.not_in(select(AppliedProposal.motion_id)),
+        Proposal.id.not_in(rejected),
     )
-    return session.scalars(query.order_by(Motion.id).limit(limit)).all()
+    return session.scalars(query.order_by(Proposal.id).limit(limit)).all()
 
 
-def uses_of_each(session: Session, motion_ids: Collection[int]) -> dict[int, int]:
+def use_counts(session: Session, motion_ids: Collection[int]) -> dict[int, int]:
     """How many runs of each standing authorisation are used; see `motions.uses`."""
     query = select(StandingUse.motion_id, func.count()).where(StandingUse.motion_id.in_(motion_ids))
     return {row[0]: row[1] for row in session.execute(query.group_by(StandingUse.motion_id))}

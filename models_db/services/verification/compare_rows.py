@@ -16,32 +16,32 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from models_db.services.audit.link_body import parse_body
-from models_db.services.audit.log import Link
-from models_db.writes.link_content import RANKS, content, digest_of, spelled_body
-from models_db.writes.links import contents, kind_of, told_arm, told_hold, told_settled, view_of
+from models_db.services.audit.log import LoggedLink
+from models_db.writes.link_content import TABLE_RANKS, digest_of_contents, link_body, row_content
+from models_db.writes.links import arm_view, hold_view, kind_of, row_contents, settlement_view, view_of
 
-STEPS = ("ledger.hold", "ledger.arm", "ledger.release", "ledger.commit", "ledger.forfeit")
+BUDGET_STEP_KINDS = ("ledger.hold", "ledger.arm", "ledger.release", "ledger.commit", "ledger.forfeit")
 """Kinds of links that tell a step of the budget: of several rows, and none of them leads."""
-SHOWN = 20
+MOST_DIFFERENCES = 20
 """How many differences are named."""
 
-_ROWS = 20_000
-_LARGE = 2_000
-_MANY = 10_000
-_MOST = 4 * len(RANKS)
+_BATCH_ROWS = 20_000
+_STREAMED_ROWS = 2_000
+_ID_BATCH = 10_000
+_MOST = 4 * len(TABLE_RANKS)
 """More groups of rows than one transaction makes: a table is named once or twice by a link."""
 _LAST = 2**63 - 1
 """The last number that a row can have."""
-_RANGES = re.compile(r"[1-9]\d{0,18}(-[1-9]\d{0,18})?(,[1-9]\d{0,18}(-[1-9]\d{0,18})?)*|0(,[1-9][\d,-]*)?")
+_RANGES_PATTERN = re.compile(r"[1-9]\d{0,18}(-[1-9]\d{0,18})?(,[1-9]\d{0,18}(-[1-9]\d{0,18})?)*|0(,[1-9][\d,-]*)?")
 
-Range = tuple[int, int]
+IdRange = tuple[int, int]
 
 
-class Covered:
+class CoveredIds:
     """Numbers that were named, as ranges: few of them, because rows are numbered one after the other."""
 
     def __init__(self) -> None:
-        self.ranges: list[Range] = []
+        self.ranges: list[IdRange] = []
 
     def add(self, first: int, last: int) -> bool:
         """Add a range. Returns whether all of it is new."""
@@ -70,12 +70,12 @@ class Covered:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedRows:
     """Rows of one table, as a link names them."""
 
     table: str
     ids: str
-    ranges: tuple[Range, ...]
+    ranges: tuple[IdRange, ...]
     content: str
 
     @property
@@ -94,103 +94,105 @@ class Comparison:
     """What is found on the way along the links."""
 
     session: Session
-    found: list[str] = field(default_factory=list)
-    covered: dict[str, Covered] = field(default_factory=lambda: {table: Covered() for table in RANKS})
+    differences: list[str] = field(default_factory=list)
+    covered: dict[str, CoveredIds] = field(default_factory=lambda: {table: CoveredIds() for table in TABLE_RANKS})
     _newest: dict[str, int] = field(default_factory=dict)
 
-    def say(self, difference: str) -> None:
+    def add_difference(self, difference: str) -> None:
         """Keep a difference; the first ones are named."""
-        if len(self.found) <= SHOWN:
-            self.found.append(difference if len(self.found) < SHOWN else "and more")
+        if len(self.differences) <= MOST_DIFFERENCES:
+            self.differences.append(difference if len(self.differences) < MOST_DIFFERENCES else "and more")
 
-    def compare(self, links: Iterable[Link]) -> None:
+    def compare(self, links: Iterable[LoggedLink]) -> None:
         """Compare what links tell with the rows, some at a time."""
-        batch: list[tuple[Link, tuple[Named, ...]]] = []
+        batch: list[tuple[LoggedLink, tuple[NamedRows, ...]]] = []
         size = 0
         for link in links:
-            rows = self._read(link)
+            rows = self._rows_of_link(link)
             if rows:
                 batch.append((link, rows))
-                size += sum(min(each.size, _LARGE) for each in rows)
-            if size > _ROWS:
-                self._compare(batch)
+                size += sum(min(each.size, _STREAMED_ROWS) for each in rows)
+            if size > _BATCH_ROWS:
+                self._compare_batch(batch)
                 batch, size = [], 0
-        self._compare(batch)
+        self._compare_batch(batch)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """After the last link of the chain: rows without links."""
         for table, covered in self.covered.items():
             query = text(f"SELECT id FROM {table} ORDER BY id")  # noqa: S608  (the name of a table)
-            ids = self.session.connection().execute(query, execution_options={"yield_per": _MANY}).scalars()
+            ids = self.session.connection().execute(query, execution_options={"yield_per": _ID_BATCH}).scalars()
             for number in covered.lacks(ids):
-                self.say(f"{table} {number} has no link")
+                self.add_difference(f"{table} {number} has no link")
 
-    def _read(self, link: Link) -> tuple[Named, ...]:
+    def _rows_of_link(self, link: LoggedLink) -> tuple[NamedRows, ...]:
         body = parse_body(link.body)
         if body is None:
-            self.say(f"link {link.seq} cannot be read")
+            self.add_difference(f"link {link.seq} cannot be read")
             return ()
         if "rows" not in body:
-            self.say(f"link {link.seq} names no row")
+            self.add_difference(f"link {link.seq} names no row")
             return ()
-        rows = _named(body["rows"])
+        rows = _rows_named_by(body["rows"])
         if not rows:
-            self.say(f"link {link.seq} names no row")
+            self.add_difference(f"link {link.seq} names no row")
         return rows
 
-    def _compare(self, batch: Sequence[tuple[Link, tuple[Named, ...]]]) -> None:
-        spelled = self._spelled(batch)
+    def _compare_batch(self, batch: Sequence[tuple[LoggedLink, tuple[NamedRows, ...]]]) -> None:
+        spelled = self._spell_batch(batch)
         whole = [(link, rows) for link, rows in batch if self._rows_agree(link, rows, spelled)]
-        views = self._views(whole)
-        steps = _Steps.of(self.session, [rows for link, rows in whole if link.kind in STEPS])
+        views = self._views_of_rows(whole)
+        steps = _BudgetSteps.load(self.session, [rows for link, rows in whole if link.kind in BUDGET_STEP_KINDS])
         for link, rows in whole:
-            told = steps.told(link, rows) if link.kind in STEPS else views.get(_lead(rows))
-            if told is None or _said(told, rows) != (*link[4:8], link.body):
-                self.say(f"link {link.seq} does not say what its rows say")
+            told = steps.link_fields(link, rows) if link.kind in BUDGET_STEP_KINDS else views.get(_leading_row(rows))
+            if told is None or _expected_link_fields(told, rows) != (*link[4:8], link.body):
+                self.add_difference(f"link {link.seq} does not say what its rows say")
 
-    def _spelled(self, batch: Sequence[tuple[Link, tuple[Named, ...]]]) -> dict[str, dict[int, str]]:
+    def _spell_batch(self, batch: Sequence[tuple[LoggedLink, tuple[NamedRows, ...]]]) -> dict[str, dict[int, str]]:
         """All rows of links that name few, by table and id."""
         wanted: dict[str, list[int]] = {}
         for _, rows in batch:
             for each in rows:
-                if each.size <= _LARGE:
+                if each.size <= _STREAMED_ROWS:
                     wanted.setdefault(each.table, []).extend(each.numbers)
-        return {table: contents(self.session, table, ids) for table, ids in wanted.items()}
+        return {table: row_contents(self.session, table, ids) for table, ids in wanted.items()}
 
-    def _rows_agree(self, link: Link, rows: Sequence[Named], spelled: Mapping[str, Mapping[int, str]]) -> bool:
+    def _rows_agree(
+        self, link: LoggedLink, rows: Sequence[NamedRows], spelled: Mapping[str, Mapping[int, str]]
+    ) -> bool:
         agree = True
         for each in rows:
             new = [self.covered[each.table].add(*pair) for pair in each.ranges]
             if not all(new):
-                self.say(f"link {link.seq} names {each.table} {each.ids} again")
+                self.add_difference(f"link {link.seq} names {each.table} {each.ids} again")
                 agree = False
-            if each.size > _LARGE and not all(new):
+            if each.size > _STREAMED_ROWS and not all(new):
                 continue  # many rows are read once, however many links name them
-            if each.size > _LARGE:
-                number, digest = self._streamed(each)
+            if each.size > _STREAMED_ROWS:
+                number, digest = self._digest_streamed(each)
                 missing = number != each.size
             else:
                 there = spelled[each.table]
                 lacking = [number for number in each.numbers if number not in there]
                 missing = bool(lacking)
-                digest = "" if missing else digest_of(there[number] for number in each.numbers)
+                digest = "" if missing else digest_of_contents(there[number] for number in each.numbers)
             if missing:
-                self.say(f"{each.table} {each.ids} of link {link.seq} is not there")
+                self.add_difference(f"{each.table} {each.ids} of link {link.seq} is not there")
             elif digest != each.content:
-                self.say(f"{each.table} {each.ids} is not what link {link.seq} tells")
+                self.add_difference(f"{each.table} {each.ids} is not what link {link.seq} tells")
             agree = agree and not missing and digest == each.content
         return agree
 
-    def _streamed(self, each: Named) -> tuple[int, str]:
+    def _digest_streamed(self, named_rows: NamedRows) -> tuple[int, str]:
         """Number and digest of many rows; of rows that cannot all be there, nothing is read."""
         number, seen = 0, hashlib.sha256()
-        if max(last for _, last in each.ranges) > self._last_of(each.table):
+        if max(last for _, last in named_rows.ranges) > self._last_of(named_rows.table):
             return number, ""
-        query = text(f"SELECT * FROM {each.table} WHERE id BETWEEN :first AND :last ORDER BY id")  # noqa: S608
-        for first, last in each.ranges:
-            given, options = {"first": first, "last": last}, {"yield_per": _MANY}
+        query = text(f"SELECT * FROM {named_rows.table} WHERE id BETWEEN :first AND :last ORDER BY id")  # noqa: S608
+        for first, last in named_rows.ranges:
+            given, options = {"first": first, "last": last}, {"yield_per": _ID_BATCH}
             for row in self.session.connection().execute(query, given, execution_options=options).mappings():
-                seen.update((b"\n" if number else b"") + content(each.table, dict(row)).encode())
+                seen.update((b"\n" if number else b"") + row_content(named_rows.table, dict(row)).encode())
                 number += 1
         return number, seen.hexdigest()
 
@@ -201,11 +203,13 @@ class Comparison:
             self._newest[table] = int(self.session.scalar(query) or 0)
         return self._newest[table]
 
-    def _views(self, whole: Sequence[tuple[Link, tuple[Named, ...]]]) -> dict[tuple[str, int], Mapping[str, Any]]:
+    def _views_of_rows(
+        self, whole: Sequence[tuple[LoggedLink, tuple[NamedRows, ...]]]
+    ) -> dict[tuple[str, int], Mapping[str, Any]]:
         """What the rows that links are about would have them tell."""
         wanted: dict[str, list[int]] = {}
         for link, rows in whole:
-            if link.kind not in STEPS and rows[0].size == 1:
+            if link.kind not in BUDGET_STEP_KINDS and rows[0].size == 1:
                 wanted.setdefault(rows[0].table, []).extend(rows[0].numbers)
         found: dict[tuple[str, int], Mapping[str, Any]] = {}
         for table, ids in wanted.items():
@@ -213,54 +217,54 @@ class Comparison:
         return found
 
 
-def _lead(rows: Sequence[Named]) -> tuple[str, int]:
+def _leading_row(rows: Sequence[NamedRows]) -> tuple[str, int]:
     return rows[0].table, rows[0].ranges[0][0]
 
 
-def _said(told: Mapping[str, Any], rows: Sequence[Named]) -> tuple[Any, ...]:
+def _expected_link_fields(told: Mapping[str, Any], rows: Sequence[NamedRows]) -> tuple[Any, ...]:
     """Actor, kind, dataset, request and body of the link that would tell this."""
     named = [{"table": each.table, "ids": each.ids, "content": each.content} for each in rows]
-    body = spelled_body(told, named)
+    body = link_body(told, named)
     return told["link_actor"], told["link_kind"], told["link_dataset"], told["link_request"], body
 
 
-def _named(said: Any) -> tuple[Named, ...]:
+def _rows_named_by(said: Any) -> tuple[NamedRows, ...]:
     """The rows that a link names; none if it is not written as almoner writes it."""
     found = [_named_once(each) for each in said] if isinstance(said, list) else []
     return () if None in found or len(found) > _MOST else tuple(each for each in found if each is not None)
 
 
-def _named_once(each: Any) -> Named | None:
+def _named_once(each: Any) -> NamedRows | None:
     """The rows of one table that a link names; None if that is not written as almoner writes it."""
     if not isinstance(each, dict) or set(each) != {"table", "ids", "content"}:
         return None
     table, ids, digest = each["table"], each["ids"], each["content"]
     if not all(isinstance(said, str) for said in (table, ids, digest)):
         return None
-    if table not in RANKS or not _RANGES.fullmatch(ids):
+    if table not in TABLE_RANKS or not _RANGES_PATTERN.fullmatch(ids):
         return None
     pairs = [part.partition("-") for part in ids.split(",")]
     ranges = tuple((int(first), int(last or first)) for first, _, last in pairs)
     fits = all(first <= last <= _LAST for first, last in ranges)
-    return Named(table, ids, ranges, digest) if fits else None
+    return NamedRows(table, ids, ranges, digest) if fits else None
 
 
 @dataclass(frozen=True)
-class _Steps:
+class _BudgetSteps:
     """What the rows of some steps say: entries with their holds and mechanisms, and mechanisms without."""
 
     entries: Mapping[int, Any]
     invocations: Mapping[int, Any]
 
     @classmethod
-    def of(cls, session: Session, steps: Sequence[Sequence[Named]]) -> "_Steps":
+    def load(cls, session: Session, steps: Sequence[Sequence[NamedRows]]) -> "_BudgetSteps":
         """Of the steps that links name."""
         named = [each for rows in steps for each in rows]
         entries = [number for each in named if each.table == "entry" for number in each.numbers]
         invocations = [number for each in named if each.table == "invocation" for number in each.numbers]
-        return cls(_by_id(session, _ENTRIES, entries), _by_id(session, _INVOCATIONS, invocations))
+        return cls(_rows_by_id(session, _STEP_ENTRIES, entries), _rows_by_id(session, _STEP_INVOCATIONS, invocations))
 
-    def told(self, link: Link, rows: Sequence[Named]) -> Mapping[str, Any] | None:
+    def link_fields(self, link: LoggedLink, rows: Sequence[NamedRows]) -> Mapping[str, Any] | None:
         """What the link of a step would tell; None if it cannot be."""
         ids = {each.table: each.numbers for each in rows}
         entries: list[Any] = [self.entries.get(number) for number in ids.get("entry", ())]
@@ -270,33 +274,35 @@ class _Steps:
             return None
         kind = kind_of({entry.kind for entry in entries}) if entries else "hold"
         first = about[0]
-        told = self._body(kind, entries, mechanisms)
+        told = self._step_body(kind, entries, mechanisms)
         return {**told, "link_actor": first.actor, "link_kind": f"ledger.{kind}", "link_dataset": first.dataset,
                 "link_request": first.request_id}  # fmt: skip
 
-    def _body(self, kind: str, entries: Sequence[Any], mechanisms: Sequence[Any]) -> Mapping[str, Any]:
+    def _step_body(self, kind: str, entries: Sequence[Any], mechanisms: Sequence[Any]) -> Mapping[str, Any]:
         if kind == "hold":
             blocks = {entry.account_id: entry.block for entry in entries if entry.account_kind == "block"}
             made = mechanisms or list({entry.invocation_id: entry for entry in entries}.values())
-            return told_hold([each._mapping for each in made], [entry._mapping for entry in entries], blocks)
+            return hold_view([each._mapping for each in made], [entry._mapping for entry in entries], blocks)
         if kind == "arm":
             first = entries[0]
-            return told_arm(first.attempt, first.sequence, first.instalment, first.rho, first.delta)
-        return told_settled(entries[0].attempt, [entry.kind for entry in entries])
+            return arm_view(first.attempt, first.sequence, first.instalment, first.rho, first.delta)
+        return settlement_view(entries[0].attempt, [entry.kind for entry in entries])
 
 
-_OF = "JOIN request r ON r.id = i.request_id JOIN dataset d ON d.id = r.dataset_id LEFT JOIN principal p ON p.id = "
-_ENTRIES = f"""
+_STEP_JOINS = (
+    "JOIN request r ON r.id = i.request_id JOIN dataset d ON d.id = r.dataset_id LEFT JOIN principal p ON p.id = "
+)
+_STEP_ENTRIES = f"""
 SELECT e.id, e.kind, p.name AS actor, d.name AS dataset, i.request_id, i.attempt, i.sequence, i.mechanism,
        i.id AS invocation_id, h.account_id, h.instalment, h.rho, h.delta, a.kind AS account_kind, a.block
   FROM entry e JOIN hold h ON h.id = e.hold_id JOIN account a ON a.id = h.account_id
-  JOIN invocation i ON i.id = h.invocation_id {_OF} e.actor_id WHERE e.id IN """  # noqa: S608
-_INVOCATIONS = f"""
+  JOIN invocation i ON i.id = h.invocation_id {_STEP_JOINS} e.actor_id WHERE e.id IN """  # noqa: S608
+_STEP_INVOCATIONS = f"""
 SELECT i.id, p.name AS actor, d.name AS dataset, i.request_id, i.attempt, i.sequence, i.mechanism
-  FROM invocation i {_OF} i.created_by WHERE i.id IN """  # noqa: S608
+  FROM invocation i {_STEP_JOINS} i.created_by WHERE i.id IN """  # noqa: S608
 
 
-def _by_id(session: Session, query: str, ids: Sequence[int]) -> dict[int, Any]:
+def _rows_by_id(session: Session, query: str, ids: Sequence[int]) -> dict[int, Any]:
     found: dict[int, Any] = {}
     for first in range(0, len(ids), 500):
         among = ", ".join(map(str, ids[first : first + 500]))

@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from models_db.services.audit.chain import head
-from models_db.services.audit.log import Link, LogFilter, chunks
+from models_db.services.audit.chain import read_chain_head
+from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
 from models_db.services.audit.verify_chain import Progress
 from models_db.services.catalogue import request_plans
 from models_db.services.lifecycle import ledger
 from models_db.services.verification.compare_rows import Comparison
-from models_db.writes.unit_claims import digests
+from models_db.writes.unit_claims import digest_claims
 
-_MANY = 10_000
+_MARK_BATCH = 10_000
 
-EXCEPTIONS = {
+DOCUMENTED_EXCEPTIONS = {
     ("lease", "token"): "whose run it is: random, and gone with the run",
     ("lease", "owner"): "a process, for people to look at",
     ("lease", "expires_at"): "the heartbeat of a run",
@@ -29,36 +29,43 @@ EXCEPTIONS = {
 """Columns that nothing is compared with, and why: a lease is advisory, what fences a late runner is its holds."""
 
 
-def differences(session: Session, progress: Progress | None = None) -> list[str]:
+def compare_rows_with_chain(session: Session, progress: Progress | None = None) -> list[str]:
     """What the tables and the chain do not agree on, each with its table and id or its link; empty when they agree.
 
     `progress` is told how many links of how many are done.
     """
     comparison = Comparison(session)
-    comparison.compare(_links(session, progress))
-    comparison.end()
-    derived = (_units, caps, _counters, _plans, _leases, _pending)
+    comparison.compare(_link_differences(session, progress))
+    comparison.finish()
+    derived = (
+        _unit_claim_differences,
+        cap_differences,
+        _counter_differences,
+        _plan_differences,
+        _lease_differences,
+        _pending_link_differences,
+    )
     for found in (compare(session) for compare in derived):
         for difference in found:
-            comparison.say(difference)
-    return comparison.found
+            comparison.add_difference(difference)
+    return comparison.differences
 
 
-def _links(session: Session, progress: Progress | None) -> Iterator[Link]:
-    total, done = head(session).seq, 0
-    for chunk in chunks(session, LogFilter()):
+def _link_differences(session: Session, progress: Progress | None) -> Iterator[LoggedLink]:
+    total, done = read_chain_head(session).seq, 0
+    for chunk in stream_chunks(session, LogFilter()):
         yield from chunk
         done += len(chunk)
         if progress:
             progress(done, total)
 
 
-def _units(session: Session) -> Iterator[str]:
+def _unit_claim_differences(session: Session) -> Iterator[str]:
     """The marks of each claim are those of which it has the digest, and each is of a claim."""
     claims = {row.id: row for row in session.execute(text("SELECT id, salt, digest FROM unit_claim"))}
     query = text("SELECT claim, mark, account_id, cohort FROM unit_mark ORDER BY mark")
-    marks = session.connection().execute(query, execution_options={"yield_per": _MANY})
-    for number, digest in digests({number: claim.salt for number, claim in claims.items()}, marks).items():
+    marks = session.connection().execute(query, execution_options={"yield_per": _MARK_BATCH})
+    for number, digest in digest_claims({number: claim.salt for number, claim in claims.items()}, marks).items():
         if digest != claims[number].digest:
             yield f"unit_mark of unit_claim {number} are not those that it claimed"
     stray = text("SELECT DISTINCT claim FROM unit_mark WHERE claim NOT IN (SELECT id FROM unit_claim) ORDER BY claim")
@@ -66,18 +73,18 @@ def _units(session: Session) -> Iterator[str]:
         yield f"unit_mark of unit_claim {number} has no claim"
 
 
-def caps(session: Session, root: int | None = None) -> Iterator[str]:
+def cap_differences(session: Session, root: int | None = None) -> Iterator[str]:
     """Differences of caps, below one root account or everywhere.
 
     The cap of a root account and its blocks is that of the last motion carried for it, or of its first claim. An
     account without either, on which no dataset is, was made by hand before links named rows; nothing is spent there.
     """
-    for row in session.execute(_CAPS, {"root": root}):
+    for row in session.execute(_CAPS_QUERY, {"root": root}):
         yield f"account {row.id}: rho_cap or delta_cap is not what was claimed or carried"
 
 
-_CLAIMED = "coalesce(m.{carried}, c.{first})"
-_CAPS = text(f"""
+_CLAIMED_VALUE = "coalesce(m.{carried}, c.{first})"
+_CAPS_QUERY = text(f"""
 SELECT a.id FROM account a
   LEFT JOIN (SELECT d.account_id, max(y.id) AS id FROM carried y JOIN motion m ON m.id = y.motion_id
              JOIN dataset d ON d.id = m.dataset_id WHERE m.kind = 'cap' GROUP BY d.account_id) last
@@ -86,39 +93,39 @@ SELECT a.id FROM account a
   LEFT JOIN cap c ON c.account_id = coalesce(a.parent_id, a.id)
  WHERE a.kind IN ('root', 'block') AND (CAST(:root AS BIGINT) IS NULL OR coalesce(a.parent_id, a.id) = :root)
    AND (c.id IS NOT NULL OR EXISTS (SELECT 1 FROM dataset d WHERE d.account_id = coalesce(a.parent_id, a.id)))
-   AND (a.rho_cap <> coalesce({_CLAIMED.format(carried="rho", first="rho")}, -1)
-        OR a.delta_cap <> coalesce({_CLAIMED.format(carried="delta_fail", first="delta_fail")}, -1)) ORDER BY a.id
+   AND (a.rho_cap <> coalesce({_CLAIMED_VALUE.format(carried="rho", first="rho")}, -1)
+        OR a.delta_cap <> coalesce({_CLAIMED_VALUE.format(carried="delta_fail", first="delta_fail")}, -1)) ORDER BY a.id
 """)  # noqa: S608  (of constants)
 
 
-def _counters(session: Session) -> Iterator[str]:
+def _counter_differences(session: Session) -> Iterator[str]:
     """Counters are the sums of entries, and the newest entry of an account is the one it was moved by last."""
-    for account, counter in ledger.recomputed(session):
+    for account, counter in ledger.differing_counters(session):
         yield f"account {account}: {counter} is not the sum of its entries"
-    for row in session.execute(_NEWEST):
+    for row in session.execute(_NEWEST_ENTRIES):
         yield f"account {row.id}: last_entry_id is not its newest entry"
 
 
-_NEWEST = text("""
+_NEWEST_ENTRIES = text("""
 SELECT a.id FROM account a LEFT JOIN (SELECT h.account_id AS id, max(e.id) AS newest FROM entry e
   JOIN hold h ON h.id = e.hold_id GROUP BY h.account_id) n ON n.id = a.id
  WHERE a.last_entry_id <> coalesce(n.newest, 0) ORDER BY a.id
 """)
 
 
-def _plans(session: Session) -> Iterator[str]:
+def _plan_differences(session: Session) -> Iterator[str]:
     """The plan that guards hold a request to is the one in its text."""
-    for number in request_plans.altered(session):
+    for number in request_plans.altered_plans(session):
         yield f"planned_release of request {number}, or what belongs to it, is not the plan of its text"
 
 
-def _leases(session: Session) -> Iterator[str]:
+def _lease_differences(session: Session) -> Iterator[str]:
     """Every request that ever ran has one lease, of its last attempt."""
-    for row in session.execute(_LEASES):
+    for row in session.execute(_LEASES_QUERY):
         yield f"lease of request {row.request_id} is not of its last attempt"
 
 
-_LEASES = text("""
+_LEASES_QUERY = text("""
 SELECT l.request_id FROM lease l WHERE l.attempt <> (SELECT count(*) FROM transition t
  WHERE t.request_id = l.request_id AND t.to_state = 'running')
  UNION SELECT t.request_id FROM transition t WHERE t.to_state = 'running'
@@ -126,7 +133,7 @@ SELECT l.request_id FROM lease l WHERE l.attempt <> (SELECT count(*) FROM transi
 """)
 
 
-def _pending(session: Session) -> Iterator[str]:
+def _pending_link_differences(session: Session) -> Iterator[str]:
     """Between transactions nothing waits for its link, and the chain has one head."""
     for number in session.scalars(text("SELECT id FROM pending_link ORDER BY id")):
         yield f"pending_link {number} was left behind"

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from models_db.values.requests import Exact, Written
+from models_db.values.requests import ExactDecimal, RequestModel
 
 Method = Literal["anchored", "lsh_tree", "lloyd"]
 
@@ -16,7 +16,7 @@ ROUNDS: dict[str, int] = {"anchored": 1, "lsh_tree": 1, "lloyd": 2}
 """How often a method takes sums where a request is silent; it is written out when the request is read."""
 
 
-class ClusterSettings(Written):
+class ClusterSettings(RequestModel):
     """How units are put into clusters.
 
     Attributes:
@@ -32,7 +32,7 @@ class ClusterSettings(Written):
     count: Annotated[int, Field(ge=1, le=MOST_CLUSTERS)] = 64
     rounds: Annotated[int, Field(ge=1, le=20)] = 1
     depth: Annotated[int, Field(ge=1, le=MOST_DEPTH)] = 10
-    count_share: Annotated[Exact, Field(gt=0, lt=1)] = Decimal("0.3")
+    count_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.3")
 
     @model_validator(mode="before")
     @classmethod

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from models_db.errors import UsageError
 from models_db.values.canonical_json import digest
-from models_db.values.requests import Exact, Line, Written, as_json
+from models_db.values.requests import ExactDecimal, RequestModel, TextLine, model_to_json
 from tasks.inference.structured_output.json_schema import MOST_CHARACTERS, Schema
 from tasks.values.insight import KEYWORDS, SUMMARY
 
@@ -19,7 +19,7 @@ MOST_TOLD = 5000
 """Characters of descriptions and examples: a prompt has 8,000 (`tasks.inference.prompts.templates`)."""
 
 
-class FacetField(Written):
+class FacetField(RequestModel):
     """One field of the facets.
 
     Attributes:
@@ -31,7 +31,7 @@ class FacetField(Written):
     """
 
     name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,39}$")]
-    about: Line
+    about: TextLine
     kind: Literal["text", "list"] = "list"
     most_items: Annotated[int, Field(ge=1, le=20)] = 5
     most_characters: Annotated[int, Field(ge=1, le=400)] = 40
@@ -61,7 +61,7 @@ PAPER_FIELDS = (
 """The six of URANIA's appendix G.1, in its order and in our words."""
 
 
-class FacetExample(Written):
+class FacetExample(RequestModel):
     """A made-up text with its facets, which the model is shown.
 
     Attributes:
@@ -69,7 +69,7 @@ class FacetExample(Written):
     """
 
     text: Annotated[str, Field(min_length=1, max_length=600)]
-    facets: dict[str, tuple[Line, ...]]
+    facets: dict[str, tuple[TextLine, ...]]
 
 
 EXAMPLES = (
@@ -99,7 +99,7 @@ EXAMPLES = (
 """Two of our own: without any, a small model repeats the instructions, and with one it repeats the example."""
 
 
-class FacetSettings(Written):
+class FacetSettings(RequestModel):
     """How facets are extracted; all of it is public.
 
     Attributes:
@@ -117,7 +117,7 @@ class FacetSettings(Written):
     fields: Annotated[tuple[FacetField, ...], Field(max_length=MOST_FIELDS)] = PAPER_FIELDS
     examples: Annotated[tuple[FacetExample, ...], Field(max_length=5)] = EXAMPLES
     phrase_words: Annotated[int, Field(ge=1, le=4)] = 2
-    contrast: Annotated[Exact, Field(ge=0, le=4)] = Decimal(1)
+    contrast: Annotated[ExactDecimal, Field(ge=0, le=4)] = Decimal(1)
     max_text_tokens: Annotated[int, Field(ge=16, le=100_000)] = 192
     max_new_tokens: Annotated[int, Field(ge=16, le=4_000)] = 192
 
@@ -158,7 +158,7 @@ class FacetSettings(Written):
     @property
     def digest(self) -> str:
         """SHA-256 of all of it."""
-        return digest(as_json(self))
+        return digest(model_to_json(self))
 
 
 class FacetsImpossible(UsageError):

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from models_db.errors import UsageError
 from models_db.values.bounded_json import parse_json
 from models_db.values.canonical_json import Json
-from models_db.values.requests import Exact, Line, Written
+from models_db.values.requests import ExactDecimal, RequestModel, TextLine
 from tasks.text.keyword_normalisation import spelt_keyword
 
 Method = Literal["public", "tfidf", "model", "hybrid"]
@@ -32,7 +32,7 @@ def _spelt(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(keyword for keyword in found if keyword is not None))
 
 
-class KeywordSettings(Written):
+class KeywordSettings(RequestModel):
     """How the closed set of keywords is made (URANIA, section 4.1).
 
     Attributes:
@@ -55,12 +55,12 @@ class KeywordSettings(Written):
     size: Annotated[int, Field(ge=1, le=MOST_WORDS)] = 200
     per_unit: Annotated[int, Field(ge=1, le=50)] = 5
     tokens_per_unit: Annotated[int, Field(ge=1, le=1000)] = 30
-    frequency_share: Annotated[Exact, Field(gt=0, lt=1)] = Decimal("0.3")
+    frequency_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.3")
     only_common: bool = True
     ranking: Ranking = "counts"
-    counting_share: Annotated[Exact, Field(gt=0, lt=1)] = Decimal("0.05")
+    counting_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.05")
     words: Annotated[tuple[str, ...], Field(max_length=MOST_WORDS), AfterValidator(_spelt)] = ()
-    words_from: Line | None = None
+    words_from: TextLine | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

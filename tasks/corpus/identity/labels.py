@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from models_db.values.requests import spelt
+from models_db.values.requests import normalise_spelling
 from tasks.corpus.identity.units import is_unicode
 
 LONGEST_LABEL = 200
@@ -29,7 +29,7 @@ def normalise_label(value: object) -> str | None:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError("a label is text or an integer; in YAML, put words such as yes and no in quotes")
-    label = spelt(value)
+    label = normalise_spelling(value)
     if len(label) > LONGEST_LABEL:
         raise ValueError(f"a label has at most {LONGEST_LABEL} characters")
     if not is_unicode(label):

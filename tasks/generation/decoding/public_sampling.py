@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from models_db.values.requests import Exact
+from models_db.values.requests import ExactDecimal
 from tasks.generation.decoding.generate import ready_to_draw
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.generation.decoding.journal import Earlier
@@ -24,7 +24,7 @@ class Drawn:
     """How public texts are drawn: the exact softmax of the candidates at a temperature."""
 
     max_new_tokens: int
-    temperature: Exact
+    temperature: ExactDecimal
     top_k: int
     sampler: samplers.Kind = samplers.DEFAULT
 

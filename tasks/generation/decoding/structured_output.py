@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import Exact
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import ExactDecimal
 from tasks.generation.decoding.run_context import Bench
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import PromptPieces, private_prompt, reference_tokens
@@ -52,7 +52,7 @@ class Writer:
 
     @classmethod
     def of(
-        cls, bench: Bench, schemas: Sequence[Schema], max_new_tokens: int, temperature: Exact, top_k: int = 20
+        cls, bench: Bench, schemas: Sequence[Schema], max_new_tokens: int, temperature: ExactDecimal, top_k: int = 20
     ) -> "Writer":
         """A writer for these schemas. Whatever the model cannot do is refused here, before anything is spent.
 
@@ -73,7 +73,7 @@ class Writer:
         pieces = private_prompt(model.tokenizer, PromptSpec("topics", SYSTEM, "topics", "{reference}"))
         Sizes.of([pieces], [], 0, max_new_tokens).check_fits(model)
         constraints = {
-            canonical(dict(schema)): RecordConstraint(
+            encode_canonical(dict(schema)): RecordConstraint(
                 schema,
                 model.tokenizer,
                 vocabulary=model.vocabulary,
@@ -97,7 +97,7 @@ class Writer:
         """
         from tasks.generation.decoding.public_sampling import draw_public_texts
 
-        constraint = self.constraints[canonical(dict(schema))]
+        constraint = self.constraints[encode_canonical(dict(schema))]
         if not prompts:
             return []
         tokenizer = self.bench.engine.model.tokenizer

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from models_db.errors import Refused, UsageError
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import Exact, plain_decimal
+from models_db.values.requests import ExactDecimal, format_decimal
 from tasks.generation.private_decoding.base import Bought, FamilyParameters, FamilySystem, top_k_text
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.core.uncharged import uncharged
@@ -32,11 +32,11 @@ class AdaPMixedParameters(FamilyParameters):
     """`parameters:` of a request."""
 
     top_k: Annotated[int, Field(ge=0)] = 100
-    order: Annotated[Exact, Field(gt=1, le=100)] = Decimal(3)
-    radius: Annotated[Exact, Field(gt=0, le=100)] = Decimal("0.1")
-    screening_weight: Annotated[Exact, Field(gt=0, le=1)] = Decimal("0.001")
-    screening_noise: Annotated[Exact, Field(gt=0, le=10)] = Decimal("0.001")
-    screening_threshold: Annotated[Exact, Field(gt=0, le=1000)] = Decimal(2)
+    order: Annotated[ExactDecimal, Field(gt=1, le=100)] = Decimal(3)
+    radius: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal("0.1")
+    screening_weight: Annotated[ExactDecimal, Field(gt=0, le=1)] = Decimal("0.001")
+    screening_noise: Annotated[ExactDecimal, Field(gt=0, le=10)] = Decimal("0.001")
+    screening_threshold: Annotated[ExactDecimal, Field(gt=0, le=1000)] = Decimal(2)
 
 
 class AdaPMixed(FamilySystem[AdaPMixedParameters]):
@@ -66,11 +66,11 @@ class AdaPMixed(FamilySystem[AdaPMixedParameters]):
         facts = {
             "tokens per text": str(wanted.max_new_tokens),
             "top k": top_k_text(wanted.top_k),
-            "Renyi order": plain_decimal(wanted.order),
-            "radius of a row": plain_decimal(wanted.radius),
-            "weight of rows in the screening": plain_decimal(wanted.screening_weight),
-            "noise of the screening": plain_decimal(wanted.screening_noise),
-            "threshold of the screening": plain_decimal(wanted.screening_threshold),
+            "Renyi order": format_decimal(wanted.order),
+            "radius of a row": format_decimal(wanted.radius),
+            "weight of rows in the screening": format_decimal(wanted.screening_weight),
+            "noise of the screening": format_decimal(wanted.screening_noise),
+            "threshold of the screening": format_decimal(wanted.screening_threshold),
         }
         return Bought((uncharged(self.name),), facts)
 

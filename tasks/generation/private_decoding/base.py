@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
-from models_db.services.lifecycle.ledger import PlannedInvocation
+from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import Exact as Decimals
-from models_db.values.requests import plain_decimal
+from models_db.values.requests import ExactDecimal as Decimals
+from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.corpus.store import Place, UnitDocuments
 from tasks.generation.decoding.run_context import Bench
@@ -114,11 +114,11 @@ class PaidSystem(AsAsked, ABC, Generic[Parameters]):
         wanted, layout = self._asked(ask.parameters, ask.blocks)
         amount = ask.amount or Amount()
         count = None if wanted.batches or wanted.groups or ask.population else _count(amount, wanted)
-        counting = [PlannedInvocation(count.event(), (count.loss(),))] if count else []
+        counting = [InvocationPlan(count.event(), (count.loss(),))] if count else []
         paid = count.loss() if count else Amount()
         bought = self.buy(amount.rho - paid.rho, wanted)
         size = wanted.instalment * wanted.groups_per_unit
-        drawing = [PlannedInvocation(event, instalments(event, size)) for event in bought.events]
+        drawing = [InvocationPlan(event, instalments(event, size)) for event in bought.events]
         return Plan(
             invocations=(*counting, *drawing),
             blocks=tuple(range(ask.blocks)),
@@ -317,7 +317,7 @@ def _facts(wanted: FamilyParameters) -> dict[str, str]:
         **precision_facts(wanted),
         "samples": str(wanted.samples),
         "references B": str(wanted.references),
-        "temperature": plain_decimal(wanted.temperature),
+        "temperature": format_decimal(wanted.temperature),
         "reference tokens": str(wanted.max_reference_tokens),
         "draws per instalment": str(wanted.instalment),
     }

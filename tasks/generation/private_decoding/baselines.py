@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from models_db.services.lifecycle.ledger import PlannedInvocation
+from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import Exact, plain_decimal
+from models_db.values.requests import ExactDecimal, format_decimal
 from tasks.generation.decoding.run_context import Bench
 from tasks.generation.private_decoding.base import top_k_text
 from tasks.inference.prompts.render import PromptPieces, is_cut, prompts_for, reference_tokens
@@ -36,7 +36,7 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
 
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
     max_new_tokens: Annotated[int, Field(ge=1, le=100_000)]
-    temperature: Annotated[Exact, Field(gt=0, le=100)]
+    temperature: Annotated[ExactDecimal, Field(gt=0, le=100)]
     top_k: Annotated[int, Field(ge=0)] = 100
     max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
     sampler: samplers.Kind | None = None
@@ -45,16 +45,16 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
     instalment: Annotated[int, Field(ge=1)] | None = None
     clipping: Literal["log_probability", "logit"] | None = None
     private_tokens: Annotated[int, Field(ge=1)] | None = None
-    threshold: Exact | None = None
-    test_share: Exact | None = None
-    public_temperature: Exact | None = None
-    order: Exact | None = None
-    radius: Exact | None = None
-    screening_weight: Exact | None = None
-    screening_noise: Exact | None = None
-    screening_threshold: Exact | None = None
-    clip_norm: Exact | None = None
-    noise: Exact | None = None
+    threshold: ExactDecimal | None = None
+    test_share: ExactDecimal | None = None
+    public_temperature: ExactDecimal | None = None
+    order: ExactDecimal | None = None
+    radius: ExactDecimal | None = None
+    screening_weight: ExactDecimal | None = None
+    screening_noise: ExactDecimal | None = None
+    screening_threshold: ExactDecimal | None = None
+    clip_norm: ExactDecimal | None = None
+    noise: ExactDecimal | None = None
     space: Literal["hidden", "logits"] | None = None
     centre: Literal["public", "none"] | None = None
     adapter: str | None = None
@@ -182,7 +182,7 @@ def _plan(ask: Ask, event: PrivacyEvent) -> Plan:
     wanted = _asked(ask.parameters)
     layout_of(wanted, wanted.samples, ask.blocks)  # refuses fewer samples than blocks or labels
     return Plan(
-        invocations=(PlannedInvocation(event, (Amount(),)),),
+        invocations=(InvocationPlan(event, (Amount(),)),),
         blocks=tuple(range(ask.blocks)),
         samples=wanted.samples,
         facts={
@@ -192,7 +192,7 @@ def _plan(ask: Ask, event: PrivacyEvent) -> Plan:
             **precision_facts(wanted),
             "samples": str(wanted.samples),
             "tokens per text": str(wanted.max_new_tokens),
-            "temperature": plain_decimal(wanted.temperature),
+            "temperature": format_decimal(wanted.temperature),
             "top k": top_k_text(wanted.top_k),
         },
         rows=wanted.samples,

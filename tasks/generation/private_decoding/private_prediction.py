@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BaseModel, Field
 
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import Exact, plain_decimal
+from models_db.values.requests import ExactDecimal, format_decimal
 from tasks.accounting.rounding import decimal_above, exact
 from tasks.generation.private_decoding.base import Bought, FamilyParameters, FamilySystem, top_k_text
 from tasks.mechanisms.core.rng import RandomSource
@@ -40,9 +40,9 @@ class PrivatePredictionParameters(FamilyParameters):
     top_k: Annotated[int, Field(ge=0)] = 0
     sampler: samplers.Kind = "table"
     private_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    threshold: Annotated[Exact, Field(ge=0, le=2)] = Decimal("0.7")
-    test_share: Annotated[Exact, Field(gt=0, lt=1)] = Decimal("0.5")
-    public_temperature: Annotated[Exact, Field(gt=0, le=100)] = Decimal(1)
+    threshold: Annotated[ExactDecimal, Field(ge=0, le=2)] = Decimal("0.7")
+    test_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.5")
+    public_temperature: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal(1)
 
     @property
     def runs(self) -> int:
@@ -77,10 +77,10 @@ class PrivatePrediction(FamilySystem[PrivatePredictionParameters]):
             "top k": top_k_text(wanted.top_k),
             "clip norm c": format(decimal_above(draw.clip_norm, 6), "f"),
             "rho per private token": draw.loss().rho_text,
-            "threshold theta": plain_decimal(wanted.threshold),
+            "threshold theta": format_decimal(wanted.threshold),
             "noise of a threshold sigma": format(decimal_above(tests.sigma, 6), "f"),
             "rho per run of tests": tests.loss().rho_text,
-            "temperature of public tokens": plain_decimal(wanted.public_temperature),
+            "temperature of public tokens": format_decimal(wanted.public_temperature),
             "sampler": wanted.sampler,
         }
         return Bought((draw.event(runs), tests.event(runs)), facts)

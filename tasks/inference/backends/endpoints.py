@@ -13,26 +13,26 @@ from pydantic import Field, model_validator
 
 from models_db.errors import UsageError
 from models_db.values.canonical_json import Json, digest
-from models_db.values.requests import Exact, Line, Written, as_json
+from models_db.values.requests import ExactDecimal, RequestModel, TextLine, model_to_json
 from tasks.common.network import PREFIX, Address, Variable, is_loopback, split_url
 
 PAGE: Final = "docs/external-models.md"
 
 
-Price = Annotated[Exact, Field(ge=0, le=1_000_000)]
+Price = Annotated[ExactDecimal, Field(ge=0, le=1_000_000)]
 
 
-class Endpoint(Written):
+class Endpoint(RequestModel):
     """One endpoint. Prices are for a million tokens."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
     url: Address
-    model: Annotated[Line, Field(max_length=200)]
-    licence: Line = "not declared"
+    model: Annotated[TextLine, Field(max_length=200)]
+    licence: TextLine = "not declared"
     key_env: Variable | None = None
     allow_http: bool = False
     proxy: Address | None = None
-    ca_file: Line | None = None
+    ca_file: TextLine | None = None
     token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # noqa: S105 - no password
     per_minute: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     tokens_per_minute: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
@@ -86,7 +86,7 @@ class Endpoint(Written):
     @property
     def approved(self) -> dict[str, Json]:
         """Everything that an approval covers."""
-        found = as_json(self)
+        found = model_to_json(self)
         if not isinstance(found, dict):
             raise TypeError("an endpoint is a mapping")
         return {name: value for name, value in found.items() if name not in self.pace}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from models_db.values.requests import Exact
+from models_db.values.requests import ExactDecimal
 
 SYSTEM = "You write texts. You answer with the text that is asked for, and with nothing beside it."
 """What a model is told about itself where nothing else is said."""
@@ -32,7 +32,7 @@ class Sampling:
     """
 
     max_new_tokens: int
-    temperature: Exact
+    temperature: ExactDecimal
     top_k: int = 0
     system: str | None = None
 

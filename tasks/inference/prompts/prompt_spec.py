@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from models_db.values.canonical_json import Json
-from models_db.values.requests import Prompt, as_json
+from models_db.values.requests import Prompt, model_to_json
 from tasks.inference.prompts.presets import DEFAULT, PRESETS
 from tasks.inference.prompts.templates import (
     DESCRIPTION,
@@ -90,7 +90,7 @@ def prompt_json(prompt: Prompt, labels: Sequence[str] = ()) -> dict[str, Json]:
         BadTemplate: as `PromptSpec.of`.
     """
     spec = PromptSpec.of(prompt, labels)
-    written = as_json(prompt)
+    written = model_to_json(prompt)
     if not isinstance(written, dict):
         raise TypeError("a prompt is stored as an object")
     if set(written) == {"description"} and not labels:

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from models_db.errors import UsageError
-from models_db.values.requests import Written
+from models_db.values.requests import RequestModel
 from tasks.inference.structured_output.form import Form
 from tasks.inference.structured_output.schema_parameters import schema_of
 
@@ -16,7 +16,7 @@ def _usable(form: str | None) -> str | None:
     return form
 
 
-class FormParameters(Written):
+class FormParameters(RequestModel):
     """The part of a system's `parameters:` that is about forms; every one is public.
 
     Attributes:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field
 
 from models_db.errors import UsageError
-from models_db.values.requests import Written
+from models_db.values.requests import RequestModel
 from tasks.inference.structured_output.json_schema import record_schema
 from tasks.values.release_kinds import ReleaseKind
 
@@ -17,7 +17,7 @@ def _usable(schema: object) -> object:
     return schema
 
 
-class RecordParameters(Written):
+class RecordParameters(RequestModel):
     """The part of a system's `parameters:` that is about records; every one is public.
 
     Attributes:

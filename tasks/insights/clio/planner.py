@@ -8,7 +8,7 @@ for data that is public: on governed data it is refused, and of its release noth
 
 from pydantic import BaseModel
 
-from models_db.values.requests import plain_decimal
+from models_db.values.requests import format_decimal
 from tasks.generation.decoding.run_context import Bench
 from tasks.inference.catalogue.registry import find
 from tasks.insights.clio.parameters import ClioParameters
@@ -81,5 +81,5 @@ def _facts(wanted: ClioParameters) -> dict[str, str]:
         "keywords of a cluster": str(wanted.keywords_of_a_cluster),
         "levels": str(wanted.hierarchy.levels),
         "tokens per description": str(wanted.max_new_tokens),
-        "temperature": plain_decimal(wanted.temperature),
+        "temperature": format_decimal(wanted.temperature),
     }

@@ -6,16 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models_db.values.requests import Exact, Written
+from models_db.values.requests import ExactDecimal, RequestModel
 from tasks.analysis.clustering.parameters import ClusterSettings
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.insights.parameters import InsightParameters
 from tasks.mechanisms.counts.set_histogram import Wanted
 
-Weight = Annotated[Exact, Field(gt=0, le=1000)]
+Weight = Annotated[ExactDecimal, Field(gt=0, le=1000)]
 
 
-class Shares(Written):
+class Shares(RequestModel):
     """How rho is shared out: each stage gets its weight's part of the sum of all.
 
     A keyword set that is public costs nothing, and its weight goes to the others.
@@ -59,8 +59,8 @@ class UraniaParameters(InsightParameters):
     keywords_of_a_unit: Annotated[int, Field(ge=1, le=20)] = 5
     keywords_of_a_cluster: Annotated[int, Field(ge=1, le=50)] = 10
     smallest_cluster: Annotated[int, Field(ge=1)] | None = None
-    sampled: Annotated[Exact, Field(gt=0, le=1)] = Decimal(1)
+    sampled: Annotated[ExactDecimal, Field(gt=0, le=1)] = Decimal(1)
     evidence: Literal["believed", "counts"] = "believed"
     noise: Wanted = "auto"
     shares: Shares = Shares()
-    delta_share: Annotated[Exact, Field(gt=0, lt=1)] = Decimal("0.1")
+    delta_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.1")

@@ -21,7 +21,7 @@ from fractions import Fraction
 from pydantic import BaseModel
 
 from models_db.values.amounts import Amount
-from models_db.values.requests import ReleaseRequest, plain_decimal
+from models_db.values.requests import ReleaseRequest, format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.analysis.keywords.parameters import with_words_from_file
 from tasks.generation.decoding.run_context import Bench
@@ -111,12 +111,12 @@ def _facts(wanted: UraniaParameters, stages: Stages) -> Mapping[str, str]:
         "embedder": wanted.embedder,
         **stages.keywords.facts,
         **stages.clusterer.facts,
-        SIZE_DEVIATION: plain_decimal(decimal_above(stages.sizes.noise.sigma, 2)),
+        SIZE_DEVIATION: format_decimal(decimal_above(stages.sizes.noise.sigma, 2)),
         SMALLEST_CLUSTER: str(stages.smallest(wanted)),
-        "units that choose keywords": f"each with probability {plain_decimal(wanted.sampled)}",
+        "units that choose keywords": f"each with probability {format_decimal(wanted.sampled)}",
         "keywords of a unit": f"{wanted.keywords_of_a_unit} at most, chosen by {wanted.choice}",
         "keyword counts": stages.histogram.facts()["noise"],
         "keywords of a cluster t": str(wanted.keywords_of_a_cluster),
         "levels": str(wanted.hierarchy.levels),
-        "temperature": plain_decimal(wanted.temperature),
+        "temperature": format_decimal(wanted.temperature),
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount, total
+from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount, total_amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.dp_events import MODULE
 
@@ -57,7 +57,7 @@ class PostProcessing:
 def vouched(events: Sequence[PrivacyEvent]) -> Amount:
     """What the claim of a release with these events rests on: their losses, and what its parent has paid."""
     parents = [PostProcessing.from_event(event).covered for event in events if event.mechanism == MECHANISM]
-    return total([*(event.loss for event in events), *parents])
+    return total_amount([*(event.loss for event in events), *parents])
 
 
 def parent_of(events: Sequence[PrivacyEvent]) -> int | None:

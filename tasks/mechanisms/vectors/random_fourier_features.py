@@ -22,7 +22,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from models_db.values.requests import Exact
+from models_db.values.requests import ExactDecimal
 from tasks.mechanisms.core.public_stream import HashStream
 from tasks.mechanisms.vectors.fixed_point import GridPoints
 
@@ -57,7 +57,7 @@ class FourierFeatures:
     turns: NDArray[np.float64]
 
     @classmethod
-    def of(cls, width: int, features: int, bandwidth: Exact) -> "FourierFeatures":
+    def of(cls, width: int, features: int, bandwidth: ExactDecimal) -> "FourierFeatures":
         """The public frequencies of D features of points of d numbers, for a kernel of that width."""
         label = f"fourier features {width} {features} {bandwidth:f}"
         drawn = HashStream(label).normals(features, width)

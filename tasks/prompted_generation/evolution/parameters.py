@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from models_db.values.requests import Exact
+from models_db.values.requests import ExactDecimal
 from tasks.planning.labels_and_groups import PartParameters
 
 MOST_ROUNDS = 1000
@@ -40,7 +40,7 @@ class EvolutionParameters(PartParameters):
     threshold: Annotated[int, Field(ge=0, le=10**9)] = 0
     embedder: Annotated[str, Field(min_length=1, max_length=200)] = "all-minilm-l6-v2"
     max_new_tokens: Annotated[int, Field(ge=1, le=100_000)] = 256
-    temperature: Annotated[Exact, Field(gt=0, le=100)] = Decimal(1)
+    temperature: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal(1)
     top_k: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")

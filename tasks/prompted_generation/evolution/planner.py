@@ -23,7 +23,7 @@ from fractions import Fraction
 from pydantic import BaseModel
 
 from models_db.values.amounts import Amount
-from models_db.values.requests import plain_decimal
+from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.generation.decoding.run_context import Bench
 from tasks.inference.catalogue.registry import find
@@ -114,13 +114,13 @@ def _facts(wanted: EvolutionParameters, schedule: Schedule, population: int | No
         "noise of a count (sigma)": _noise(wanted, schedule, population),
         "embedder": wanted.embedder,
         "tokens per text": str(wanted.max_new_tokens),
-        "temperature": plain_decimal(wanted.temperature),
+        "temperature": format_decimal(wanted.temperature),
     }
 
 
 def _noise(wanted: EvolutionParameters, schedule: Schedule, population: int | None) -> str:
-    sigma = f"{plain_decimal(decimal_above(schedule.histogram.noise.sigma, 2))} votes"
+    sigma = f"{format_decimal(decimal_above(schedule.histogram.noise.sigma, 2))} votes"
     if population is None:
         return f"{sigma}; how many units vote is not declared"
-    expected = plain_decimal(decimal_above(Fraction(population, wanted.bins), 2))
+    expected = format_decimal(decimal_above(Fraction(population, wanted.bins), 2))
     return f"{sigma}; a candidate has {expected} on average if {population} units vote"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from models_db.values.canonical_json import Json
-from models_db.values.requests import Exact, Line, Written
+from models_db.values.requests import ExactDecimal, RequestModel, TextLine
 from tasks.analysis.keywords.parameters import KeywordSettings, with_words_from_file
 from tasks.mechanisms.vectors.kde_sketch import MOST_FEATURES
 from tasks.planning.extension import Extended
@@ -17,7 +17,7 @@ from tasks.text.keyword_normalisation import spelt_keyword
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.text.public_topics import digest as topics_digest
 
-Weight = Annotated[Exact, Field(gt=0, le=1000)]
+Weight = Annotated[ExactDecimal, Field(gt=0, le=1000)]
 
 Background = Literal["labels", "median", "none"]
 
@@ -40,7 +40,7 @@ def _spelt(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-class VocabularySettings(Written):
+class VocabularySettings(RequestModel):
     """The phrases that texts may be seeded with.
 
     Attributes:
@@ -56,9 +56,9 @@ class VocabularySettings(Written):
     method: Literal["public", "counted", "private"] = "private"
     size: Annotated[int, Field(ge=1, le=MOST_SELECTED)] = 500
     per_unit: Annotated[int, Field(ge=1, le=MOST_PHRASES)] = 5
-    counting_share: Annotated[Exact, Field(gt=0, le=Decimal("0.5"))] = Decimal("0.1")
+    counting_share: Annotated[ExactDecimal, Field(gt=0, le=Decimal("0.5"))] = Decimal("0.1")
     words: Annotated[tuple[str, ...], Field(max_length=MOST_WORDS), AfterValidator(_spelt)] = ()
-    words_from: Line | None = None
+    words_from: TextLine | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -81,7 +81,7 @@ class VocabularySettings(Written):
         )
 
 
-class KeyphraseShares(Written):
+class KeyphraseShares(RequestModel):
     """How rho is shared out between the vocabulary and the sketches: the paper's epsilon_voc and epsilon_kde.
 
     A public vocabulary costs nothing, and its weight goes to the sketches.
@@ -138,17 +138,17 @@ class KeyphraseParameters(PartParameters):
     phrases_per_unit: Annotated[int, Field(ge=1, le=MOST_PHRASES)] = 8
     vocabulary: VocabularySettings = VocabularySettings()
     features: Annotated[int, Field(ge=1, le=MOST_FEATURES)] = 1000
-    bandwidth: Annotated[Exact, Field(ge=Decimal("0.001"), le=1000)] = Decimal("0.5")
+    bandwidth: Annotated[ExactDecimal, Field(ge=Decimal("0.001"), le=1000)] = Decimal("0.5")
     background: Literal["auto", "labels", "median", "none"] = "auto"
-    least_deviations: Annotated[Exact, Field(ge=0, le=10)] = Decimal(1)
+    least_deviations: Annotated[ExactDecimal, Field(ge=0, le=10)] = Decimal(1)
     strongest: Annotated[int, Field(ge=0)] = 24
     sequences: Literal["independent", "iterative"] = "independent"
     phrases_per_text: Annotated[int, Field(ge=1, le=MOST_PHRASES)] = 4
     shares: KeyphraseShares = KeyphraseShares()
-    delta_share: Annotated[Exact, Field(gt=0, lt=1)] = Decimal("0.1")
+    delta_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.1")
     embedder: Annotated[str, Field(min_length=1, max_length=200)] = "all-minilm-l6-v2"
     max_new_tokens: Annotated[int, Field(ge=1, le=100_000)] = 256
-    temperature: Annotated[Exact, Field(gt=0, le=100)] = Decimal(1)
+    temperature: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal(1)
     top_k: Annotated[int, Field(ge=0)] = 0
     extends: Extended | None = None
 

@@ -19,9 +19,9 @@ from fractions import Fraction
 from pydantic import BaseModel
 
 from models_db.errors import AlmonerError
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import ReleaseRequest, plain_decimal
+from models_db.values.requests import ReleaseRequest, format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.generation.decoding.run_context import Bench
 from tasks.inference.catalogue.registry import find
@@ -107,7 +107,7 @@ def events_of(wanted: KeyphraseParameters, stages: Stages) -> tuple[PrivacyEvent
     """What is invoked: the stages, or post-processing of the release that has paid for them."""
     if wanted.extends is None:
         return stages.events
-    return (PostProcessing(wanted.extends.release, total([event.loss for event in stages.events])).event(),)
+    return (PostProcessing(wanted.extends.release, total_amount([event.loss for event in stages.events])).event(),)
 
 
 def _asked(parameters: BaseModel) -> KeyphraseParameters:
@@ -128,12 +128,12 @@ def _facts(wanted: KeyphraseParameters, stages: Stages, amount: Amount) -> Mappi
         **stages.vocabulary.facts,
         "units of a label n": str(wanted.references),
         "features D": str(wanted.features),
-        "bandwidth": plain_decimal(wanted.bandwidth),
+        "bandwidth": format_decimal(wanted.bandwidth),
         "noise of a score": _noise(wanted, stages),
         "scores that count": _counting(wanted),
         **_trade(wanted, amount),
         "phrases are asked for as": FACT,
-        "temperature": plain_decimal(wanted.temperature),
+        "temperature": format_decimal(wanted.temperature),
     }
 
 
@@ -145,18 +145,18 @@ def _parent(wanted: KeyphraseParameters) -> Mapping[str, str]:
 
 def _counting(wanted: KeyphraseParameters) -> str:
     above = {"labels": " above the mean of all labels", "median": " above the vocabulary's median", "none": ""}
-    least = plain_decimal(wanted.least_deviations)
+    least = format_decimal(wanted.least_deviations)
     strongest = f", the strongest {wanted.counting} of a label" if wanted.counting else ""
     return f"from {least} standard deviations of that noise on{above[wanted.subtracted]}{strongest}"
 
 
 def _noise(wanted: KeyphraseParameters, stages: Stages) -> str:
-    deviation = plain_decimal(decimal_above(stages.noise(wanted), 6))
+    deviation = format_decimal(decimal_above(stages.noise(wanted), 6))
     return f"{deviation}; {_relative(wanted, stages)} of what a phrase of 1 % of n units scores"
 
 
 def _relative(wanted: KeyphraseParameters, stages: Stages) -> str:
-    return plain_decimal(decimal_above(stages.relative(wanted), 3))
+    return format_decimal(decimal_above(stages.relative(wanted), 3))
 
 
 def _trade(wanted: KeyphraseParameters, amount: Amount) -> Mapping[str, str]:

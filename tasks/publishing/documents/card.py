@@ -11,7 +11,7 @@ here are therefore another format of the record.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.evaluation.policy_bounds import missed
 from tasks.evaluation.policy_bounds import told as said
 from tasks.inference.prompts.render import CHARACTERS_PER_TOKEN
@@ -72,7 +72,7 @@ def _outside(record: ReleaseRecord) -> str:
 
 def _declared(record: ReleaseRecord) -> list[str]:
     """What the request declares about what is published, each value so that it can be nothing but itself."""
-    said = as_json(record.declared)
+    said = model_to_json(record.declared)
     if not isinstance(said, Mapping) or not said:
         return []
     rows = [

@@ -6,11 +6,11 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from models_db.errors import Refused
-from models_db.services.catalogue.principals import plain_name
+from models_db.services.catalogue.principals import comparable_name
 from models_db.services.catalogue.requests import configuration
-from models_db.services.lifecycle.gates import Decision
+from models_db.services.lifecycle.gates import GateDecision
 from models_db.tables import Approval, Principal
-from models_db.values.amounts import total
+from models_db.values.amounts import total_amount
 from models_db.values.canonical_json import Json, digest
 from models_db.values.gates import Gate
 from tasks.common.files import FileUnfit, document, parse_document
@@ -57,12 +57,12 @@ class SignedDecision(Strict):
     @property
     def names(self) -> set[str]:
         """Approver and delegator, as names are compared."""
-        return {plain_name(name) for name in (self.approver, self.on_behalf_of) if name is not None}
+        return {comparable_name(name) for name in (self.approver, self.on_behalf_of) if name is not None}
 
     @property
     def authentic(self) -> bool:
         """Whether the approver's key signed exactly this decision."""
-        decision = Decision(
+        decision = GateDecision(
             self.request,
             self.gate,
             self.subject_sha256,
@@ -105,7 +105,7 @@ def subjects_of(record: ReleaseRecord, artifact: str) -> dict[str, tuple[int, st
 
 def _acquaint(keys: dict[str, str], name: str, key: str, gate: str) -> None:
     """Note in `keys` ({plain name: key}) that `name` acts with `key`; one person has one name and one key."""
-    if keys.setdefault(plain_name(name), key) != key:
+    if keys.setdefault(comparable_name(name), key) != key:
         raise NotApproved(gate, f"{name!r} has two keys")
     if list(keys.values()).count(key) > 1:
         raise NotApproved(gate, f"{name!r} and somebody else have one key")
@@ -128,12 +128,14 @@ def _check_decision(decision: SignedDecision, record: ReleaseRecord, subjects: M
 def _took_part(decision: SignedDecision, record: ReleaseRecord) -> bool:
     """Whether the approver, or whoever delegated to them, is the requester or the runner, by key or by name."""
     others = (record.people.requester, record.people.runner)
-    return any(decision.public_key == other.public_key or plain_name(other.name) in decision.names for other in others)
+    return any(
+        decision.public_key == other.public_key or comparable_name(other.name) in decision.names for other in others
+    )
 
 
 def _check_covered(standing: Standing, record: ReleaseRecord) -> None:
     """Check that the standing authorisation is for exactly such requests, and for as much as this one costs."""
-    said, cost = standing.said, total([event.loss for event in record.events])
+    said, cost = standing.said, total_amount([event.loss for event in record.events])
     for wrong, reason in (
         (said.dataset != record.dataset.name, "the standing authorisation is for another dataset"),
         (said.config_digest != digest(configuration(record.request)), "it is for another configuration of requests"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from models_db.errors import Refused
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from tasks.common.files import FileTable, FileUnfit, document, parse_document, read_document
 from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.release.errors import ArtifactChanged
@@ -62,7 +62,7 @@ def attestation_payload(folder: Path, files: FileTable) -> bytes:
 def attest(payload: bytes, key: SigningKey) -> str:
     """One DSSE signature of `payload`, as JSON text: `{"keyid": public key, "sig": base64}`."""
     signature = bytes.fromhex(key.sign(_envelope(payload).pae()))
-    return canonical({"keyid": key.public_key, "sig": standard_b64encode(signature).decode()}).decode()
+    return encode_canonical({"keyid": key.public_key, "sig": standard_b64encode(signature).decode()}).decode()
 
 
 def envelope(payload: bytes, attestations: Iterable[str]) -> "Envelope":

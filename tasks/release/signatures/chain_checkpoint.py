@@ -6,7 +6,7 @@ head, but neither its number nor a time: these would tell how many attempts a re
 
 from typing import Final, Literal
 
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from tasks.common.files import document, parse_document
 from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.release.file_names import CHECKPOINT
@@ -55,4 +55,4 @@ class Checkpoint(Strict):
 
 
 def _statement(artifact: str, ledger_head: str) -> bytes:
-    return canonical({"format": FORMAT, "artifact_sha256": artifact, "ledger_head": ledger_head})
+    return encode_canonical({"format": FORMAT, "artifact_sha256": artifact, "ledger_head": ledger_head})

@@ -8,7 +8,7 @@ Evolution: a field's meaning never changes; a new field is a new predicate type 
 
 from typing import Final
 
-from models_db.values.canonical_json import Json, canonical, digest
+from models_db.values.canonical_json import Json, digest, encode_canonical
 from tasks.common.files import FileTable
 from tasks.release.record import ReleaseRecord
 
@@ -40,7 +40,7 @@ _FROM_THE_RECORD: Final = (
 
 def statement(record: ReleaseRecord, files: FileTable) -> bytes:
     """The canonical bytes of the statement on a draft's `files`."""
-    return canonical({
+    return encode_canonical({
         "_type": STATEMENT_TYPE,
         "subject": [{"name": name, "digest": {"sha256": files[name]["sha256"]}} for name in sorted(files)],
         "predicateType": PREDICATE_TYPE,

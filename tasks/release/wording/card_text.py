@@ -3,7 +3,7 @@
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Final
 
-from models_db.values.internal_view import CONDITIONAL
+from models_db.values.internal_view import CONDITIONAL_CLAIM
 from tasks.common.strict_model import figure
 from tasks.release.claim import Claim
 from tasks.release.text_rows import part
@@ -187,7 +187,7 @@ _MILLION = Decimal(10**6)
 def unprotected_figures(since: str, people: int) -> str:
     """That unprotected figures of the account were seen, and what follows; without names."""
     counted = "one person" if people == 1 else f"{people} people"
-    return UNPROTECTED_FIGURES.format(since=since, people=counted, conditional=CONDITIONAL)
+    return UNPROTECTED_FIGURES.format(since=since, people=counted, conditional=CONDITIONAL_CLAIM)
 
 
 def in_words(claim: Claim) -> str:

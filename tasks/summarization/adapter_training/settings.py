@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from models_db.values.canonical_json import digest
-from models_db.values.requests import Exact, Written, as_json
+from models_db.values.requests import ExactDecimal, RequestModel, model_to_json
 from tasks.summarization.adapters.metadata import AdapterName, AdapterWording
 
 DESCRIPTION: Final = "one short summary of what they say"
@@ -34,7 +34,7 @@ def default_wording(description: str = DESCRIPTION, *, labelled: bool) -> Adapte
     )
 
 
-class TrainingSettings(Written):
+class TrainingSettings(RequestModel):
     """Sizes of an adapter, and how it is trained.
 
     Attributes:
@@ -61,13 +61,13 @@ class TrainingSettings(Written):
     hidden_units: Annotated[int, Field(ge=1, le=65536)] = 64
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 300
     batch: Annotated[int, Field(ge=1, le=4096)] = 8
-    learning_rate: Annotated[Exact, Field(gt=0, le=1)] = Decimal("0.003")
-    weight_decay: Annotated[Exact, Field(ge=0, le=1)] = Decimal("0.01")
-    noise_least: Annotated[Exact, Field(ge=0, le=100)] = Decimal("0.01")
-    noise_most: Annotated[Exact, Field(ge=0, le=100)] = Decimal(1)
+    learning_rate: Annotated[ExactDecimal, Field(gt=0, le=1)] = Decimal("0.003")
+    weight_decay: Annotated[ExactDecimal, Field(ge=0, le=1)] = Decimal("0.01")
+    noise_least: Annotated[ExactDecimal, Field(ge=0, le=100)] = Decimal("0.01")
+    noise_most: Annotated[ExactDecimal, Field(ge=0, le=100)] = Decimal(1)
     check_every: Annotated[int, Field(ge=1)] = 20
     patience: Annotated[int, Field(ge=1)] = 4
-    held_out: Annotated[Exact, Field(gt=0, lt=1)] = Decimal("0.2")
+    held_out: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.2")
     max_reference_tokens: Annotated[int, Field(ge=1)] = 160
     max_summary_tokens: Annotated[int, Field(ge=1)] = 128
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
@@ -87,7 +87,7 @@ class TrainingSettings(Written):
         return self.noise_most > 0
 
 
-class Called(Written):
+class Called(RequestModel):
     """What a person says of an adapter that is to be trained.
 
     Attributes:
@@ -114,4 +114,4 @@ class Order(Called):
     @property
     def digest(self) -> str:
         """What a checkpoint is kept for: another order never goes on from it."""
-        return digest(as_json(self))
+        return digest(model_to_json(self))

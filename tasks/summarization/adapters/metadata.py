@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from models_db.values.requests import Exact, Written
+from models_db.values.requests import ExactDecimal, RequestModel
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.templates import LABEL, Template
 
@@ -19,13 +19,13 @@ FORMAT: Final = "almoner-adapter-1"
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Positive = Annotated[int, Field(ge=1)]
-Size = Annotated[Exact, Field(ge=0)]
+Size = Annotated[ExactDecimal, Field(ge=0)]
 
 AdapterName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,63}$")]
 """Small letters, digits, dots, hyphens and underscores: it is part of a path."""
 
 
-class AdapterWording(Written):
+class AdapterWording(RequestModel):
     """What the model is told when it reads a document for the adapter, and when it writes from soft tokens.
 
     Attributes:
@@ -77,7 +77,7 @@ def _places(spec: PromptSpec) -> Sequence[str]:
     return [place for name, text in spec.templates.items() for place in Template.read(name, text).places]
 
 
-class TrainingSet(Written):
+class TrainingSet(RequestModel):
     """What an adapter was trained on. It must be public: nothing of it is charged, and the adapter may repeat it.
 
     Attributes:
@@ -93,7 +93,7 @@ class TrainingSet(Written):
     held_out_groups: Positive
 
 
-class Fit(Written):
+class Fit(RequestModel):
     """How the training went; losses are nats per token on the held-out groups.
 
     Attributes:
@@ -113,7 +113,7 @@ class Fit(Written):
     blind_loss: Size
 
 
-class AdapterMeta(Written):
+class AdapterMeta(RequestModel):
     """An adapter without its tensors.
 
     Attributes:
@@ -141,7 +141,7 @@ class AdapterMeta(Written):
     soft_tokens: Positive
     words: Annotated[int, Field(ge=0)] = 0
     hidden_units: Positive
-    clip_norm: Annotated[Exact, Field(gt=0)]
+    clip_norm: Annotated[ExactDecimal, Field(gt=0)]
     noise_least: Size
     noise_most: Size
     max_reference_tokens: Positive

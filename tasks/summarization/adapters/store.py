@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from models_db.errors import EnvironmentProblem, UsageError
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import as_json
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import model_to_json
 from tasks.inference.catalogue.model_store import models_folder
 from tasks.summarization.adapters.metadata import AdapterMeta, KnownAdapter
 
@@ -155,7 +155,7 @@ def save_adapter(meta: AdapterMeta, tensors: Mapping[str, Any], course: Mapping[
     """
     from safetensors.torch import save
 
-    written = canonical(as_json(meta)).decode()
+    written = encode_canonical(model_to_json(meta)).decode()
     data = save(dict(tensors), {_KEY: written})
     known = KnownAdapter(hashlib.sha256(data).hexdigest(), meta)
     made = adapters_folder() / f".new-{secrets.token_hex(8)}"

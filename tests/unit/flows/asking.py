@@ -7,7 +7,7 @@ from typing import Any
 from flows.approvals.build_review import at_publish, at_spend
 from flows.approvals.request_review import Question
 from flows.approvals.review import Grid, Lines, Matter, Texts, Warnings
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.files import FileTable
 from tasks.publishing.draft import write_draft
@@ -35,7 +35,7 @@ def a_question(*stewards: Person, budget: dict[str, str] | None = None, **change
         {
             "number": 1,
             "state": "submitted",
-            "request": json.loads(canonical(request)),  # as the ledger stores it
+            "request": json.loads(encode_canonical(request)),  # as the ledger stores it
             "requester": people().requester,
             "expires_at": "9999-01-01T00:00:00.000000Z",
             "policy": POLICY,

@@ -55,7 +55,7 @@ def test_a_missing_home_says_what_to_do(tmp_path: Path, home: ProjectHome) -> No
 
 @pytest.mark.parametrize("parts", [("corpora", "a1"), ("quarantine", "1-2", "texts.jsonl"), ("a", "..", "b"), ()])
 def test_paths_inside(home: ProjectHome, parts: tuple[str, ...]) -> None:
-    assert home.inside(*parts).is_relative_to(home.root.resolve())
+    assert home.path_inside(*parts).is_relative_to(home.root.resolve())
 
 
 @pytest.mark.parametrize(
@@ -63,20 +63,20 @@ def test_paths_inside(home: ProjectHome, parts: tuple[str, ...]) -> None:
 )
 def test_paths_that_lead_out_are_refused(home: ProjectHome, parts: tuple[str, ...]) -> None:
     with pytest.raises(PathEscape):
-        home.inside(*parts)
+        home.path_inside(*parts)
 
 
 def test_a_link_that_leads_out_is_refused(home: ProjectHome, tmp_path: Path) -> None:
     (home.corpora / "link").symlink_to(tmp_path)
     with pytest.raises(PathEscape):
-        home.inside("corpora", "link", "file")
+        home.path_inside("corpora", "link", "file")
 
 
 def test_a_home_behind_a_link_is_a_home(home: ProjectHome, tmp_path: Path) -> None:
     (tmp_path / "shortcut").symlink_to(home.root)
-    assert ProjectHome(tmp_path / "shortcut").inside("keys", "x") == home.root.resolve() / "keys" / "x"
+    assert ProjectHome(tmp_path / "shortcut").path_inside("keys", "x") == home.root.resolve() / "keys" / "x"
 
 
 def test_a_folder_whose_name_begins_like_the_home_is_outside(home: ProjectHome) -> None:
     with pytest.raises(PathEscape):
-        home.inside("..", home.root.name + "2", "x")
+        home.path_inside("..", home.root.name + "2", "x")

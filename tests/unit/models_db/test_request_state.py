@@ -1,27 +1,27 @@
 """The life of a request, told once: moves, gates, and where a request ends."""
 
 from models_db.values.gates import Gate
-from models_db.values.request_state import AT_A_GATE, DECIDED, TRANSITIONS, UNRUN, WAITS_AT, RequestState
+from models_db.values.request_state import DECIDED, LEGAL_TRANSITIONS, STATES_AT_A_GATE, UNRUN, WAITS_AT, RequestState
 
 
 def test_every_state_is_reached_from_a_draft_and_no_move_is_there_twice() -> None:
     reached = {RequestState.DRAFT}
-    while further := {after for before, after in TRANSITIONS if before in reached} - reached:
+    while further := {after for before, after in LEGAL_TRANSITIONS if before in reached} - reached:
         reached |= further
     assert reached == set(RequestState)
-    assert len(TRANSITIONS) == len(set(TRANSITIONS))
+    assert len(LEGAL_TRANSITIONS) == len(set(LEGAL_TRANSITIONS))
 
 
 def test_a_request_waits_at_one_gate_at_a_time_and_goes_on_from_each() -> None:
     waiting = [state for states in WAITS_AT.values() for state in states]
     assert len(waiting) == len(set(waiting))
     assert set(WAITS_AT) == set(Gate) - {Gate.MOTION}
-    for state in (*UNRUN, *AT_A_GATE):
-        assert any(before is state for before, _ in TRANSITIONS)
+    for state in (*UNRUN, *STATES_AT_A_GATE):
+        assert any(before is state for before, _ in LEGAL_TRANSITIONS)
 
 
 def test_what_is_decided_never_waits_again() -> None:
-    after = {later for before, later in TRANSITIONS if before in DECIDED}
+    after = {later for before, later in LEGAL_TRANSITIONS if before in DECIDED}
     assert after <= set(DECIDED)
     assert not set(DECIDED) & {state for states in WAITS_AT.values() for state in states}
 

@@ -19,7 +19,7 @@ from flows.approvals.offline_approval import (
     write_ask,
 )
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.errors import AlmonerError
 from models_db.values.canonical_json import digest
 from tasks.common.files import document
@@ -266,7 +266,7 @@ TAMPERED = {
     "gate": "publish",
     "subject_sha256": "0" * 64,
     "reason": "as agreed?",
-    "expires_at": moment(datetime.now(UTC) + timedelta(days=20)),
+    "expires_at": utc_now(datetime.now(UTC) + timedelta(days=20)),
     "on_behalf_of": "tom",
     "approver": "tom",
     "public_key": "ab" * 32,
@@ -313,7 +313,7 @@ def test_an_approval_of_another_request_is_refused(key, question, asked):
 
 def test_an_expired_approval_and_one_beyond_the_policy_are_refused(key, asked, monkeypatch):
     for days in (-1, 32, 365):
-        expires = moment(datetime.now(UTC) + timedelta(days=days))
+        expires = utc_now(datetime.now(UTC) + timedelta(days=days))
         with monkeypatch.context() as patch:
             patch.setattr("flows.approvals.decide._expiry", lambda _, at=expires: at)
             signed = sign_elsewhere(key, asked, "fine")

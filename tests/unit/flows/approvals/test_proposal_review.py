@@ -12,9 +12,9 @@ from flows.approvals.offline_approval import ApprovalFileUnfit, read_ask, write_
 from flows.approvals.proposal_review import MotionQuestion, at_motion
 from models_db.policies.policy import Policy
 from models_db.services.catalogue import requests
-from models_db.services.lifecycle.proposals import said
-from models_db.tables import Motion as Row
-from models_db.values.canonical_json import canonical, digest
+from models_db.services.lifecycle.proposals import content_of
+from models_db.tables import Proposal as Row
+from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.standing_terms import cost_of
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.release.record import Person
@@ -23,7 +23,7 @@ from tests.unit.flows.asking import BUDGET, a_question, steward, text_of
 from tests.unit.tasks.publishing.builders import a_request, people
 
 ANA = people().requester
-CONFIGURATION = requests.configuration(json.loads(canonical(a_request())))
+CONFIGURATION = requests.configuration(json.loads(encode_canonical(a_request())))
 EMPTY = {
     "epsilon": None,
     "delta": None,
@@ -141,7 +141,7 @@ def test_the_digest_is_the_ledgers(kind: str) -> None:
         publication_id=says["publication"],
         **{name: None if says[name] is None else int(says[name]) for name in ("rho", "delta_fail", "delta_conversion")},
     )  # fmt: skip
-    assert at_motion(a_motion(kind), None).subject_digest == digest(said(row, "clinic"))
+    assert at_motion(a_motion(kind), None).subject_digest == digest(content_of(row, "clinic"))
 
 
 def test_another_configuration_than_the_motions_is_refused() -> None:

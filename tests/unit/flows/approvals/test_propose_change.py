@@ -16,7 +16,7 @@ from flows.approvals.propose_change import (
 from flows.datasets.budget_view import BudgetView, Window
 from models_db.services.lifecycle.envelopes import ScopeUnknown
 from models_db.services.lifecycle.ledger import Balance
-from models_db.services.lifecycle.proposals import Authorisation
+from models_db.services.lifecycle.proposals import AuthorisationTerms
 from models_db.values.amounts import Amount, Envelope
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.accounting.zcdp import lifetime_cap
@@ -60,12 +60,12 @@ def test_a_raise_is_more_of_anything(epsilon: str, delta: str, raises: bool) -> 
 @pytest.mark.parametrize(("runs", "left", "fitting"), [(3, 29, 2), (3, 30, 3), (3, 500, 3), (3, 9, 0)])
 def test_a_proposal_says_how_many_runs_fit_now(runs: int, left: int, fitting: int) -> None:
     quote = priced(facts(balance=Balance(Amount(500), Amount(), Amount(), Amount(left))))
-    wanted = Authorisation({}, 10, 0, runs, "2099-12-31T23:59:59.000000Z")
+    wanted = AuthorisationTerms({}, 10, 0, runs, "2099-12-31T23:59:59.000000Z")
     assert StandingProposal(None, 1, quote, True, wanted).fitting == fitting
 
 
 def test_runs_that_cost_nothing_always_fit() -> None:
-    wanted = Authorisation({}, 0, 0, 7, "2099-12-31T23:59:59.000000Z")
+    wanted = AuthorisationTerms({}, 0, 0, 7, "2099-12-31T23:59:59.000000Z")
     assert StandingProposal(None, 1, priced(), True, wanted).fitting == 7
 
 

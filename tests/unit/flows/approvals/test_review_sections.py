@@ -6,7 +6,7 @@ from flows.approvals.build_review import INSIGHTS_SHOWN, DraftForeign, at_publis
 from flows.approvals.review import Grid, Lines, Warnings
 from models_db.policies.policy import Policy
 from models_db.values.canonical_json import digest
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.publishing.draft import write_draft
 from tasks.release.claim import ClaimTooSmall
 from tasks.release.errors import ArtifactChanged
@@ -49,7 +49,7 @@ def test_everything_that_matters_is_on_the_screen():
         "1 of 1 may be read",
         "1 to spend, 2 to publish",
         "yes: nobody approves what they asked for or ran",
-        digest(as_json(POLICY)),
+        digest(model_to_json(POLICY)),
         "0 of 1",
         "This is the first release of clinic.",
         "Short dialogues between a doctor and a patient.",
@@ -155,7 +155,7 @@ def test_a_policy_says_what_it_demands_of_this_dataset():
             "datasets": {"clinic": {"approvals": {"spend": 3}}},
         }
     )
-    asked = at_spend(a_question(policy=policy, request=a_request(policy=digest(as_json(policy)))), None)
+    asked = at_spend(a_question(policy=policy, request=a_request(policy=digest(model_to_json(policy)))), None)
     rows = dict(section(asked, "Policy").rows)
     assert rows["approvals needed"] == "3 to spend, 1 to publish"
     assert rows["one release"] == "epsilon at most 4, delta at most 1e-6"
@@ -188,7 +188,7 @@ def test_at_the_publish_gate_files_measurements_and_samples_come_before_the_pric
 def test_bounds_that_are_missed_are_said_first_with_what_can_be_done(tmp_path, overrides, choice):
     demands = {"required": {"length": {"empty": {"max": "0"}}}, "overrides": overrides}
     policy = Policy.model_validate({"version": 1, "evaluation": demands})
-    request = a_request(policy=digest(as_json(policy)))
+    request = a_request(policy=digest(model_to_json(policy)))
     asked = produced(tmp_path, a_question(policy=policy, request=request))
     assert [str(one) for one in asked.outside] == ["length.empty is 1, allowed is at most 0"]
     [warned] = [one.lines for one in asked.sections if isinstance(one, Warnings)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.audit.anchors import ChainHead, read_witness
-from models_db.services.audit.chain import Head
+from models_db.services.audit.chain import ChainPosition
 from tasks.common.files import FileUnfit, document
 from tasks.release.signatures.chain_checkpoint import Checkpoint
 from tasks.release.signatures.ed25519 import SigningKey
@@ -25,7 +25,7 @@ def key(tmp_path: Path) -> SigningKey:
 def head(tmp_path: Path, key: SigningKey) -> Path:
     """A file of `audit checkpoint`."""
     path = tmp_path / "head.json"
-    path.write_bytes(ChainHead.signed(Head(7, HASH), AT, key).to_bytes())
+    path.write_bytes(ChainHead.signed(ChainPosition(7, HASH), AT, key).to_bytes())
     return path
 
 

@@ -21,9 +21,9 @@ from flows.workspace.workspace import Record
 from flows.workspace.yaml_files import FileUnwritable
 from models_db.home import ProjectHome
 from models_db.services.audit import chain, log
-from models_db.services.audit.log import Link, LogFilter
+from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.services.lifecycle import attempts
-from models_db.sessions.read_only import ReadingDatabase
+from models_db.sessions.read_only import ReadOnlyDatabase
 from tasks.common.progress import listening
 from tests.conftest import Ledgers
 from tests.support import MECHANISMS, TEN, World, append_link, planned
@@ -41,7 +41,7 @@ def world(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
             world.hold(attempt, planned(TEN, TEN))
             world.arm(attempt)
             with database.write() as session:
-                attempts.fail(session, world.runner, attempt, reason)
+                attempts.fail_attempt(session, world.runner, attempt, reason)
         with database.write() as session:
             append_link(session, chain.Actor(1, "=cmd|' /C calc'!A0"), "@kind", {"reason": "=1+1"}, "+clinic")
         yield world
@@ -49,12 +49,12 @@ def world(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
 
 @pytest.fixture
 def record(world: World, tmp_path: Path) -> Record:
-    return Record(ProjectHome(tmp_path), ReadingDatabase(world.database.url), "")
+    return Record(ProjectHome(tmp_path), ReadOnlyDatabase(world.database.url), "")
 
 
-def links(world: World, wanted: LogFilter) -> list[Link]:
+def links(world: World, wanted: LogFilter) -> list[LoggedLink]:
     with world.database.read() as session:
-        return list(log.stream(session, wanted))
+        return list(log.stream_links(session, wanted))
 
 
 def written(record: Record, form: Form, wanted: LogFilter | None = None) -> str:
@@ -97,7 +97,7 @@ def test_no_cell_of_the_csv_begins_like_a_formula(record: Record) -> None:
 
 @given(st.text(min_size=1), st.sampled_from(["", *FORMULA]))
 def test_any_text_is_harmless_and_comes_back(text: str, begin: str) -> None:
-    link = Link(1, "", "", "", begin + text, "", None, None, "{}")
+    link = LoggedLink(1, "", "", "", begin + text, "", None, None, "{}")
     cell = as_cells(link)[2]
     assert cell[0] not in "=+-@\t\r\n＝＋－＠"
     assert (cell[1:] if cell.startswith("'") else cell) == begin + text
@@ -128,7 +128,7 @@ def test_it_tells_how_far_it_is(world: World, record: Record, form: Form) -> Non
     with listening(lambda *what: told.append(what)):
         written(record, form)
     with world.database.read() as session:
-        end = chain.head(session).seq
+        end = chain.read_chain_head(session).seq
     assert told[-1] == ("links", end, end)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from flows.governance.principals import NotADay, PeriodUnfit, period
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 
 
 def test_a_period_is_whole_days() -> None:
@@ -12,14 +12,14 @@ def test_a_period_is_whole_days() -> None:
 
 
 def test_without_days_it_begins_now_and_has_no_end() -> None:
-    before = moment()
+    before = utc_now()
     start, end = period(None, None)
-    assert before <= start <= moment()
+    assert before <= start <= utc_now()
     assert end is None
 
 
 def test_the_last_day_counts() -> None:
-    today = moment()[:10]
+    today = utc_now()[:10]
     start, end = period(None, today)
     assert end is not None
     assert start < end

@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 from flows.releases.sweep import is_dead
 from flows.workspace.workspace import owner
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.tables import Lease
 
 HERE = socket.gethostname()
 
 
 def lease(holder: str, minutes: int = 5) -> Lease:
-    expires = moment(datetime.now(UTC) + timedelta(minutes=minutes))
+    expires = utc_now(datetime.now(UTC) + timedelta(minutes=minutes))
     return Lease(request_id=1, attempt=1, token="t", owner=holder, expires_at=expires)
 
 

@@ -13,7 +13,7 @@ from flows.workspace import rollback_guard
 from flows.workspace.rollback_guard import HomeForgetful, LedgerRolledBack, MemoryUnusable, RememberedDatabase, Seen
 from models_db.home import ProjectHome
 from models_db.services.audit import chain
-from models_db.services.audit.chain import Head
+from models_db.services.audit.chain import ChainPosition
 from models_db.sessions.database import Database
 from tests.conftest import Ledgers
 from tests.contracts.tampering import FORGET_CHECKPOINTS, rewrite, superuser, truncate
@@ -37,9 +37,9 @@ def told(world: World, home: ProjectHome, monkeypatch: pytest.MonkeyPatch) -> Wo
     return made
 
 
-def head_of(database: Database) -> Head:
+def head_of(database: Database) -> ChainPosition:
     with database.read() as session:
-        return chain.head(session)
+        return chain.read_chain_head(session)
 
 
 def opened(home: ProjectHome, database: Database) -> Seen | None:
@@ -94,7 +94,7 @@ def test_a_memory_behind_the_ledger_is_right_and_catches_up(told: World, home: P
 def test_the_newest_signed_head_is_remembered(told: World, home: ProjectHome) -> None:
     assert seen(home).checkpoint is None
     with told.database.write() as session:
-        head = chain.head(session)
+        head = chain.read_chain_head(session)
         chain.record_checkpoint(session, head.hash, "signature", "key")
     told.request()
     assert seen(home).checkpoint == head
@@ -167,10 +167,10 @@ def test_an_older_copy_is_refused_also_after_it_went_on(
     told.database.dispose()
     with ledgers.new(backend, like=told.database) as copy:
         with told.database.write() as session:
-            chain.record_checkpoint(session, chain.head(session).hash, "signature", "key")
+            chain.record_checkpoint(session, chain.read_chain_head(session).hash, "signature", "key")
         told.published()
         with told.database.write() as session:
-            chain.record_checkpoint(session, chain.head(session).hash, "signature", "key")
+            chain.record_checkpoint(session, chain.read_chain_head(session).hash, "signature", "key")
         monkeypatch.setenv("ALMONER_DATABASE_URL", copy.url)
         with pytest.raises(LedgerRolledBack, match="is gone, and it is older than the newest signed checkpoint"):
             opened(home, copy)
@@ -241,7 +241,10 @@ def test_what_cannot_be_read_is_named(home: ProjectHome, world: World) -> None:
 
 
 def test_it_is_read_as_it_was_written(home: ProjectHome) -> None:
-    for value in (Seen("a" * 64, Head(3, "b" * 64)), Seen("a" * 64, Head(9, "c" * 64), Head(4, "d" * 64))):
+    for value in (
+        Seen("a" * 64, ChainPosition(3, "b" * 64)),
+        Seen("a" * 64, ChainPosition(9, "c" * 64), ChainPosition(4, "d" * 64)),
+    ):
         rollback_guard.keep(home, value, durable=True)
         assert rollback_guard.recall(home) == value
     rollback_guard.keep(home, None)

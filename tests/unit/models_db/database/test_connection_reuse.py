@@ -31,7 +31,7 @@ def test_a_second_one_at_the_same_time_has_its_own(database: Database) -> None:
 def test_after_a_pause_a_new_one_is_opened(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     _server_side(database)
     kept = _server_side(database)
-    monkeypatch.setattr(connection_reuse, "KEPT_SECONDS", -1)
+    monkeypatch.setattr(connection_reuse, "REUSE_SECONDS", -1)
     assert _server_side(database) != kept
 
 
@@ -49,7 +49,7 @@ def test_a_file_that_was_replaced_is_opened_anew(sqlite_database: Database) -> N
     """A run that goes on in a file without a name would spend what nobody ever sees."""
     file = Path(sqlite_database.engine.url.database or "")
     with sqlite_database.read() as session:
-        assert chain.head(session).seq == 0
+        assert chain.read_chain_head(session).seq == 0
     sqlite_database.dispose()
     copy = file.with_name("copy.db")
     copy.write_bytes(file.read_bytes())

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.services.catalogue import database_access, datasets, principals
-from models_db.services.catalogue.database_access import LONGEST_ROLE, LoginMeaningless, LoginMismatch
+from models_db.services.catalogue.database_access import MOST_ROLE_BYTES, LoginMeaningless, LoginMismatch
 from models_db.services.catalogue.principals import (
     Mandate,
     NameTaken,
@@ -24,17 +24,17 @@ from tests.support import World, execute, later, snapshot
 
 def test_the_founder_has_every_role_and_is_found_again(database: Database) -> None:
     with database.write() as session:
-        founder = principals.found(session, "anna", "key of anna")
+        founder = principals.found_ledger(session, "anna", "key of anna")
         assert principals.roles_of(session, founder.id) == frozenset(ROLES)
     with database.write() as session:
-        assert principals.found(session, "somebody", "key of anna") == founder
+        assert principals.found_ledger(session, "somebody", "key of anna") == founder
         assert principals.is_founded(session)
 
 
 def test_a_ledger_is_founded_once(world: World) -> None:
     before = snapshot(world.database)
     with pytest.raises(PrincipalUnknown), world.database.write() as session:
-        principals.found(session, "second", "another key")
+        principals.found_ledger(session, "second", "another key")
     assert snapshot(world.database) == before
 
 
@@ -63,7 +63,7 @@ def test_a_name_that_could_mislead_is_none(world: World, unfit: str) -> None:
 
 def test_a_stranger_is_nobody(world: World) -> None:
     with world.database.read() as session, pytest.raises(PrincipalUnknown):
-        principals.acting(session, "a key nobody has")
+        principals.acting_principal(session, "a key nobody has")
 
 
 @pytest.mark.parametrize("name", ["analyst", "steward", "runner"])
@@ -75,12 +75,12 @@ def test_only_admins_enrol_and_grant(world: World, name: str) -> None:
 
 
 def test_a_grant_holds_between_its_days(world: World) -> None:
-    start, end = (moment(datetime.now(UTC) + timedelta(days=days)) for days in (1, 2))
+    start, end = (utc_now(datetime.now(UTC) + timedelta(days=days)) for days in (1, 2))
     with world.database.write() as session:
         principals.grant(session, world.admin, "analyst", "auditor", "for a day", valid_from=start, valid_to=end)
     with world.database.read() as session:
         assert principals.roles_of(session, world.analyst.id) == {"analyst"}
-        assert [g.role for g in principals.lasting_grants(session) if g.principal_id == world.analyst.id] == [
+        assert [g.role for g in principals.unexpired_grants(session) if g.principal_id == world.analyst.id] == [
             "analyst",
             "auditor",
         ]
@@ -101,18 +101,18 @@ def test_a_mandate_is_for_the_dataset_that_it_names(world: World) -> None:
     world.dataset()
     world.dataset("harbour")
     world.person("deputy", "auditor")
-    mandate = Mandate("clinic", "deputy", moment(), "9999-01-01T00:00:00.000000Z", "away")
+    mandate = Mandate("clinic", "deputy", utc_now(), "9999-01-01T00:00:00.000000Z", "away")
     with pytest.raises(ValueError, match="clinic, not for harbour"), world.database.write() as session:
-        principals.delegate(session, world.steward, datasets.find(session, "harbour").id, mandate, "signature")
+        principals.delegate(session, world.steward, datasets.find_dataset(session, "harbour").id, mandate, "signature")
     with world.database.read() as session:
-        assert principals.delegations(session) == []
+        assert principals.open_delegations(session) == []
 
 
 def test_a_vote_is_delegated_to_somebody_else(world: World) -> None:
     world.dataset()
-    mandate = Mandate("clinic", "steward", moment(), "9999-01-01T00:00:00.000000Z", "for myself")
+    mandate = Mandate("clinic", "steward", utc_now(), "9999-01-01T00:00:00.000000Z", "for myself")
     with pytest.raises(SelfDelegation), world.database.write() as session:
-        principals.delegate(session, world.steward, datasets.find(session, "clinic").id, mandate, "signature")
+        principals.delegate(session, world.steward, datasets.find_dataset(session, "clinic").id, mandate, "signature")
 
 
 def test_a_login_means_nothing_in_a_file(sqlite_database: Database) -> None:
@@ -123,10 +123,10 @@ def test_a_login_means_nothing_in_a_file(sqlite_database: Database) -> None:
 
 def test_the_founders_login_is_the_sessions(postgresql_database: Database) -> None:
     with postgresql_database.write() as session:
-        founder = principals.found(session, "anna", "key of anna")
-        assert principals.find(session, "anna").login == database_access.login(session)
-        assert database_access.owns(session)
-        assert principals.acting(session, "key of anna") == founder
+        founder = principals.found_ledger(session, "anna", "key of anna")
+        assert principals.find_principal(session, "anna").login == database_access.session_login(session)
+        assert database_access.has_owner_rights(session)
+        assert principals.acting_principal(session, "key of anna") == founder
 
 
 def test_whose_login_it_is_not_does_not_act(postgresql_database: Database) -> None:
@@ -136,9 +136,9 @@ def test_whose_login_it_is_not_does_not_act(postgresql_database: Database) -> No
         with postgresql_database.read() as session:
             session.connection().exec_driver_sql("SET SESSION AUTHORIZATION passer_by")
             try:
-                assert not database_access.owns(session)
+                assert not database_access.has_owner_rights(session)
                 with pytest.raises(LoginMismatch) as refused:
-                    principals.acting(session, "key of steward")
+                    principals.acting_principal(session, "key of steward")
             finally:
                 session.connection().exec_driver_sql("RESET SESSION AUTHORIZATION")
         assert refused.value.facts == {"principal": "steward", "login": None, "session": "passer_by"}
@@ -149,7 +149,7 @@ def test_whose_login_it_is_not_does_not_act(postgresql_database: Database) -> No
 
 @pytest.mark.parametrize("database", ["clinic", "d" * 40, "d" * 63, "\N{LATIN SMALL LETTER E WITH ACUTE}" * 31])
 def test_groups_have_names_that_postgresql_keeps(database: str) -> None:
-    names = {database_access.group(database, kind) for kind in ("reader", "writer")}
+    names = {database_access.group_name(database, kind) for kind in ("reader", "writer")}
     assert len(names) == 2
-    assert all(len(name.encode()) <= LONGEST_ROLE for name in names)
-    assert names != {database_access.group(database + "x", kind) for kind in ("reader", "writer")}
+    assert all(len(name.encode()) <= MOST_ROLE_BYTES for name in names)
+    assert names != {database_access.group_name(database + "x", kind) for kind in ("reader", "writer")}

@@ -6,14 +6,14 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, InvalidRequestError
 
-from models_db.database.base import moment
-from models_db.database.prepared_statements import Statement
+from models_db.database.base import utc_now
+from models_db.database.prepared_statements import PreparedStatement
 from models_db.sessions.database import Database, LedgerUnreachable, OutcomeUnknown, SchemaOutdated
 from models_db.tables import Principal
 from models_db.values.amounts import Amount
 from tests.support import World, execute, fetch, planned
 
-CHANGE = Statement("UPDATE note SET said = :said WHERE said <> :said RETURNING said")
+CHANGE = PreparedStatement("UPDATE note SET said = :said WHERE said <> :said RETURNING said")
 
 
 @pytest.fixture
@@ -25,12 +25,12 @@ def noted(database: Database) -> Database:
 
 def test_it_is_part_of_the_transaction(noted: Database) -> None:
     with noted.write() as session:
-        assert CHANGE.rows(session, {"said": "second"}) == [("second",)]
+        assert CHANGE.fetch_rows(session, {"said": "second"}) == [("second",)]
         assert session.scalar(text("SELECT said FROM note")) == "second"
 
     def fail() -> None:
         with noted.write() as session:
-            CHANGE.rows(session, {"said": "third"})
+            CHANGE.fetch_rows(session, {"said": "third"})
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -40,7 +40,7 @@ def test_it_is_part_of_the_transaction(noted: Database) -> None:
 
 def test_it_begins_the_transaction_like_every_other_statement(noted: Database) -> None:
     with noted.write() as session:
-        CHANGE.rows(session, {"said": "second"})
+        CHANGE.fetch_rows(session, {"said": "second"})
         session.execute(text("UPDATE note SET said = 'third'"))
         session.rollback()
     assert fetch(noted, "SELECT said FROM note") == [("first",)]
@@ -49,9 +49,9 @@ def test_it_begins_the_transaction_like_every_other_statement(noted: Database) -
 def test_after_a_rollback_it_writes_nothing(noted: Database) -> None:
     def go_on() -> None:
         with noted.write() as session:
-            CHANGE.rows(session, {"said": "second"})
+            CHANGE.fetch_rows(session, {"said": "second"})
             session.rollback()
-            CHANGE.rows(session, {"said": "third"})
+            CHANGE.fetch_rows(session, {"said": "third"})
 
     with pytest.raises(InvalidRequestError):
         go_on()
@@ -61,14 +61,16 @@ def test_after_a_rollback_it_writes_nothing(noted: Database) -> None:
 def test_a_refusal_is_sqlalchemys_and_tells_no_value(noted: Database) -> None:
     execute(noted, "INSERT INTO note VALUES ('secret')")
     with pytest.raises(IntegrityError) as caught, noted.write() as session:
-        Statement("UPDATE note SET said = :said WHERE said = 'first' RETURNING said").rows(session, {"said": "secret"})
+        PreparedStatement("UPDATE note SET said = :said WHERE said = 'first' RETURNING said").fetch_rows(
+            session, {"said": "secret"}
+        )
     assert caught.value.params is None
     assert "secret" not in str(caught.value.statement)
 
 
 def test_a_missing_table_is_another_schema(database: Database) -> None:
     with pytest.raises(SchemaOutdated), database.write() as session:
-        Statement("SELECT a FROM nowhere WHERE a = :a").rows(session, {"a": 1})
+        PreparedStatement("SELECT a FROM nowhere WHERE a = :a").fetch_rows(session, {"a": 1})
 
 
 def test_a_lost_server_is_named_and_the_next_connection_is_new(postgresql_database: Database) -> None:
@@ -76,7 +78,7 @@ def test_a_lost_server_is_named_and_the_next_connection_is_new(postgresql_databa
         with postgresql_database.write() as session:
             own = session.scalar(text("SELECT pg_backend_pid()"))
             fetch(postgresql_database, "SELECT pg_terminate_backend(:pid)", pid=own)
-            Statement("SELECT :a").rows(session, {"a": "1"})
+            PreparedStatement("SELECT :a").fetch_rows(session, {"a": "1"})
 
     with pytest.raises(LedgerUnreachable):
         lose()
@@ -99,7 +101,7 @@ def test_a_plan_is_the_same_rows_on_both_backends(database: Database) -> None:
     entries = fetch(world.database, "SELECT e.kind, h.rho FROM entry e JOIN hold h ON h.id = e.hold_id ORDER BY e.id")
     assert entries == [("HOLD", rho) for _, _, _, _, rho, _ in holds]
     ((at,),) = fetch(world.database, "SELECT max(at) FROM entry")
-    assert str(at) <= moment()
+    assert str(at) <= utc_now()
 
 
 # --- statements that are a whole transaction ----------------------------------------------------------------------
@@ -107,26 +109,26 @@ def test_a_plan_is_the_same_rows_on_both_backends(database: Database) -> None:
 
 def test_alone_is_kept_at_once_on_postgresql(noted: Database) -> None:
     with noted.write() as session:
-        found = CHANGE.alone(session, {"said": "second"})
+        found = CHANGE.execute_as_transaction(session, {"said": "second"})
         assert found == ([] if noted.is_sqlite else [("second",)])
         assert fetch(noted, "SELECT said FROM note") == [("first" if noted.is_sqlite else "second",)]
         if found:
             with pytest.raises(InvalidRequestError):
-                CHANGE.rows(session, {"said": "third"})
+                CHANGE.fetch_rows(session, {"said": "third"})
 
 
 def test_alone_does_nothing_inside_a_transaction(noted: Database) -> None:
     with noted.write() as session:
-        CHANGE.rows(session, {"said": "second"})
-        assert CHANGE.alone(session, {"said": "third"}) == []
+        CHANGE.fetch_rows(session, {"said": "second"})
+        assert CHANGE.execute_as_transaction(session, {"said": "third"}) == []
         session.rollback()
     assert fetch(noted, "SELECT said FROM note") == [("first",)]
 
 
 def test_alone_does_nothing_while_rows_wait_to_be_written(postgresql_database: Database) -> None:
     with postgresql_database.write() as session:
-        session.add(Principal(name="a", public_key="k", created_at=moment()))
-        assert Statement("SELECT CAST(:a AS text)").alone(session, {"a": "1"}) == []
+        session.add(Principal(name="a", public_key="k", created_at=utc_now()))
+        assert PreparedStatement("SELECT CAST(:a AS text)").execute_as_transaction(session, {"a": "1"}) == []
 
 
 @pytest.mark.parametrize("deferred", ["", "DEFERRABLE INITIALLY DEFERRED"])
@@ -137,8 +139,8 @@ def test_what_is_refused_alone_is_undone_and_the_transaction_goes_on(
     execute(postgresql_database, f"CREATE TABLE note (said TEXT UNIQUE {deferred})")
     execute(postgresql_database, "INSERT INTO note VALUES ('first')", "INSERT INTO note VALUES ('other')")
     with postgresql_database.write() as session:
-        both = Statement("UPDATE note SET said = :said RETURNING said")
-        assert both.alone(session, {"said": "same"}) == []
+        both = PreparedStatement("UPDATE note SET said = :said RETURNING said")
+        assert both.execute_as_transaction(session, {"said": "same"}) == []
         session.execute(text("DELETE FROM note WHERE said = 'other'"))
         session.rollback()
     assert fetch(postgresql_database, "SELECT said FROM note ORDER BY said") == [("first",), ("other",)]
@@ -146,7 +148,7 @@ def test_what_is_refused_alone_is_undone_and_the_transaction_goes_on(
 
 def test_a_last_column_that_is_open_is_nothing(postgresql_database: Database) -> None:
     with postgresql_database.write() as session:
-        assert Statement("SELECT 1, CAST(:a AS text)").alone(session, {"a": None}) == []
+        assert PreparedStatement("SELECT 1, CAST(:a AS text)").execute_as_transaction(session, {"a": None}) == []
         assert session.scalar(text("SELECT 2")) == 2
 
 
@@ -155,7 +157,9 @@ def test_alone_is_read_committed_whatever_the_server_prefers(postgresql_database
     execute(postgresql_database, f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     postgresql_database.dispose()
     with postgresql_database.write() as session:
-        level = Statement("SELECT current_setting('transaction_isolation') WHERE :a = 1").alone(session, {"a": 1})
+        level = PreparedStatement(
+            "SELECT current_setting('transaction_isolation') WHERE :a = 1"
+        ).execute_as_transaction(session, {"a": 1})
     assert level == [("read committed",)]
 
 
@@ -163,7 +167,7 @@ def test_an_interrupt_leaves_no_connection_that_keeps_every_statement(postgresql
     def interrupted() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         with postgresql_database.write() as session:
-            Statement("SELECT pg_sleep(60), :a").alone(session, {"a": "1"})
+            PreparedStatement("SELECT pg_sleep(60), :a").execute_as_transaction(session, {"a": "1"})
 
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
@@ -181,7 +185,9 @@ def test_an_interrupt_leaves_no_connection_that_keeps_every_statement(postgresql
 def test_a_server_that_is_lost_alone_leaves_the_outcome_unknown(postgresql_database: Database) -> None:
     def lose() -> None:
         with postgresql_database.write() as session:
-            Statement("SELECT pg_terminate_backend(pg_backend_pid()), :a").alone(session, {"a": "1"})
+            PreparedStatement("SELECT pg_terminate_backend(pg_backend_pid()), :a").execute_as_transaction(
+                session, {"a": "1"}
+            )
 
     with pytest.raises(OutcomeUnknown):
         lose()

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from models_db.policies.checks import Asked, PolicyBounds, PolicyForbids, require_allowed
+from models_db.policies.checks import PolicyBounds, PolicyForbids, PolicySubject, require_allowed
 from models_db.policies.policy import Policy
 from models_db.values.amounts import Amount
-from models_db.values.requests import parse
+from models_db.values.requests import parse_model
 
-ASKED = Asked(
+ASKED = PolicySubject(
     dataset="clinic",
     mechanism="invisible_ink",
     model="tiny",
@@ -25,7 +25,7 @@ ASKED = Asked(
 
 def check(rules: dict[str, Any], bounds: PolicyBounds | None = None, **asked: Any) -> None:
     """Check ASKED, with changes, against a policy of these rules."""
-    policy = parse(Policy, {"version": 1} | rules, "policy.yaml")
+    policy = parse_model(Policy, {"version": 1} | rules, "policy.yaml")
     require_allowed(policy.rules_for("clinic"), bounds or PolicyBounds(), replace(ASKED, **asked))
 
 
@@ -125,7 +125,7 @@ def test_what_a_policy_looks_at_is_read_from_the_canonical_request() -> None:
         "evaluation": ["length"],
         "plan": {"blocks": [0], "facts": {}, "invocations": [{"event": {}, "instalments": [part, part]}] * 2},
     }
-    found = Asked.of(body)
+    found = PolicySubject.from_request(body)
     assert found == replace(ASKED, population=None, evaluation=("length",), loss=Amount(1600, 12))
-    free = Asked.of(body | {"epsilon": None, "delta": None, "plan": {"invocations": []}})
+    free = PolicySubject.from_request(body | {"epsilon": None, "delta": None, "plan": {"invocations": []}})
     assert (free.epsilon, free.delta, free.loss) == (None, None, Amount())

@@ -7,18 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models_db.policies.policy import Bound, Evaluation, Limits, OtherApprovals, Policy, RequiredApprovals
-from models_db.values.canonical_json import canonical, digest
-from models_db.values.requests import FileInvalid, as_json, parse
+from models_db.policies.policy import (
+    DatasetApprovals,
+    EvaluationRules,
+    MetricBound,
+    Policy,
+    ReleaseLimits,
+    RequiredApprovals,
+)
+from models_db.values.canonical_json import digest, encode_canonical
+from models_db.values.requests import FileInvalid, model_to_json, parse_model
 
 
 def policy(**fields: Any) -> Policy:
     """A policy, from what YAML gives."""
-    return parse(Policy, fields, "policy.yaml")
+    return parse_model(Policy, fields, "policy.yaml")
 
 
 def test_a_policy_states_its_format_and_all_that_it_allows() -> None:
-    assert as_json(Policy()) == {
+    assert model_to_json(Policy()) == {
         "version": 1,
         "several_roles": False,
         "approvals": {"spend": 1, "publish": 1, "motion": 2},
@@ -37,7 +44,7 @@ def test_a_policy_states_its_format_and_all_that_it_allows() -> None:
 @pytest.mark.parametrize("number", [0, 2, 3, True, "1", 1.0])
 def test_another_format_is_refused_by_name(number: object) -> None:
     with pytest.raises(FileInvalid, match="version: this almoner reads format 1"):
-        parse(Policy, {"version": number}, "policy.yaml")
+        parse_model(Policy, {"version": number}, "policy.yaml")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +63,7 @@ def test_another_format_is_refused_by_name(number: object) -> None:
     ],
 )
 def test_every_rule_changes_the_digest(rule: dict[str, Any]) -> None:
-    assert digest(as_json(policy(**rule))) != digest(as_json(policy()))
+    assert digest(model_to_json(policy(**rule))) != digest(model_to_json(policy()))
 
 
 def test_the_same_rules_have_the_same_digest_however_they_are_written() -> None:
@@ -65,8 +72,8 @@ def test_the_same_rules_have_the_same_digest_however_they_are_written() -> None:
         release={"epsilon_max": 4, "delta_max": 1.0e-7}, pacing={"every": "week", "share": "0.1"}, refusals="full",
         mechanisms=None, evaluation={"required": {}},
     )  # fmt: skip
-    assert digest(as_json(written)) == digest(as_json(other))
-    assert canonical(as_json(written)) == canonical(written.model_dump())
+    assert digest(model_to_json(written)) == digest(model_to_json(other))
+    assert encode_canonical(model_to_json(written)) == encode_canonical(written.model_dump())
 
 
 FULL = {
@@ -96,7 +103,7 @@ FULL = {
 
 def test_a_policy_survives_storage() -> None:
     full = policy(**FULL)
-    assert Policy.model_validate_json(canonical(as_json(full))) == full
+    assert Policy.model_validate_json(encode_canonical(model_to_json(full))) == full
     assert Policy.model_validate_json(full.model_dump_json()) == full
 
 
@@ -106,7 +113,7 @@ def test_a_dataset_has_the_general_rules_where_it_has_none_of_its_own() -> None:
     assert harbour == general
     assert (general.spend, general.publish, general.motion) == (2, 2, 3)
     assert (clinic.spend, clinic.publish, clinic.motion) == (2, 3, 3)
-    assert clinic.release == Limits(epsilon_max="1", delta_max="1e-8")  # type: ignore[arg-type]
+    assert clinic.release == ReleaseLimits(epsilon_max="1", delta_max="1e-8")  # type: ignore[arg-type]
     assert general.release != clinic.release
     assert (general.delta_below_population, clinic.delta_below_population) == (True, False)
     assert (general.mechanisms, clinic.mechanisms) == (("invisible_ink", "public_only"), ("public_only",))
@@ -179,7 +186,7 @@ WRONG: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("written", "place"), WRONG)
 def test_what_is_out_of_form_is_refused_by_its_place(written: Any, place: str) -> None:
     with pytest.raises(FileInvalid) as refused:
-        parse(Policy, written, "policy.yaml", "docs/policy.md")
+        parse_model(Policy, written, "policy.yaml", "docs/policy.md")
     [problem] = [p for p in refused.value.facts["problems"] if p.startswith(place) or place in p.split(":")[0]]  # type: ignore[attr-defined]
     assert len(problem) < 500
     assert "docs/policy.md" in refused.value.advice
@@ -201,16 +208,16 @@ def test_the_ends_of_every_range_are_allowed(written: dict[str, Any]) -> None:
 
 
 def test_a_bound_includes_its_ends() -> None:
-    bound = Bound(min="0.1", max="0.5")  # type: ignore[arg-type]
+    bound = MetricBound(min="0.1", max="0.5")  # type: ignore[arg-type]
     inside = [value for value in ("0.0999", "0.1", "0.3", "0.5", "0.5001") if bound.admits(as_decimal(value))]
     assert inside == ["0.1", "0.3", "0.5"]
     assert str(bound) == "at least 0.1 and at most 0.5"
-    assert str(Bound(max="1e-7")) == "at most 0.0000001"  # type: ignore[arg-type]
+    assert str(MetricBound(max="1e-7")) == "at most 0.0000001"  # type: ignore[arg-type]
 
 
 def as_decimal(text: str) -> Any:
     """A figure, as files give it."""
-    return Bound(min=text).min  # type: ignore[arg-type]
+    return MetricBound(min=text).min  # type: ignore[arg-type]
 
 
 SCHEMA = Policy.model_json_schema()
@@ -218,7 +225,7 @@ SCHEMA = Policy.model_json_schema()
 
 @pytest.mark.parametrize("written", [{}, {"version": 1}, {"version": 1} | FULL])
 def test_what_is_a_policy_fits_the_schema(written: dict[str, Any]) -> None:
-    parse(Policy, written, "policy.yaml")
+    parse_model(Policy, written, "policy.yaml")
     jsonschema.validate(written, SCHEMA)
 
 
@@ -260,7 +267,7 @@ def test_the_number_for_a_dataset_is_its_own_else_the_general_one(
 ) -> None:
     made = policy(
         approvals={"spend": spend} | ({} if motion is None else {"motion": motion}),
-        datasets={"clinic": {"approvals": as_json(OtherApprovals(spend=own, motion=own_motion))}},
+        datasets={"clinic": {"approvals": model_to_json(DatasetApprovals(spend=own, motion=own_motion))}},
     )
     assert made.rules_for("clinic").spend == (own or spend)
     assert made.rules_for("clinic").motion == (own_motion or motion or 2)
@@ -271,4 +278,4 @@ def test_rules_cannot_be_changed_by_whoever_reads_them() -> None:
     rules = policy(evaluation={"required": {"length": {}}}).rules_for("clinic")
     with pytest.raises(TypeError):
         rules.required["length"] = {}  # type: ignore[index]
-    assert Evaluation().required == {}
+    assert EvaluationRules().required == {}

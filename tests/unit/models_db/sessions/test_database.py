@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from models_db.database.base import moment
+from models_db.database.base import utc_now
 from models_db.sessions.database import Database, LedgerUnreachable, SchemaOutdated
 from models_db.tables import Principal
-from models_db.writes.database_errors import AlreadyRecorded, Denied, OverCap, translated
+from models_db.writes.database_errors import AlreadyRecorded, Denied, OverCap, translate_database_errors
 from tests.support import World, execute, fetch, snapshot
 
 PRAGMAS = {
@@ -62,21 +62,21 @@ def test_a_write_is_whole_or_nothing(database: Database) -> None:
 
     def half(database: Database) -> None:
         with database.write() as session:
-            session.add(Principal(name="a", public_key="k", created_at=moment()))
+            session.add(Principal(name="a", public_key="k", created_at=utc_now()))
             session.flush()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         half(database)
     assert snapshot(database) == before
-    execute(database, f"INSERT INTO principal (name, public_key, created_at) VALUES ('a', 'k', '{moment()}')")
+    execute(database, f"INSERT INTO principal (name, public_key, created_at) VALUES ('a', 'k', '{utc_now()}')")
     assert fetch(database, "SELECT name FROM principal") == [("a",)]
 
 
 def test_a_read_writes_nothing(database: Database) -> None:
     before = snapshot(database)
     with database.read() as session:
-        session.add(Principal(name="a", public_key="k", created_at=moment()))
+        session.add(Principal(name="a", public_key="k", created_at=utc_now()))
         session.flush()
     assert snapshot(database) == before
 
@@ -147,13 +147,13 @@ def test_an_error_quotes_no_values(database: Database) -> None:
 
 
 def said(database: Database, *statements: str) -> type[Exception]:
-    with pytest.raises((Denied, AlreadyRecorded, OverCap)) as refusal, translated():
+    with pytest.raises((Denied, AlreadyRecorded, OverCap)) as refusal, translate_database_errors():
         execute(database, *statements)
     return refusal.type
 
 
 def principal(id_: int, name: str) -> str:
-    return f"INSERT INTO principal (id, name, public_key, created_at) VALUES ({id_}, '{name}', 'k', '{moment()}')"
+    return f"INSERT INTO principal (id, name, public_key, created_at) VALUES ({id_}, '{name}', 'k', '{utc_now()}')"
 
 
 def test_refusals_have_the_same_names_on_both_backends(world: World) -> None:
@@ -165,18 +165,18 @@ def test_refusals_have_the_same_names_on_both_backends(world: World) -> None:
     assert said(database, f"{account} ('other', 5, 5, 0)") is Denied
     assert said(database, "UPDATE principal SET name = 'x'") is Denied
     assert said(database, f"INSERT INTO cap (account_id, epsilon, delta, delta_conversion, created_at) "
-                          f"VALUES (99, '1', '1', 1, '{moment()}')") is Denied  # fmt: skip
+                          f"VALUES (99, '1', '1', 1, '{utc_now()}')") is Denied  # fmt: skip
 
 
 def test_a_refusal_names_the_constraint_and_no_value(world: World) -> None:
-    with pytest.raises(Denied, match="ck_account_kind") as refusal, translated():
+    with pytest.raises(Denied, match="ck_account_kind") as refusal, translate_database_errors():
         execute(world.database, "INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('private words', 5, 5)")
     assert "private words" not in refusal.value.diagnostics()
     assert refusal.value.__cause__ is None
 
 
 def test_other_errors_pass(database: Database) -> None:
-    with pytest.raises(DBAPIError) as problem, translated(), database.engine.connect() as connection:
+    with pytest.raises(DBAPIError) as problem, translate_database_errors(), database.engine.connect() as connection:
         connection.execute(text("SELECT * FROM no_such_table"))
     assert not isinstance(problem.value, IntegrityError)
 
@@ -186,12 +186,12 @@ def test_other_errors_pass(database: Database) -> None:
 
 def test_times_have_one_form() -> None:
     at = datetime(2026, 11, 21, 4, 3, tzinfo=UTC)
-    assert moment(at) == "2026-11-21T04:03:00.000000Z"
-    assert moment(at.astimezone(timezone(timedelta(hours=5)))) == moment(at)
-    assert len(moment()) == 27
+    assert utc_now(at) == "2026-11-21T04:03:00.000000Z"
+    assert utc_now(at.astimezone(timezone(timedelta(hours=5)))) == utc_now(at)
+    assert len(utc_now()) == 27
 
 
 def test_times_sort_as_text() -> None:
     at = datetime(2026, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
-    times = [moment(at + timedelta(microseconds=n)) for n in (-1, 0, 1, 10**9)]
+    times = [utc_now(at + timedelta(microseconds=n)) for n in (-1, 0, 1, 10**9)]
     assert times == sorted(times)

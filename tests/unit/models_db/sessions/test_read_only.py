@@ -15,7 +15,7 @@ from models_db.services.audit import chain, log, verify_chain
 from models_db.services.audit.log import LogFilter
 from models_db.services.queries import health
 from models_db.sessions.database import Database, LedgerForbidden, LedgerUnreachable, SchemaOutdated
-from models_db.sessions.read_only import LedgerUnsettled, ReadingDatabase
+from models_db.sessions.read_only import LedgerUnsettled, ReadOnlyDatabase
 from tests.conftest import PostgreSQL
 from tests.support import World, execute, snapshot
 
@@ -45,31 +45,31 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def closed(folder: Path) -> ReadingDatabase:
+def closed(folder: Path) -> ReadOnlyDatabase:
     """The ledger in a folder where nobody may write any more."""
     for file in folder.iterdir():
         file.chmod(0o400 if os.geteuid() else 0o444)
     folder.chmod(0o555)
-    return ReadingDatabase(f"sqlite:///{folder / 'almoner.db'}")
+    return ReadOnlyDatabase(f"sqlite:///{folder / 'almoner.db'}")
 
 
 def everything_readable(database: Database) -> int:
     """Walk, page, stream and examine; returns the number of links."""
     with database.read() as session:
-        report = verify_chain.verify(session)
+        report = verify_chain.verify_chain(session)
         assert report.sound
-        assert len(list(log.stream(session, LogFilter()))) == report.links
-        assert log.page(session, LogFilter(kind="request"), 5).links
-        assert [finding.check for finding in health.examine(session) if not finding.ok] == []
+        assert len(list(log.stream_links(session, LogFilter()))) == report.links
+        assert log.read_page(session, LogFilter(kind="request"), 5).links
+        assert [finding.check for finding in health.check_health(session) if not finding.ok] == []
     return report.links
 
 
 def test_it_reads_what_is_there(world: World) -> None:
     world.dataset()
     world.request()
-    reading = ReadingDatabase(world.database.url)
+    reading = ReadOnlyDatabase(world.database.url)
     with world.database.read() as session:
-        links = chain.head(session).seq
+        links = chain.read_chain_head(session).seq
     assert everything_readable(reading) == links
     world.request()
     assert everything_readable(reading) == links + 1
@@ -87,30 +87,30 @@ WRITES = [
 @pytest.mark.parametrize("transaction", ["read", "write"])
 def test_nothing_can_be_written_through_it(world: World, statement: str, transaction: str) -> None:
     before = snapshot(world.database)
-    reading = ReadingDatabase(world.database.url)
+    reading = ReadOnlyDatabase(world.database.url)
     with pytest.raises((DBAPIError, LedgerUnreachable)), getattr(reading, transaction)() as session:
         session.execute(text(statement))
     assert snapshot(world.database) == before
 
 
 def test_a_database_that_is_missing_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(LedgerUnreachable), ReadingDatabase(f"sqlite:///{tmp_path / 'no.db'}").read() as session:
+    with pytest.raises(LedgerUnreachable), ReadOnlyDatabase(f"sqlite:///{tmp_path / 'no.db'}").read() as session:
         session.execute(text("SELECT 1"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_another_schema_is_named(bare_database: Database) -> None:
     execute(bare_database, "SELECT 1")
-    with pytest.raises(SchemaOutdated), ReadingDatabase(bare_database.url).read() as session:
-        chain.head(session)
+    with pytest.raises(SchemaOutdated), ReadOnlyDatabase(bare_database.url).read() as session:
+        chain.read_chain_head(session)
 
 
 def test_the_file_keeps_its_mode(sqlite_database: Database) -> None:
     World.create(sqlite_database)
     path = Path(sqlite_database.engine.url.database or "")
     path.chmod(0o644)
-    with ReadingDatabase(sqlite_database.url).read() as session:
-        chain.head(session)
+    with ReadOnlyDatabase(sqlite_database.url).read() as session:
+        chain.read_chain_head(session)
     assert path.stat().st_mode & 0o777 == 0o644
 
 
@@ -118,7 +118,7 @@ def test_the_file_keeps_its_mode(sqlite_database: Database) -> None:
 
 
 @pytest.fixture
-def reader(postgresql_database: Database, postgresql: PostgreSQL) -> Iterator[ReadingDatabase]:
+def reader(postgresql_database: Database, postgresql: PostgreSQL) -> Iterator[ReadOnlyDatabase]:
     """The ledger through a role that may only SELECT."""
     world = World.create(postgresql_database)
     world.dataset()
@@ -130,18 +130,18 @@ def reader(postgresql_database: Database, postgresql: PostgreSQL) -> Iterator[Re
         "GRANT SELECT ON ALL TABLES IN SCHEMA public TO record_reader",
     )
     url = make_url(postgresql_database.url).set(username="record_reader")
-    yield ReadingDatabase(url.render_as_string(hide_password=False))
+    yield ReadOnlyDatabase(url.render_as_string(hide_password=False))
     execute(postgresql_database, "DROP OWNED BY record_reader", "DROP ROLE record_reader")
 
 
-def test_a_role_with_select_alone_reads_everything(reader: ReadingDatabase) -> None:
+def test_a_role_with_select_alone_reads_everything(reader: ReadOnlyDatabase) -> None:
     assert everything_readable(reader) > 10
     with reader.read() as session:
         assert session.scalar(text("SELECT session_user")) == "record_reader"
 
 
 @pytest.mark.parametrize("statement", WRITES)
-def test_such_a_role_cannot_write_whatever_it_opens(reader: ReadingDatabase, statement: str) -> None:
+def test_such_a_role_cannot_write_whatever_it_opens(reader: ReadOnlyDatabase, statement: str) -> None:
     """Not because this program asks for a read-only transaction: the role has no right."""
     with pytest.raises(LedgerForbidden), Database(reader.url).write() as session:
         session.execute(text(statement))
@@ -173,7 +173,7 @@ def test_a_read_only_folder_is_read_without_a_trace(folder: Path, world_in: Worl
 
 def test_a_ledger_at_work_is_read_with_what_waits_beside_its_file(folder: Path, world_in: World) -> None:
     with world_in.database.read() as busy:  # keeps -wal and -shm there
-        before = chain.head(busy).seq
+        before = chain.read_chain_head(busy).seq
         world_in.request()
         reading = closed(folder)
         with without_rights():
@@ -185,13 +185,13 @@ def test_half_of_a_ledger_is_refused(folder: Path, world_in: World) -> None:
     copy = folder / "copy"
     copy.mkdir(mode=0o755)
     with world_in.database.read() as busy:
-        chain.head(busy)
+        chain.read_chain_head(busy)
         world_in.request()
         for name in ("almoner.db", "almoner.db-wal"):
             shutil.copy(folder / name, copy / name)
     reading = closed(copy)
     with without_rights(), pytest.raises(LedgerUnsettled, match="-wal"), reading.read() as session:
-        chain.head(session)
+        chain.read_chain_head(session)
     copy.chmod(0o755)
 
 
@@ -200,7 +200,7 @@ def test_a_ledger_that_is_written_while_it_is_read_as_it_lies_is_refused(folder:
 
     def read_during_a_write() -> None:
         with reading.read() as session:
-            chain.head(session)
+            chain.read_chain_head(session)
             os.seteuid(os.getuid())
             folder.chmod(0o755)
             world_in.request()

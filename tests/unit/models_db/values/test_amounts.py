@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 
 amounts = st.builds(Amount, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
 
@@ -21,7 +21,7 @@ def test_addition_is_exact_and_undone_by_subtraction(a: Amount, b: Amount) -> No
 
 @given(amounts, st.integers(0, 1000))
 def test_multiplication_repeats_addition(a: Amount, times: int) -> None:
-    assert a * times == total([a] * times)
+    assert a * times == total_amount([a] * times)
 
 
 @given(amounts, amounts)
@@ -73,4 +73,4 @@ def test_no_amount_is_negative(part: str) -> None:
 
 
 def test_the_total_of_nothing_is_nothing() -> None:
-    assert total([]) == Amount(0, 0)
+    assert total_amount([]) == Amount(0, 0)

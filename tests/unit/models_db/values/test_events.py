@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from models_db.values.events import PrivacyEvent
 
 names = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1)
@@ -29,14 +29,14 @@ STORED: dict[str, Any] = PrivacyEvent(
 
 @given(events)
 def test_stored_and_read_back(event: PrivacyEvent) -> None:
-    stored = canonical(event.to_json())
+    stored = encode_canonical(event.to_json())
     assert PrivacyEvent.from_json(json.loads(stored)) == event
-    assert canonical(PrivacyEvent.from_json(json.loads(stored)).to_json()) == stored
+    assert encode_canonical(PrivacyEvent.from_json(json.loads(stored)).to_json()) == stored
 
 
 def test_the_stored_form_does_not_change() -> None:
     """Rows and published bundles outlive the code: this text is what they hold."""
-    assert canonical(STORED) == (
+    assert encode_canonical(STORED) == (
         b'{"count":500,"delta":"5","dp_event":{"class_name":"X"},"mechanism":"token_draw","parameters":{"eta":"1/7"},'
         b'"relation":"add_or_remove_one","rho":"1000000000000"}'
     )

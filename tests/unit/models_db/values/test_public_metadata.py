@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import FileInvalid, MetadataAltered, PublicMetadata, as_json, parse
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import FileInvalid, MetadataAltered, PublicMetadata, model_to_json, parse_model
 
 WRITTEN: dict[str, Any] = {
     "name": "Visits to a clinic",
@@ -26,13 +26,13 @@ WRITTEN: dict[str, Any] = {
 
 
 def read(**changes: Any) -> PublicMetadata:
-    return parse(PublicMetadata, WRITTEN | changes, "The public metadata")
+    return parse_model(PublicMetadata, WRITTEN | changes, "The public metadata")
 
 
 def test_what_is_written_is_kept() -> None:
-    assert as_json(read()) == WRITTEN | {"language": ["en"]}
-    assert as_json(PublicMetadata(licence="MIT")) == {"licence": "MIT"}
-    assert as_json(PublicMetadata()) == {}
+    assert model_to_json(read()) == WRITTEN | {"language": ["en"]}
+    assert model_to_json(PublicMetadata(licence="MIT")) == {"licence": "MIT"}
+    assert model_to_json(PublicMetadata()) == {}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_what_the_ledger_keeps_reads_back() -> None:
     assert PublicMetadata.stored(None) == PublicMetadata.stored("{}") == PublicMetadata()
-    assert PublicMetadata.stored(canonical(as_json(read())).decode()) == read()
+    assert PublicMetadata.stored(encode_canonical(model_to_json(read())).decode()) == read()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "5", "null", "{", '{"language": "English"}', '{"title": "notes"}'])
@@ -74,9 +74,9 @@ def test_a_request_says_otherwise_or_besides() -> None:
         PublicMetadata(licence="CC0-1.0", language=("en",)),
     )
     said = {"licence": "CC0-1.0", "region": "Utopia", "language": ["en"]}
-    assert as_json(dataset.under(request)) == said
-    assert dataset.under(None) == dataset
-    assert PublicMetadata().under(dataset) == dataset
+    assert model_to_json(dataset.merged_over(request)) == said
+    assert dataset.merged_over(None) == dataset
+    assert PublicMetadata().merged_over(dataset) == dataset
 
 
 def test_the_page_lists_every_field_and_its_example_is_one() -> None:
@@ -85,4 +85,4 @@ def test_the_page_lists_every_field_and_its_example_is_one() -> None:
     listed = [name for row in table.splitlines()[2:] for name in re.findall("`([a-z_]+)`", row.split(" | ")[0])]
     assert listed == list(PublicMetadata.model_fields)
     (example,) = re.findall("```yaml\n(.*?)```", page, re.S)
-    assert as_json(parse(PublicMetadata, yaml.safe_load(example), "The example"))
+    assert model_to_json(parse_model(PublicMetadata, yaml.safe_load(example), "The example"))

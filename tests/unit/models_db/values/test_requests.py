@@ -8,8 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import MOST_COHORTS, Exact, FileInvalid, ReleaseRequest, Written, as_json, parse
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import (
+    MOST_COHORTS,
+    ExactDecimal,
+    FileInvalid,
+    ReleaseRequest,
+    RequestModel,
+    model_to_json,
+    parse_model,
+)
 
 WRITTEN = {
     "dataset": "clinic",
@@ -21,12 +29,12 @@ WRITTEN = {
 
 
 def asked(cohorts: object) -> ReleaseRequest:
-    return parse(ReleaseRequest, WRITTEN | {"cohorts": cohorts}, "The request")
+    return parse_model(ReleaseRequest, WRITTEN | {"cohorts": cohorts}, "The request")
 
 
 @pytest.mark.parametrize("cohorts", ["newest", [1], [2, 5], None])
 def test_cohorts_are_named_by_a_word_or_by_their_numbers(cohorts: object) -> None:
-    stored = as_json(asked(cohorts))
+    stored = model_to_json(asked(cohorts))
     assert isinstance(stored, dict)
     assert stored.get("cohorts") == cohorts
 
@@ -48,14 +56,14 @@ def test_what_names_no_cohorts_is_told_in_one_sentence(cohorts: object) -> None:
 # --- the one form ------------------------------------------------------------------------------------------------
 
 
-class Inner(Written):
+class Inner(RequestModel):
     """All of it is empty by default."""
 
     note: str | None = None
     names: tuple[str, ...] = ()
 
 
-class Outer(Written):
+class Outer(RequestModel):
     """Each way in which a field can have a default."""
 
     needed: int
@@ -64,7 +72,7 @@ class Outer(Written):
     facts: dict[str, int] = Field(default_factory=dict)
     inner: Inner = Inner()
     number: int = 0
-    share: Exact = "0.1"  # type: ignore[assignment]
+    share: ExactDecimal = "0.1"  # type: ignore[assignment]
     flag: bool = False
     word: str = ""
     listed: tuple[str, ...] = ("a",)
@@ -72,11 +80,11 @@ class Outer(Written):
 
 
 def read(**fields: Any) -> Outer:
-    return parse(Outer, {"needed": 1} | fields, "The file")
+    return parse_model(Outer, {"needed": 1} | fields, "The file")
 
 
 def test_empty_defaults_are_left_out_and_every_other_default_is_written() -> None:
-    assert as_json(read()) == {
+    assert model_to_json(read()) == {
         "needed": 1,
         "number": 0,
         "share": "0.1",
@@ -88,7 +96,7 @@ def test_empty_defaults_are_left_out_and_every_other_default_is_written() -> Non
 
 
 def test_what_is_empty_and_not_by_default_is_written() -> None:
-    stored = as_json(read(listed=[], chosen=None, inner={"names": ["x"]}))
+    stored = model_to_json(read(listed=[], chosen=None, inner={"names": ["x"]}))
     assert isinstance(stored, dict)
     assert (stored["listed"], stored["chosen"], stored["inner"]) == ([], None, {"names": ["x"]})
 
@@ -111,6 +119,6 @@ VALUES = st.builds(
 
 @given(one=VALUES, other=VALUES)
 def test_two_values_have_the_same_bytes_exactly_if_they_are_equal(one: Outer, other: Outer) -> None:
-    assert (canonical(as_json(one)) == canonical(as_json(other))) == (one == other)
-    assert Outer.model_validate(json.loads(canonical(as_json(one)))) == one
-    assert one.model_dump() == as_json(one)
+    assert (encode_canonical(model_to_json(one)) == encode_canonical(model_to_json(other))) == (one == other)
+    assert Outer.model_validate(json.loads(encode_canonical(model_to_json(one)))) == one
+    assert one.model_dump() == model_to_json(one)

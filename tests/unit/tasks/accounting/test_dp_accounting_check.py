@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from mpmath import exp, ncdf
 
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import Json, canonical
+from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import dp_events
 from tasks.accounting.conversions import independent_coordinates
@@ -164,7 +164,7 @@ def test_the_handwritten_discrete_laplace_form_is_the_librarys(parameter, count)
 )
 def test_events_survive_the_journey_through_canonical_json(event):
     stored = dp_event_json(event)
-    canonical(stored)  # refuses floats
+    encode_canonical(stored)  # refuses floats
     assert dp_event_from_json(stored) == event
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 from models_db.policies.checks import PolicyBounds
-from models_db.policies.policy import Pacing, Policy, Rules
+from models_db.policies.policy import EffectiveRules, PacingRule, Policy
 from models_db.policies.rules import DatasetTerms
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
-from models_db.values.requests import as_json, parse
+from models_db.values.requests import model_to_json, parse_model
 from tasks.accounting.policy_limits import bounds_of, terms_of, window_of
 from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount
 from tests.golden.accounting_oracle import delta_at
@@ -23,11 +23,11 @@ from tests.golden.accounting_oracle import delta_at
 CAP = lifetime_cap("8", "1e-6").amount
 
 
-def rules(**written: Any) -> Rules:
-    return parse(Policy, {"version": 1} | written, "policy.yaml").rules_for("clinic")
+def rules(**written: Any) -> EffectiveRules:
+    return parse_model(Policy, {"version": 1} | written, "policy.yaml").rules_for("clinic")
 
 
-def limited(epsilon: str, delta: str) -> Rules:
+def limited(epsilon: str, delta: str) -> EffectiveRules:
     return rules(release={"epsilon_max": epsilon, "delta_max": delta})
 
 
@@ -71,7 +71,7 @@ def test_limits_that_buy_nothing_are_refused() -> None:
 
 @given(st.integers(1, 1000), st.integers(0, 2**50), st.integers(0, 2**50))
 def test_a_window_is_its_share_rounded_down(permille: int, rho: int, delta: int) -> None:
-    pacing = Pacing(every="week", share=Decimal(permille) / 1000)
+    pacing = PacingRule(every="week", share=Decimal(permille) / 1000)
     assert pacing.permille == permille
     window = window_of(pacing, Amount(rho, delta))
     for part, whole in ((window.rho, rho), (window.delta, delta)):
@@ -86,7 +86,7 @@ def test_the_window_needs_a_cap_the_share_does_not() -> None:
 
 
 def test_the_ledger_keeps_what_the_database_enforces() -> None:
-    policy = parse(
+    policy = parse_model(
         Policy,
         {
             "version": 1,
@@ -101,7 +101,7 @@ def test_the_ledger_keeps_what_the_database_enforces() -> None:
         "policy.yaml",
     )
     terms = terms_of(policy)
-    assert terms.digest == digest(as_json(policy)) == digest(json.loads(terms.body))
+    assert terms.digest == digest(model_to_json(policy)) == digest(json.loads(terms.body))
     assert (terms.spend_approvals, terms.publish_approvals, terms.motion_approvals) == (2, 1, 2)
     assert (terms.rho_max, terms.delta_max) == (release_amount("4", "1e-7").rho, 10**11)
     assert (terms.pacing_period, terms.pacing_permille) == ("week", 50)
@@ -115,7 +115,7 @@ def test_what_a_dataset_has_in_the_ledger_is_what_its_rules_say() -> None:
     """A None in its row leaves the policy's own figure; so the database and `rules_for` agree."""
     for general in ({}, {"release": {"epsilon_max": 4, "delta_max": 1e-7}}):
         for own in ({}, {"release": {"epsilon_max": 1, "delta_max": 1e-8}}):
-            policy = parse(Policy, {"version": 1, "datasets": {"clinic": own}} | general, "policy.yaml")
+            policy = parse_model(Policy, {"version": 1, "datasets": {"clinic": own}} | general, "policy.yaml")
             terms, bounds = terms_of(policy), bounds_of(policy.rules_for("clinic"))
             assert (terms.rules[0].rho_max or terms.rho_max) == bounds.rho_max
             assert (terms.rules[0].delta_max or terms.delta_max) == bounds.delta_max

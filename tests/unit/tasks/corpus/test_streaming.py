@@ -77,8 +77,8 @@ def test_ingest_and_reading_units(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
 def test_the_ledger_takes_marks_in(ledgers: Ledgers, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unit_marks, "_SORTED", 1000)
-    monkeypatch.setattr(unit_marks, "_MARKS", 300)
+    monkeypatch.setattr(unit_marks, "_SORT_BATCH", 1000)
+    monkeypatch.setattr(unit_marks, "_INSERT_BATCH", 300)
     with ledgers.new(backend) as database:
         world = World.create(database)
         world.dataset()
@@ -87,7 +87,7 @@ def test_the_ledger_takes_marks_in(ledgers: Ledgers, backend: str, monkeypatch: 
         def take(many: int) -> None:
             units = ((next(numbers).to_bytes(32, "little"), 1) for _ in range(many))
             with database.write() as session:
-                unit_marks.claim_units(session, datasets.find(session, "clinic").account_id, units)
+                unit_marks.claim_units(session, datasets.find_dataset(session, "clinic").account_id, units)
 
         take(1000)
         few, many = peak(lambda: take(FEW)), peak(lambda: take(MANY))
@@ -96,10 +96,10 @@ def test_the_ledger_takes_marks_in(ledgers: Ledgers, backend: str, monkeypatch: 
 
 @pytest.mark.parametrize("many", [0, 1, 299, 300, 1000, 1001, 2500])
 def test_every_mark_is_in_one_batch(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unit_marks, "_SORTED", 1000)
-    monkeypatch.setattr(unit_marks, "_MARKS", 300)
+    monkeypatch.setattr(unit_marks, "_SORT_BATCH", 1000)
+    monkeypatch.setattr(unit_marks, "_INSERT_BATCH", 300)
     units = [((7919 * number % 2503).to_bytes(2, "big"), 1 + number % 2) for number in range(many)]
-    batches = list(unit_marks._batched(iter(units)))
+    batches = list(unit_marks._sorted_batches(iter(units)))
     assert sorted(unit for batch in batches for unit in batch) == sorted(units)
     assert all(0 < len(batch) <= 300 for batch in batches)
     assert all(batch == sorted(batch) for batch in batches)

@@ -3,7 +3,7 @@
 import pytest
 
 from models_db.policies.policy import Policy
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.evaluation.bound_override import NothingToOverride, overridden, overriding, require_admitted
 from tasks.evaluation.policy_bounds import OutsideBounds, missed
 from tasks.values.metric_result import MetricResult
@@ -80,8 +80,8 @@ def test_a_policy_may_refuse_all_of_them():
 
 
 def test_overrides_are_allowed_unless_a_policy_refuses_them():
-    assert as_json(Policy.model_validate(RULES))["evaluation"]["overrides"] == "allowed"  # type: ignore[index,call-overload]
-    assert as_json(Policy.model_validate(FORBIDDING))["evaluation"]["overrides"] == "refused"  # type: ignore[index,call-overload]
+    assert model_to_json(Policy.model_validate(RULES))["evaluation"]["overrides"] == "allowed"  # type: ignore[index,call-overload]
+    assert model_to_json(Policy.model_validate(FORBIDDING))["evaluation"]["overrides"] == "refused"  # type: ignore[index,call-overload]
     assert rules_of({}).overrides is True
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from models_db.policies.policy import Evaluation
-from models_db.values.requests import parse
+from models_db.policies.policy import EvaluationRules
+from models_db.values.requests import parse_model
 from tasks.evaluation.core.subject import Subject
 from tasks.evaluation.policy_bounds import NotMeasurable, OutsideBounds, figures_of, missed, require_measurable
 from tasks.evaluation.registry import METRICS, names
@@ -19,7 +19,7 @@ class Text:
 
 
 def required(**written: Any) -> Any:
-    return parse(Evaluation, {"required": written}, "evaluation").required
+    return parse_model(EvaluationRules, {"required": written}, "evaluation").required
 
 
 def measured(**values: Value) -> dict[str, MetricResult]:

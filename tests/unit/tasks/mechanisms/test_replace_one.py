@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 from mpmath import exp, log, mp, mpf
 
-from models_db.values.amounts import RHO_UNIT, Amount, total
+from models_db.values.amounts import RHO_UNIT, Amount, total_amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import exact
 from tasks.mechanisms.core.post_processing import PostProcessing
@@ -141,4 +141,4 @@ def test_private_evolution_at_4_shows_5_88_and_not_8_71() -> None:
 
 
 def test_a_total_of_nothing_is_nothing() -> None:
-    assert replaced_all([]) == total([])
+    assert replaced_all([]) == total_amount([])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models_db.values.amounts import Amount
-from models_db.values.standing_terms import BLOCKS_READ, whichever_turn
+from models_db.values.standing_terms import BLOCKS_READ, without_rotation
 from tasks.planning.block_rotation import Rotation, RotationUnfit, affords, next_turn, rotation_in
 from tasks.values.plan import Ask
 
@@ -75,8 +75,8 @@ def test_only_the_turn_is_no_part_of_a_configuration() -> None:
         "plan": {**plan, "blocks": [0, 2], "facts": {"samples": "3"}},
         "epsilon": "1",
     }
-    assert whichever_turn(body) == whichever_turn(other)
-    assert whichever_turn(body) != whichever_turn({**other, "plan": {**plan, "blocks": [0]}})
-    assert whichever_turn(body) != whichever_turn({**other, "rotate_over": 4})
+    assert without_rotation(body) == without_rotation(other)
+    assert without_rotation(body) != without_rotation({**other, "plan": {**plan, "blocks": [0]}})
+    assert without_rotation(body) != without_rotation({**other, "rotate_over": 4})
     plain = {"plan": plan, "epsilon": "1"}
-    assert whichever_turn(plain) == plain
+    assert without_rotation(plain) == plain

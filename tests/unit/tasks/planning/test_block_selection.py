@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models_db.values.amounts import Amount
-from models_db.values.standing_terms import BLOCKS_READ, whichever_turn
+from models_db.values.standing_terms import BLOCKS_READ, without_rotation
 from tasks.planning.block_rotation import Rotation, RotationUnfit
 from tasks.planning.block_selection import NothingToRotate, Reading, reading_in, require_governed
 from tasks.values.plan import Ask, Plan
@@ -91,15 +91,15 @@ def body_of(reading: Reading, **more: Any) -> dict[str, Any]:
 def test_the_first_cohort_is_one_configuration_before_there_was_another_and_after() -> None:
     before, after = body_of(Reading(4)), body_of(Reading(4, (1,), several=True))
     assert before != after
-    assert whichever_turn(before) == whichever_turn(after) == before
+    assert without_rotation(before) == without_rotation(after) == before
     turns = [Reading(4, (1,), several, Rotation(2, group, 4)) for several in (False, True) for group in (0, 1)]
-    assert len({str(whichever_turn(body_of(turn))) for turn in turns}) == 1
+    assert len({str(without_rotation(body_of(turn))) for turn in turns}) == 1
 
 
 def test_other_cohorts_are_another_configuration() -> None:
     made = [Reading(4), Reading(4, (2,), several=True), Reading(4, (1, 2), several=True)]
-    found = [whichever_turn(body_of(reading)) for reading in made]
+    found = [without_rotation(body_of(reading)) for reading in made]
     assert found[0] != found[1] != found[2] != found[0]
     with_turns = [replace(reading, turn=Rotation(2, 0, len(reading.blocks))) for reading in made]
-    found = [whichever_turn(body_of(reading)) for reading in with_turns]
+    found = [without_rotation(body_of(reading)) for reading in with_turns]
     assert found[0] != found[1] != found[2] != found[0]

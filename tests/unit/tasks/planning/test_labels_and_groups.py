@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import FileInvalid, PublicGroup, PublicMetadata, as_json
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import FileInvalid, PublicGroup, PublicMetadata, model_to_json
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus
 from tasks.generation.private_decoding.adapmixed import AdaPMixed, AdaPMixedParameters
@@ -91,10 +91,10 @@ def test_without_a_catalogue_the_request_declares_its_groups() -> None:
 )
 def test_a_stored_request_quoted_again_is_the_same_to_the_byte(groups: Any, catalogue: Any) -> None:
     first = summaries(groups, catalogue)
-    request = written_request(json.loads(canonical(first.body)))
+    request = written_request(json.loads(encode_canonical(first.body)))
     for dataset in (facts(public=PublicMetadata(groups=catalogue)), facts()):  # who verifies has no catalogue
         again = quote(request, dataset, MODEL, "p" * 64, "c" * 64)
-        assert canonical(again.body) == canonical(first.body)
+        assert encode_canonical(again.body) == encode_canonical(first.body)
 
 
 def test_the_catalogue_is_no_part_of_a_request_and_what_else_is_declared_is() -> None:
@@ -216,7 +216,7 @@ def test_a_unit_cannot_be_in_more_groups_than_there_are() -> None:
 
 def test_requests_without_groups_name_none() -> None:
     assert "groups" not in priced().body["parameters"]  # type: ignore[operator]
-    assert as_json(PartParameters()) == {"groups_per_unit": 1}
+    assert model_to_json(PartParameters()) == {"groups_per_unit": 1}
 
 
 def test_a_group_is_shown_by_its_title_and_what_it_is_about() -> None:

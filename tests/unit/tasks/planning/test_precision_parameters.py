@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import flows.releases.execute
-from models_db.values.canonical_json import canonical, digest
-from models_db.values.requests import FileInvalid, as_json
+from models_db.values.canonical_json import digest, encode_canonical
+from models_db.values.requests import FileInvalid, model_to_json
 from tasks.generation.private_decoding.base import FamilyParameters
 from tasks.inference.catalogue.precision import PRECISIONS, Precision, PrecisionMissing
 from tasks.planning.precision_parameters import precision_of
@@ -29,8 +29,8 @@ def test_it_is_part_of_what_is_approved(mechanism: str, monkeypatch: pytest.Monk
 
 def test_the_precision_is_written_out_whether_it_is_said_or_not() -> None:
     unsaid, said = priced(), priced(parameters=parameters(precision="float32"))
-    assert canonical(unsaid.body) == canonical(said.body)
-    assert as_json(unsaid.parameters)["precision"] == "float32"  # type: ignore[index,call-overload]
+    assert encode_canonical(unsaid.body) == encode_canonical(said.body)
+    assert model_to_json(unsaid.parameters)["precision"] == "float32"  # type: ignore[index,call-overload]
     assert "precision" not in unsaid.plan.facts
 
 

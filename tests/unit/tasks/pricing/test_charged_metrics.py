@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import FileInvalid
 from tasks.accounting.zcdp import release_amount
@@ -52,7 +52,7 @@ def test_charged_metrics_are_paid_out_of_the_release(corpus: Corpus) -> None:
     """A tenth of rho, split evenly; with the texts' part never more than the release may charge."""
     whole = release_amount("4", "1e-7")
     quote = priced(evaluation=TWO)
-    kept = total([part for one in quote.plan.measuring for part in one.instalments])
+    kept = total_amount([part for one in quote.plan.measuring for part in one.instalments])
     assert [one.event.mechanism for one in quote.plan.measuring] == ["noisy_histogram"] * 2
     assert [one.event.parameters["bins"] for one in quote.plan.measuring] == [16, 6]
     assert whole.rho // 10 * 0.998 < kept.rho <= whole.rho // 10
@@ -171,6 +171,6 @@ def test_a_result_that_nobody_has_paid_for_is_not_used(corpus: Corpus) -> None:
 
 
 def test_the_whole_costs_what_was_approved() -> None:
-    assert priced(evaluation=TWO).plan.loss == total(
+    assert priced(evaluation=TWO).plan.loss == total_amount(
         [Amount(one.event.loss.rho, one.event.loss.delta) for one in priced(evaluation=TWO).plan.every]
     )

@@ -13,10 +13,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError
-from models_db.services.lifecycle.ledger import Balance, BudgetExceeded, PlannedInvocation
+from models_db.services.lifecycle.ledger import Balance, BudgetExceeded, InvocationPlan
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import canonical, digest
-from models_db.values.requests import FileInvalid, PublicMetadata, ReleaseRequest, parse
+from models_db.values.canonical_json import digest, encode_canonical
+from models_db.values.requests import FileInvalid, PublicMetadata, ReleaseRequest, parse_model
 from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount, spent_epsilon
 from tasks.evaluation.registry import InternalMetric, UnknownMetric
 from tasks.inference.catalogue.registry import ModelNotPulled, NoRevision, UnknownModel
@@ -80,7 +80,7 @@ def facts(spent: Amount | None = None, held: Amount | None = None, *, governed: 
 def priced(dataset: DatasetFacts | None = None, **changes: Any) -> Quote:
     """WRITTEN with some fields changed, or left out if None."""
     written = {name: value for name, value in (WRITTEN | changes).items() if value is not None}
-    return quote(parse(ReleaseRequest, written, "The request"), dataset or facts(), MODEL, "p" * 64, "c" * 64)
+    return quote(parse_model(ReleaseRequest, written, "The request"), dataset or facts(), MODEL, "p" * 64, "c" * 64)
 
 
 def parameters(**changes: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def test_the_same_request_has_the_same_body() -> None:
 
 def test_a_body_is_canonical_and_survives_storage() -> None:
     body = priced().body
-    assert canonical(json.loads(canonical(body))) == canonical(body)
+    assert encode_canonical(json.loads(encode_canonical(body))) == encode_canonical(body)
 
 
 def test_numbers_mean_what_was_written_however_they_were_written() -> None:
@@ -133,7 +133,7 @@ def test_the_body_names_every_public_fact_that_the_plan_rests_on() -> None:
 def test_a_price_with_a_failure_probability_says_it_and_has_no_rho_for_replacing() -> None:
     """The claim re-converts it from epsilon and delta (PRIVACY §1)."""
     event = calibrate_selection(Amount(10**10, 10**10), 5).event()
-    plan = replace(priced().plan, invocations=(PlannedInvocation(event, (event.loss,)),))
+    plan = replace(priced().plan, invocations=(InvocationPlan(event, (event.loss,)),))
     price = replace(priced(), plan=plan).to_json()
     assert price["rho_replace_one"] is None
     assert Decimal(str(price["delta_fail"])) == Decimal("1e-8")
@@ -141,7 +141,7 @@ def test_a_price_with_a_failure_probability_says_it_and_has_no_rho_for_replacing
 
 def test_the_body_names_every_instalment() -> None:
     quoted = priced()
-    stored = json.loads(canonical(plan_json(quoted.plan)))
+    stored = json.loads(encode_canonical(plan_json(quoted.plan)))
     assert quoted.body["plan"] == plan_json(quoted.plan)
     rho = [int(part["rho"]) for invocation in stored["invocations"] for part in invocation["instalments"]]
     assert len(rho) == 1 + 3
@@ -369,7 +369,7 @@ def test_a_canonical_request_leads_back_to_what_was_written() -> None:
     }
     made = priced(**given)
     again = quote(written_request(dict(made.body)), facts(), MODEL, "p" * 64, "c" * 64)
-    assert canonical(again.body) == canonical(made.body)
+    assert encode_canonical(again.body) == encode_canonical(made.body)
     assert {"evaluation_share", "public_metadata"} <= set(made.body)
 
 

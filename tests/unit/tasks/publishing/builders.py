@@ -9,10 +9,10 @@ from pydantic import BaseModel
 
 from models_db.policies.policy import Policy, RequiredApprovals
 from models_db.services.catalogue.requests import configuration
-from models_db.services.lifecycle.gates import Decision
+from models_db.services.lifecycle.gates import GateDecision
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import Prompt, as_json
+from models_db.values.requests import Prompt, model_to_json
 from tasks.accounting.zcdp import release_amount, rho_of
 from tasks.common.files import FileTable
 from tasks.evaluation.core.subject import Subject
@@ -44,7 +44,7 @@ POLICY = Policy(several_roles=False, approvals=RequiredApprovals(spend=1, publis
 
 def stored(parameters: BaseModel) -> dict[str, Any]:
     """Parameters as a canonical request has them."""
-    found = as_json(parameters)
+    found = model_to_json(parameters)
     assert isinstance(found, dict)
     return found
 
@@ -88,7 +88,7 @@ def a_request(**changes: Any) -> dict[str, Any]:
         "parameters": INK,
         "prompt": {"description": "Short dialogues between a doctor and a patient."},
         "evaluation": ["length", "distinct"],
-        "policy": digest(as_json(POLICY)),
+        "policy": digest(model_to_json(POLICY)),
         "code": "c0" * 32,
         "nonce": "77" * 16,
     } | changes
@@ -98,7 +98,7 @@ def a_request(**changes: Any) -> dict[str, Any]:
 SUMMARIES: dict[str, Any] = {
     "kind": "summaries",
     "mechanism": "token_level_summary",
-    "parameters": as_json(
+    "parameters": model_to_json(
         TokenLevelParameters.model_validate(
             {
                 **{name: ASKED[name] for name in ("references", "max_new_tokens", "temperature")},
@@ -183,7 +183,7 @@ class Steward:
 
     def decide(self, record: ReleaseRecord, gate: str, subject: str, **changes: str) -> SignedDecision:
         number = record.standing.number if gate == "motion" and record.standing else record.release
-        decision = Decision(number, gate, subject, "approve", "as agreed", "2026-12-31T23:59:59.000000Z")
+        decision = GateDecision(number, gate, subject, "approve", "as agreed", "2026-12-31T23:59:59.000000Z")
         decision = replace(decision, **changes)
         return SignedDecision(
             request=decision.request_id,

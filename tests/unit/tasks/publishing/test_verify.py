@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from models_db.policies.policy import Policy, RequiredApprovals
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.common.files import document, measure
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.draft import write_draft
@@ -495,7 +495,7 @@ def test_the_publisher_cannot_state_a_laxer_policy(make_release, tmp_path, laxer
 def under(**rules: Any) -> Any:
     """A record of a release whose request names a policy with these rules."""
     policy = Policy.model_validate({"version": 1, "approvals": {"spend": 1, "publish": 2}} | rules)
-    return a_record(a_request(policy=digest(as_json(policy))), policy=policy)
+    return a_record(a_request(policy=digest(model_to_json(policy))), policy=policy)
 
 
 def limits(epsilon: str) -> Json:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.common.files import FileUnfit, measure
 from tasks.insights.clio.parameters import ClioParameters
 from tasks.insights.urania.parameters import UraniaParameters
@@ -351,7 +351,7 @@ def test_texts_keep_their_nodes() -> None:
 def test_a_release_of_each_system_verifies(tmp_path: Path, asked: UraniaParameters | ClioParameters) -> None:
     """The facts of their plans, and the bounds that their requests name, are those that files and checks know."""
     private = isinstance(asked, UraniaParameters)
-    changes: dict[str, Any] = {"parameters": as_json(asked), "mechanism": "urania" if private else "simple_clio"}
+    changes: dict[str, Any] = {"parameters": model_to_json(asked), "mechanism": "urania" if private else "simple_clio"}
     if not private:
         changes |= {"governed": False, "epsilon": None, "delta": None}
     request = insights_request(**changes)

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import Json, canonical
+from models_db.values.canonical_json import Json, encode_canonical
 from tasks.accounting.zcdp import release_amount
 from tasks.common.files import FileUnfit, document
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
@@ -88,7 +88,7 @@ def test_it_reads_back():
 
 def test_it_is_canonical_and_without_floats():
     stored = json.loads(a_record().to_bytes(), parse_float=lambda text: pytest.fail(f"a float: {text}"))
-    assert canonical(stored) + b"\n" == a_record().to_bytes()
+    assert encode_canonical(stored) + b"\n" == a_record().to_bytes()
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -7,7 +7,7 @@ from typing import Any
 
 from models_db.policies.policy import Policy
 from models_db.values.canonical_json import digest
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.release.record import ReleaseRecord
 from tasks.reporting import sections
 from tasks.reporting.attack_sections import TwinAttacks
@@ -117,7 +117,7 @@ BUDGET = sections.Budget(
 
 def the_record(**changes: Any) -> ReleaseRecord:
     """The record of release 1, under a policy with bounds."""
-    return a_record(a_request(policy=digest(as_json(POLICY))), **{"policy": POLICY} | changes)
+    return a_record(a_request(policy=digest(model_to_json(POLICY))), **{"policy": POLICY} | changes)
 
 
 def the_metrics() -> list[MetricResult]:

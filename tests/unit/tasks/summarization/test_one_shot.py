@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import FileInvalid
 from tasks.corpus.store import Corpus, LabelsNotKept
 from tasks.generation.decoding.run_context import Bench
@@ -170,16 +170,16 @@ def test_an_adapter_may_be_named_in_any_way_and_the_body_is_the_same(named: str)
         "planted": "planted", "digest": known.digest, "start": known.digest[:8],
         "stored": first["parameters"]["adapter"],
     }  # fmt: skip
-    assert canonical(one_shot_request(parameters={"adapter": names[named]}).body) == canonical(first)
+    assert encode_canonical(one_shot_request(parameters={"adapter": names[named]}).body) == encode_canonical(first)
 
 
 def test_the_stored_request_is_verified_without_the_adapter(tmp_path: Path) -> None:
     saved(adapter(centres=2, tokens=5, words=2))
     body: Any = json.loads(
-        canonical(one_shot_request(parameters={"shots": 2, "groups_per_unit": 2, "form": FORM}).body)
+        encode_canonical(one_shot_request(parameters={"shots": 2, "groups_per_unit": 2, "form": FORM}).body)
     )
     again = quote(written_request(body), facts(), MODEL, "p" * 64, "c" * 64)
-    assert canonical(again.body) == canonical(body)
+    assert encode_canonical(again.body) == encode_canonical(body)
     shutil.rmtree(tmp_path / "models")
     with pytest.raises(AdapterUnknown):
         quote(written_request(body), facts(), MODEL, "p" * 64, "c" * 64)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
-from models_db.values.requests import PublicMetadata, ReleaseRequest, parse
+from models_db.values.requests import PublicMetadata, ReleaseRequest, parse_model
 from tasks.accounting.zcdp import release_amount
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.planning.labels_and_groups import with_catalogue
@@ -28,11 +28,11 @@ FIGURES = [
 
 
 def example() -> tuple[ReleaseRequest, Plan]:
-    request = parse(ReleaseRequest, REQUEST, "The example")
-    groups = parse(PublicMetadata, CATALOGUE, "The catalogue").groups
+    request = parse_model(ReleaseRequest, REQUEST, "The example")
+    groups = parse_model(PublicMetadata, CATALOGUE, "The catalogue").groups
     system = SYSTEMS[request.mechanism]
     request = system.written_out(request)
-    wanted = parse(system.parameters, with_catalogue(request.parameters, groups), "Its parameters")
+    wanted = parse_model(system.parameters, with_catalogue(request.parameters, groups), "Its parameters")
     assert request.epsilon is not None
     assert request.delta is not None
     amount = release_amount(request.epsilon, request.delta)

@@ -2,10 +2,10 @@
 
 from typing import get_args
 
-from models_db.values.requests import Kind
+from models_db.values.requests import RequestKind
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 
 def test_a_request_may_name_every_kind_and_no_other() -> None:
-    assert {kind.value for kind in ReleaseKind} == set(get_args(Kind))
+    assert {kind.value for kind in ReleaseKind} == set(get_args(RequestKind))
     assert set(TEXT_KINDS) < set(ReleaseKind)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from models_db.services.audit.link_body import MOST_BYTES, parse_body
+from models_db.services.audit.link_body import MOST_BODY_BYTES, parse_body
 from models_db.values.bounded_json import MOST_DEPTH
 
 
@@ -22,7 +22,7 @@ def test_an_object_is_read() -> None:
         f'{{"n": {"9" * 5000}}}',
         f'{{"n": {"[" * 3000}{"]" * 3000}}}',
         f'{{"n": {"[" * (MOST_DEPTH + 1)}{"]" * (MOST_DEPTH + 1)}}}',
-        f'{{"n": "{"x" * MOST_BYTES}"}}',
+        f'{{"n": "{"x" * MOST_BODY_BYTES}"}}',
     ],
     ids=["empty", "list", "number", "cut", "constant", "digits", "deep", "just too deep", "long"],
 )

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import as_json
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import model_to_json
 from tasks.accounting.zcdp import rho_of
 from tasks.analysis.clustering import shared
 from tasks.analysis.clustering.centres import Centres
@@ -45,7 +45,7 @@ def planted(each: int, topics: np.ndarray, noise: float = 0.1) -> tuple[np.ndarr
 def found(method: str, points: np.ndarray, public: np.ndarray, count: int = 6, rho: int = RHO, **said: object):
     clusterer = clusterer_for(ClusterSettings(method=method, count=count, **said), rho)
     released = json.loads(json.dumps(clusterer.draw(points, public, OS_RANDOM)))
-    canonical(released)
+    encode_canonical(released)
     centres = clusterer.centres(released, public)
     assert 1 <= len(centres) <= count
     assert centres.vectors.dtype == np.float32
@@ -211,12 +211,12 @@ def test_every_unit_is_in_one_bin_at_most():
 
 
 def test_settings_say_everything_that_matters():
-    assert as_json(ClusterSettings()) == {
+    assert model_to_json(ClusterSettings()) == {
         "method": "anchored", "count": 64, "rounds": 1, "depth": 10, "count_share": "0.3",
     }  # fmt: skip
     assert ClusterSettings(method="lloyd").rounds == 2
     assert ClusterSettings(method="lloyd", rounds=5).rounds == 5
-    stored = as_json(ClusterSettings(method="lsh_tree", depth=4, count_share="0.5"))
+    stored = model_to_json(ClusterSettings(method="lsh_tree", depth=4, count_share="0.5"))
     assert ClusterSettings.model_validate(stored) == ClusterSettings(
         method="lsh_tree", depth=4, count_share=Decimal("0.5")
     )

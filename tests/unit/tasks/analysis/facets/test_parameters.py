@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import as_json
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import model_to_json
 from tasks.analysis.facets.parameters import PAPER_FIELDS, FacetExample, FacetField, FacetSettings, FacetsImpossible
 from tasks.inference.structured_output.automaton import Automaton
 from tasks.inference.structured_output.json_schema import MOST_CHARACTERS, grammar_schema
@@ -21,9 +21,9 @@ def test_the_default_is_the_papers_six():
 
 def test_settings_are_stored_and_read_again():
     asked = FacetSettings(extractor="model", fields=(KEYWORDS, SUMMARY), max_text_tokens=100)
-    assert as_json(asked)["contrast"] == "1"
-    assert canonical(as_json(asked))
-    stored = as_json(asked)
+    assert model_to_json(asked)["contrast"] == "1"
+    assert encode_canonical(model_to_json(asked))
+    stored = model_to_json(asked)
     assert FacetSettings.model_validate(stored) == asked
     assert FacetSettings.model_validate(stored).digest == asked.digest
     assert asked.digest != FacetSettings(extractor="model", fields=(SUMMARY, KEYWORDS), max_text_tokens=100).digest

@@ -5,9 +5,9 @@ from fractions import Fraction
 
 import pytest
 
-from models_db.values.amounts import Amount, total
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import parse
+from models_db.values.amounts import Amount, total_amount
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import parse_model
 from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall, even_count, keyword_set_for
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.mechanisms import registry
@@ -26,7 +26,7 @@ METHODS = {
 
 
 def set_for(amount=AMPLE, **written):
-    return keyword_set_for(parse(KeywordSettings, written, "`keywords`"), amount)
+    return keyword_set_for(parse_model(KeywordSettings, written, "`keywords`"), amount)
 
 
 def unit(*keywords, text=""):
@@ -43,7 +43,7 @@ class Wallet:
         name = "kept" if numbers else "refined"
         if getattr(self, name) is None:
             self.armed += [tuple(numbers)] if numbers else []
-            setattr(self, name, json.loads(canonical(draw(prepare()))))
+            setattr(self, name, json.loads(encode_canonical(draw(prepare()))))
         return getattr(self, name)
 
 
@@ -56,7 +56,7 @@ def drawn(keyword_set, units, rng=OS_RANDOM, **more):
 @pytest.mark.parametrize("amount", [AMPLE, SMALL])
 def test_what_is_charged_is_within_the_amount_and_all_of_it_is_used(method, ranking, amount):
     events = set_for(amount, **METHODS[method], ranking=ranking).events
-    spent = total([event.loss for event in events])
+    spent = total_amount([event.loss for event in events])
     assert spent.fits(amount)
     assert [registry.recompute(event) for event in events] == [event.loss for event in events]
     if method == "public":

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import FileInvalid, as_json, parse
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import FileInvalid, model_to_json, parse_model
 from tasks.analysis.keywords.parameters import (
     LARGEST_FILE,
     KeywordSettings,
@@ -16,14 +16,14 @@ from tasks.analysis.keywords.parameters import (
 
 
 def settings(**written):
-    return parse(KeywordSettings, written, "`keywords`")
+    return parse_model(KeywordSettings, written, "`keywords`")
 
 
 def test_settings_are_stored_as_canonical_json_and_read_back():
     wanted = settings(method="hybrid", words=["Law", "tax "], frequency_share="0.25")
-    stored = as_json(wanted)
-    assert canonical(stored)
-    assert parse(KeywordSettings, stored, "`keywords`") == wanted
+    stored = model_to_json(wanted)
+    assert encode_canonical(stored)
+    assert parse_model(KeywordSettings, stored, "`keywords`") == wanted
     assert wanted.words == ("law", "tax")
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models_db.values.requests import FileInvalid, parse
+from models_db.values.requests import FileInvalid, parse_model
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.analysis.keywords.refine import (
     BATCH,
@@ -115,7 +115,7 @@ def test_coverage_is_of_keywords():
 
 def test_the_settings_say_how():
     def asked(ranking):
-        return parse(KeywordSettings, {"ranking": ranking}, "`keywords`")
+        return parse_model(KeywordSettings, {"ranking": ranking}, "`keywords`")
 
     assert refiner_for(asked("counts")) is None
     assert refiner_for(asked("model"), write=obeying)(KEYWORDS[:4], 3) is not None

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from tasks.evaluation.core.in_context_result import InContextResult, Run, Score
 from tasks.evaluation.core.intervals import over_seeds, wilson
 
@@ -54,7 +54,7 @@ def test_a_line_says_what_cannot_be_done():
 
 def test_the_stored_form_has_no_floats():
     stored = result(50, 51, 49).to_json()
-    canonical(stored)  # refuses floats
+    encode_canonical(stored)  # refuses floats
     assert stored["chance"] == "0.2500"
     assert stored["calibrated"] == {
         "mean": "0.5000",

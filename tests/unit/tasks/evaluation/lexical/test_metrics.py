@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from tasks.evaluation.core.subject import Subject
 from tasks.evaluation.lexical.distinct import distinct
 from tasks.evaluation.lexical.length import length
@@ -170,7 +170,7 @@ def test_verbatim_overlap():
 def test_nothing_to_measure_is_no_error(metric, given, documents):
     result = metric.compute(replace(SUBJECT, texts=texts(*given), documents=lambda: documents))
     assert result.line
-    canonical(result.to_json())
+    encode_canonical(result.to_json())
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from tasks.generation.decoding import public_sampling
 from tasks.generation.decoding.run_context import Bench
 from tasks.generation.decoding.structured_output import Record, Writer, answers
@@ -120,5 +120,5 @@ def test_answers_takes_the_first_of_use_and_asks_no_further() -> None:
 
 def test_schemas_are_known_by_their_content() -> None:
     turned = {name: NOTE[name] for name in reversed(NOTE)}
-    assert canonical(turned) == canonical(NOTE)  # type: ignore[arg-type]
+    assert encode_canonical(turned) == encode_canonical(NOTE)  # type: ignore[arg-type]
     assert writer()(["a"], turned)

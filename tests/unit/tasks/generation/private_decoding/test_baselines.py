@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from models_db.values.amounts import Amount
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.corpus.store import Corpus
 from tasks.generation.private_decoding.adapmixed import AdaPMixed
 from tasks.generation.private_decoding.baselines import BaselineParameters, NonPrivate, PublicOnly
@@ -94,8 +94,8 @@ def test_a_request_file_for_any_private_system_fits_a_baseline(system: Any) -> N
 def test_what_a_baseline_does_not_use_is_stored_only_where_it_is_said() -> None:
     stored = {"samples", "max_new_tokens", "temperature", "top_k", "max_reference_tokens", "references"}
     stored |= {"constrained", "groups_per_unit", "precision", "slot_tokens"}
-    assert set(as_json(baseline())) == stored  # type: ignore[arg-type]
-    assert set(as_json(baseline(instalment=4))) == stored | {"instalment"}  # type: ignore[arg-type]
+    assert set(model_to_json(baseline())) == stored  # type: ignore[arg-type]
+    assert set(model_to_json(baseline(instalment=4))) == stored | {"instalment"}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("system", [PublicOnly(), NonPrivate()])

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from models_db.values.amounts import RHO_UNIT, Amount, total
-from models_db.values.requests import as_json
+from models_db.values.amounts import RHO_UNIT, Amount, total_amount
+from models_db.values.requests import model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.private_decoding.base import COUNT_SHARE, FamilySystem, instalments
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
@@ -67,7 +67,7 @@ def test_a_plan_costs_at_most_what_was_asked_and_its_instalments_are_its_loss(sy
     assert plan.loss.fits(amount)
     assert plan.loss.delta == 0
     for invocation in plan.invocations:
-        assert total(list(invocation.instalments)) == invocation.event.loss == recompute(invocation.event)
+        assert total_amount(list(invocation.instalments)) == invocation.event.loss == recompute(invocation.event)
 
 
 @each_system
@@ -182,16 +182,16 @@ def test_parameters_of_the_tests_out_of_range_are_refused(wrong: dict[str, Any])
 
 @each_system
 def test_defaults_are_written_out_and_labels_only_where_there_are_some(system, asked) -> None:
-    stored = as_json(asked())
+    stored = model_to_json(asked())
     assert isinstance(stored, dict)
     assert (stored["sampler"], stored["top_k"]) == ("table", 0)
     assert "labels" not in stored
-    assert as_json(asked(labels=["b", "a"]))["labels"] == ["b", "a"]  # type: ignore[index,call-overload]
+    assert model_to_json(asked(labels=["b", "a"]))["labels"] == ["b", "a"]  # type: ignore[index,call-overload]
 
 
 def test_a_stored_request_without_a_sampler_means_opendps() -> None:
-    assert "sampler" not in as_json(ink())  # type: ignore[operator]
-    assert as_json(ink(sampler="table"))["sampler"] == "table"  # type: ignore[index,call-overload]
+    assert "sampler" not in model_to_json(ink())  # type: ignore[operator]
+    assert model_to_json(ink(sampler="table"))["sampler"] == "table"  # type: ignore[index,call-overload]
 
 
 @each_system
@@ -202,7 +202,7 @@ def test_parameters_of_another_system_are_a_mistake_of_ours(system, asked) -> No
 
 def test_instalments_are_of_equal_invocations() -> None:
     event = AMIN.plan(ask(amin())).invocations[0].event
-    assert total(list(instalments(event, 7))) == event.loss
+    assert total_amount(list(instalments(event, 7))) == event.loss
     assert len(instalments(event, 7)) == 2
 
 

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.private_decoding.base import COUNT_SHARE
 from tasks.generation.private_decoding.baselines import BaselineParameters
@@ -47,7 +47,7 @@ def test_a_plan_costs_at_most_what_was_asked_and_nearly_all_of_it(epsilon, param
 def test_instalments_are_exactly_the_loss_of_their_event(epsilon, parameters, population) -> None:
     plan = SYSTEM.plan(ask(parameters, release_amount(epsilon, "1e-6"), population=population))
     for invocation in plan.invocations:
-        assert total(list(invocation.instalments)) == invocation.event.loss
+        assert total_amount(list(invocation.instalments)) == invocation.event.loss
 
 
 @given(PARAMETERS)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from models_db.values.requests import FileInvalid, parse
+from models_db.values.requests import FileInvalid, parse_model
 from tasks.common.network import is_external
 from tasks.inference.backends.api_key import Key, key_for
 from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown, endpoint_of
@@ -15,7 +15,7 @@ SECRET = "sk-do-not-tell-0123456789"
 
 
 def endpoint(**changes: Any) -> Endpoint:
-    return parse(Endpoint, GIVEN | changes, "The endpoint")
+    return parse_model(Endpoint, GIVEN | changes, "The endpoint")
 
 
 def test_it_is_named_by_its_model_and_its_host() -> None:

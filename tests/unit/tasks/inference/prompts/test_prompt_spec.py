@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from models_db.errors import UsageError
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import Prompt, as_json
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import Prompt, model_to_json
 from tasks.inference.prompts.presets import DEFAULT, PRESETS
 from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json
 from tasks.inference.prompts.templates import (
@@ -50,7 +50,7 @@ def test_a_description_alone_is_worded_and_stored_as_it_always_was() -> None:
     assert plain.fill("public", None) == "Notes.\n\nWrite one."
     assert plain.fill("again", None) == "Write another."
     assert prompt_json(Prompt(description="Notes.")) == {"description": "Notes."}
-    assert canonical(as_json(Prompt(description="Notes."))) == b'{"description":"Notes."}'
+    assert encode_canonical(model_to_json(Prompt(description="Notes."))) == b'{"description":"Notes."}'
 
 
 @pytest.mark.parametrize("labels", [(), LABELS])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
-from models_db.values.requests import ReleaseRequest, as_json
+from models_db.values.requests import ReleaseRequest, model_to_json
 from tasks.corpus.store import Corpus
 from tasks.generation.private_decoding.baselines import NonPrivate, PublicOnly
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
@@ -157,11 +157,11 @@ def test_candidates_of_a_masked_row_are_allowed_tokens(seed: int, top_k: int, le
 
 
 def test_a_schema_is_stored_under_its_name_and_only_where_it_is_declared() -> None:
-    written = as_json(asked(InvisibleInk()))
+    written = model_to_json(asked(InvisibleInk()))
     assert isinstance(written, dict)
     assert written["schema"] == FILM
     assert InvisibleInkParameters.model_validate(written).json_schema == FILM
-    assert not {"schema", "json_schema", "constrained"} & set(as_json(asked(InvisibleInk(), schema=None)))  # type: ignore[arg-type]
+    assert not {"schema", "json_schema", "constrained"} & set(model_to_json(asked(InvisibleInk(), schema=None)))  # type: ignore[arg-type]
     assert asked(InvisibleInk(), constrained=False).model_dump()["constrained"] is False
 
 

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.inference.structured_output.form import LONGEST_FORM, MOST_SLOTS, Form, FormInvalid
 from tasks.inference.structured_output.form_parameters import (
     FormAndSchema,
@@ -94,8 +94,8 @@ def test_any_text_is_a_form_or_is_refused_by_name(text: str) -> None:
 
 
 def test_a_form_is_stored_only_where_it_is_declared() -> None:
-    assert as_json(FormParameters()) == {"slot_tokens": 6}
-    assert as_json(FormParameters(form=PRODUCT, slot_tokens=4)) == {"form": PRODUCT, "slot_tokens": 4}
+    assert model_to_json(FormParameters()) == {"slot_tokens": 6}
+    assert model_to_json(FormParameters(form=PRODUCT, slot_tokens=4)) == {"form": PRODUCT, "slot_tokens": 4}
     assert form_of(FormParameters(form=PRODUCT)) == Form.read(PRODUCT)
     assert form_of(FormParameters()) is None
     assert form_of(RecordParameters()) is None

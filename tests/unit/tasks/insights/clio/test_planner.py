@@ -10,7 +10,7 @@ import pytest
 
 from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.corpus.store import Corpus
 from tasks.generation.decoding.structured_output import Record, Write
 from tasks.inference.catalogue.registry import UnknownModel
@@ -121,7 +121,7 @@ def test_its_parameters_are_its_own() -> None:
         SimpleClio().plan(ask(HierarchySettings()))
     with pytest.raises(ValueError, match="seed"):
         parameters(seed=1)
-    stored: Any = as_json(ClioParameters())
+    stored: Any = model_to_json(ClioParameters())
     assert "count" not in stored
     assert (stored["per_cluster"], stored["samples"]) == (150, 6)
 

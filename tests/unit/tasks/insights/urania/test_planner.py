@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models_db.home import ProjectHome
-from models_db.values.amounts import Amount, total
+from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.keywords.assign import FastChooser
@@ -85,7 +85,7 @@ def run(workshop: Workshop, wanted: UraniaParameters, steps: Steps | None = None
 def test_charges_add_up_to_the_plan_and_the_plan_to_the_amount(method: str, clusterer: str) -> None:
     """Every event is recomputed from its parameters; together they take nearly all, and no more."""
     plan = planned(parameters(method, clusterer))
-    assert total([recompute(invocation.event) for invocation in plan.invocations]) == plan.loss
+    assert total_amount([recompute(invocation.event) for invocation in plan.invocations]) == plan.loss
     assert all(invocation.instalments == (invocation.event.loss,) for invocation in plan.invocations)
     assert plan.loss.fits(AMOUNT)
     assert plan.loss.rho > 0.99 * AMOUNT.rho
@@ -115,7 +115,7 @@ def test_only_a_set_that_is_selected_needs_a_part_of_delta() -> None:
 
 def test_what_is_planned_again_from_the_stored_parameters_is_the_same() -> None:
     wanted = parameters("hybrid", "lsh_tree", sampled="0.5", noise="laplace")
-    again = UraniaParameters.model_validate(as_json(wanted))
+    again = UraniaParameters.model_validate(model_to_json(wanted))
     assert again == wanted
     assert planned(again) == planned(wanted)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models_db.values.amounts import Amount
-from models_db.values.canonical_json import canonical
+from models_db.values.canonical_json import encode_canonical
 from models_db.values.events import PrivacyEvent
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid, NoisyCount
@@ -40,7 +40,7 @@ def test_a_stored_event_gives_the_charge_back():
 
 def test_stored_events_keep_their_bytes():
     """Records of published releases hold such events, and their digests cover them."""
-    assert canonical(NoisyHistogram(9, NoisyCount(Fraction(5, 2))).event(2).to_json()) == (
+    assert encode_canonical(NoisyHistogram(9, NoisyCount(Fraction(5, 2))).event(2).to_json()) == (
         b'{"count":2,"delta":"0","dp_event":{"class_name":"SelfComposedDpEvent","count":2,"event":{"class_name":'
         b'"GaussianDpEvent","module_name":"dp_accounting.dp_event","noise_multiplier":"2.5"},"module_name":'
         b'"dp_accounting.dp_event"},"mechanism":"noisy_histogram","parameters":{"bins":9,"sensitivity":1,"sigma":"5/2"},'

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from models_db.values.amounts import Amount, total
-from models_db.values.requests import as_json
+from models_db.values.amounts import Amount, total_amount
+from models_db.values.requests import model_to_json
 from tasks.inference.catalogue.registry import UnknownModel
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
@@ -60,7 +60,7 @@ def test_the_number_of_labels_changes_nothing_about_the_noise() -> None:
 def test_a_longer_schedule_costs_more_for_the_same_noise() -> None:
     """Whoever goes on for ten rounds more with the noise of ten has paid half (a request's schedule is fixed)."""
     ten = Schedule.of(settings(rounds=10), RHO)
-    assert total([event.loss for event in (*ten.events, *ten.events)]).rho > 1.99 * RHO
+    assert total_amount([event.loss for event in (*ten.events, *ten.events)]).rho > 1.99 * RHO
 
 
 def test_what_people_read() -> None:
@@ -95,7 +95,7 @@ def test_candidates_follow_from_the_texts_where_a_request_does_not_say() -> None
 
 
 def test_parameters_have_a_stable_stored_form() -> None:
-    stored = as_json(EvolutionParameters(samples=4))
+    stored = model_to_json(EvolutionParameters(samples=4))
     assert stored == {
         "samples": 4, "rounds": 5, "variations": 4, "selection": "rank", "threshold": 0, "groups_per_unit": 1,
         "embedder": "all-minilm-l6-v2", "max_new_tokens": 256, "temperature": "1", "top_k": 0,

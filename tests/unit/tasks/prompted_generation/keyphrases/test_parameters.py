@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from models_db.values.requests import as_json
+from models_db.values.requests import model_to_json
 from tasks.analysis.keywords.parameters import WordsUnreadable
 from tasks.prompted_generation.keyphrases.parameters import (
     TOPICS_FROM,
@@ -28,9 +28,9 @@ def asked(**changes: Any) -> KeyphraseParameters:
 
 def test_what_is_stored_is_read_again_alike():
     for wanted in (asked(), asked(labels=["a", "b"], vocabulary={"method": "public", "words": ["Red wine", "tea"]})):
-        stored = as_json(wanted)
+        stored = model_to_json(wanted)
         assert KeyphraseParameters.model_validate(json.loads(json.dumps(stored))) == wanted
-        assert as_json(KeyphraseParameters.model_validate(stored)) == stored
+        assert model_to_json(KeyphraseParameters.model_validate(stored)) == stored
 
 
 def test_public_words_have_one_spelling_and_stand_once():

@@ -15,7 +15,7 @@ import pytest
 
 from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
-from models_db.values.requests import ReleaseRequest, as_json
+from models_db.values.requests import ReleaseRequest, model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall
 from tasks.corpus.store import LabelsNotKept
@@ -352,7 +352,7 @@ PARENT = {"release": 4, "artifact": "a" * 64, "values": "b" * 64}
 
 
 def extending(wanted: KeyphraseParameters, **changes: Any) -> KeyphraseParameters:
-    return KeyphraseParameters.model_validate(as_json(wanted) | {"extends": PARENT} | changes)  # type: ignore[operator]
+    return KeyphraseParameters.model_validate(model_to_json(wanted) | {"extends": PARENT} | changes)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("wanted", [asked(), ITERATIVE, COUNTED, PRIVATE, LABELLED])
@@ -376,10 +376,10 @@ def test_an_extension_is_one_event_that_says_what_its_parent_has_paid():
 
 
 def test_requests_without_a_parent_name_none():
-    stored = as_json(asked())
+    stored = model_to_json(asked())
     assert isinstance(stored, dict)
     assert "extends" not in stored
-    extended = as_json(extending(asked()))
+    extended = model_to_json(extending(asked()))
     assert isinstance(extended, dict)
     assert extended["extends"] == PARENT
 

@@ -10,8 +10,8 @@ from markdown_it import MarkdownIt
 from mpmath import exp, mp
 
 from models_db.policies.policy import Policy
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import as_json
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import model_to_json
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.card import card
@@ -123,7 +123,7 @@ def test_how_many_approve_and_for_whom_is_said():
     )
     assert "on whose behalf" in the_card()
     clinic = {"datasets": {"clinic": {"approvals": {"spend": 3, "publish": 4, "motion": 5}}}, "version": 1}
-    stricter = Policy.model_validate(as_json(POLICY) | clinic)
+    stricter = Policy.model_validate(model_to_json(POLICY) | clinic)
     assert "read (at least 3) and again for exactly these files (at least 4)" in the_card(policy=stricter)
     assert "for all of them (at least 5) and again" in the_card(policy=stricter, standing=standing())
 
@@ -196,7 +196,7 @@ def test_nothing_a_user_types_changes_what_is_stated():
 
 def test_it_is_the_same_after_storage():
     record, metrics = a_record(), metrics_of(TEXTS, "length", "distinct")
-    stored = canonical([metric.to_json() for metric in metrics])
+    stored = encode_canonical([metric.to_json() for metric in metrics])
     again = [MetricResult.from_json(one) for one in json.loads(stored)]
     assert card(ReleaseRecord.from_bytes(record.to_bytes()), again) == card(record, metrics)
 

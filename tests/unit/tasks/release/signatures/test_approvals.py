@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from models_db.services.catalogue.principals import plain_name
+from models_db.services.catalogue.principals import comparable_name
 from models_db.services.catalogue.requests import configuration
 from models_db.services.lifecycle import gates
 from models_db.values.canonical_json import digest
@@ -129,8 +129,10 @@ def test_one_name_in_two_spellings_counts_once(release, artifact, new_key, alias
 
 
 def test_names_are_compared_as_a_reader_sees_them():
-    assert plain_name("Jose\N{COMBINING ACUTE ACCENT} ") == plain_name("JOS\N{LATIN CAPITAL LETTER E WITH ACUTE}")
-    assert plain_name("anna") != plain_name("ana")
+    assert comparable_name("Jose\N{COMBINING ACUTE ACCENT} ") == comparable_name(
+        "JOS\N{LATIN CAPITAL LETTER E WITH ACUTE}"
+    )
+    assert comparable_name("anna") != comparable_name("ana")
 
 
 # --- delegation ------------------------------------------------------------------------------------------------------
@@ -292,11 +294,11 @@ def test_a_row_of_the_ledger_becomes_a_decision(sqlite_database, new_key):
     world.dataset()
     number = world.request()
     key = new_key("steward")
-    decision = gates.Decision(number, "spend", world.subject(number, "spend"), "approve", "fine", SOON)
+    decision = gates.GateDecision(number, "spend", world.subject(number, "spend"), "approve", "fine", SOON)
     with world.database.write() as session:
-        gates.decide(session, world.steward, decision, key.sign(decision.statement(world.steward.name)))
+        gates.record_decision(session, world.steward, decision, key.sign(decision.statement(world.steward.name)))
     with world.database.read() as session:
-        ((approval, principal),) = gates.approvals(session, number, "spend")
+        ((approval, principal),) = gates.request_decisions(session, number, "spend")
         found = SignedDecision.of(approval, principal)
     assert (found.request, found.gate, found.decision, found.approver) == (number, "spend", "approve", "steward")
     assert not found.authentic  # the ledger has another key for this principal

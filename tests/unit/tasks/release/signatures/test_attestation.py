@@ -5,7 +5,7 @@ from base64 import standard_b64decode, standard_b64encode
 
 import pytest
 
-from models_db.values.canonical_json import canonical, digest
+from models_db.values.canonical_json import digest, encode_canonical
 from tasks.common.files import FileUnfit, document
 from tasks.release.errors import ArtifactChanged
 from tasks.release.file_names import DRAFT_FILES, RECORD
@@ -69,7 +69,7 @@ def test_it_states_files_mechanisms_claim_request_and_policy(release, payload):
     assert (said["request_sha256"], said["policy_sha256"]) == (record.request_sha256, record.request["policy"])
     assert said["artifact_sha256"] == digest(release.files)
     assert said["libraries"] == {"opendp": "0.16.0"}
-    assert canonical(stated) == payload
+    assert encode_canonical(stated) == payload
 
 
 def test_it_is_the_same_however_often_it_is_made(release, payload):

@@ -10,8 +10,8 @@ import pytest
 from securesystemslib.dsse import Envelope
 
 from models_db.policies.policy import Policy
-from models_db.values.canonical_json import canonical, digest
-from models_db.values.requests import as_json
+from models_db.values.canonical_json import digest, encode_canonical
+from models_db.values.requests import model_to_json
 from tasks.common.files import document
 from tasks.publishing.verify import NoBundle, verify_release
 from tasks.release.file_names import ATTESTATION, RECORD, REVOCATIONS, TEXTS
@@ -55,7 +55,7 @@ def envelopes(decided, tmp_path) -> dict[str, bytes]:
     forged = json.loads(signed_by(payload, sue, tom, publisher))
     forged["signatures"][0]["sig"] = forged["signatures"][1]["sig"]
     renamed = json.loads(attest(payload, sue)) | {"keyid": tom.public_key}
-    twice = [attest(payload, sue), canonical(renamed).decode(), attest(payload, publisher)]
+    twice = [attest(payload, sue), encode_canonical(renamed).decode(), attest(payload, publisher)]
     return {
         "a forged signature": document(forged),
         "a missing steward": signed_by(payload, sue, publisher),
@@ -106,7 +106,7 @@ def test_a_verifier_that_does_not_verify_envelopes_would_be_noticed(decided, env
 def test_a_policy_for_the_dataset_sets_the_threshold(make_release, tmp_path):
     other = {"datasets": {"clinic": {"approvals": {"publish": 3}}}, "version": 1}
     policy = Policy.model_validate(POLICY.model_dump() | other)
-    release = make_release(a_record(a_request(policy=digest(as_json(policy))), policy=policy))
+    release = make_release(a_record(a_request(policy=digest(model_to_json(policy))), policy=policy))
     with pytest.raises(NotApproved, match="2 of 3"):
         release.publish(tmp_path / "out")
 

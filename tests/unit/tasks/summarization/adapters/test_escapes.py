@@ -22,8 +22,8 @@ import flows.attacks.public_twin
 import tasks.generation.decoding.loop
 from flows.attacks.public_twin import SummariesNotAttacked, Wanted, attack_on_twin
 from models_db.home import ProjectHome
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import as_json
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import model_to_json
 from tasks.generation.decoding.candidates import LOGITS_AT_ONCE
 from tasks.generation.decoding.journal import Earlier, Journal
 from tasks.generation.decoding.run_context import Bench
@@ -162,7 +162,7 @@ def planted(system: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     known = KnownAdapter(DIGEST, made.meta)
     patch.setattr(one_shot, "find_adapter", lambda named: known)
     patch.setattr(one_shot, "load_adapter", lambda known, model: made)
-    return {"adapter": as_json(UsedAdapter(sha256=DIGEST, meta=made.meta))}
+    return {"adapter": model_to_json(UsedAdapter(sha256=DIGEST, meta=made.meta))}
 
 
 def neighbours() -> Iterator[tuple[str, Notes, Notes]]:
@@ -373,7 +373,7 @@ def test_a_record_cannot_tell_of_another_prompt_or_model_than_its_adapters(
     )  # fmt: skip
     model = {"name": made.meta.model, "revision": "1", "sha256": made.meta.model_digest, "licence": "Apache-2.0"}
     named = {"nonce": "n" * 32, "policy": "a" * 64, "code": "c" * 64, "model": model}
-    body: Any = json.loads(canonical(request.body)) | named
+    body: Any = json.loads(encode_canonical(request.body)) | named
     ApprovedRequest.model_validate(body).require_planned()
     with pytest.raises(PlanForeign, match="its adapter"):
         ApprovedRequest.model_validate(body | {part: body[part] | changes}).require_planned()

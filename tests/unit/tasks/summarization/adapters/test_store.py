@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from models_db.values.canonical_json import canonical
-from models_db.values.requests import as_json
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import model_to_json
 from tasks.inference.catalogue.model_store import file_sha256
 from tasks.summarization.adapters import store
 from tasks.summarization.adapters.adapter import Adapter, tensors_of
@@ -54,7 +54,7 @@ def test_the_name_is_the_digest_of_tensors_and_meta_data() -> None:
     assert kept(adapter(name="another")).digest != known.digest
     for_people = json.loads((store.adapter_folder(known.digest) / store.META).read_text())
     assert for_people.pop("digest") == known.digest
-    assert canonical(for_people) == canonical(as_json(known.meta))
+    assert encode_canonical(for_people) == encode_canonical(model_to_json(known.meta))
 
 
 def test_an_adapter_is_found_by_name_by_digest_and_by_its_beginning() -> None:
@@ -162,9 +162,9 @@ def test_meta_data_is_read_without_torch() -> None:
 
 
 def test_meta_data_in_another_form_is_refused() -> None:
-    written = as_json(adapter().meta)
+    written = model_to_json(adapter().meta)
     assert isinstance(written, dict)
-    assert AdapterMeta.model_validate_json(canonical(written)) == adapter().meta
+    assert AdapterMeta.model_validate_json(encode_canonical(written)) == adapter().meta
     for change in ({"format": "almoner-adapter-2"}, {"more": 1}, {"name": "../x"}, {"clip_norm": "0"}):
         with pytest.raises(ValueError):
             AdapterMeta.model_validate(written | change)
